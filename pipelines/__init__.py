@@ -1,0 +1,1 @@
+"""Crisis Corpus: Reddit into versioned corpora, honest labels and registered models. Never imports Airflow."""
