@@ -1,0 +1,43 @@
+"""Commits to the corpus branch: a month's pointers, or the replay of a snapshot's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.params import Settings
+from pipelines.store.workspace import git, workspace
+
+
+def publish_partition(settings: Settings, *, corpus: str, month: str, pointers: Mapping[str, str]) -> dict[str, Any]:
+    """Commit one month: exactly these pointers, each of them whole in the remote.
+
+    Pointers of an earlier run of the month that are not among them go, so a month never mixes two runs.
+
+    Returns:
+        ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
+    """
+    folder = Path("data") / corpus / month
+    with workspace(settings) as clone:
+        clone.check_remote(pointers)
+        for stale in (clone.path / folder).rglob("*.dvc"):
+            stale.unlink()
+        clone.place(pointers, pull=False)
+        return _result(clone.commit(f"data({corpus}): {month}", paths=["data"]), head=clone.head)
+
+
+def publish_snapshot(settings: Settings, *, corpus: str, targets: Sequence[str]) -> dict[str, Any]:
+    """Commit ``dvc.lock`` and the metrics of ``targets``, replayed from the run-cache without running anything."""
+    with workspace(settings) as clone:
+        clone.repro(*targets, replay=True)
+        return _result(clone.commit(f"snapshot({corpus}): {' '.join(targets)}", paths=["dvc.lock", "metrics"]), head=clone.head)
+
+
+def _result(commit: str | None, *, head: str) -> dict[str, Any]:
+    return {"commit": commit or head, "changed": commit is not None}
+
+
+def head(settings: Settings) -> str:
+    """Return the commit at the tip of the corpus branch."""
+    return git("--git-dir", settings.repo, "rev-parse", "refs/heads/corpus")

@@ -1,0 +1,160 @@
+"""The typed Parquet tables, one schema each: the contract between any two steps.
+
+A field marked ``sealed`` holds content; only :mod:`pipelines.store.seal` writes or opens it.
+Rows are sorted by the schema's key and written with fixed settings, so that the same rows give the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import SchemaMismatch
+
+SEALED = {b"sealed": b"1"}
+UTC = pa.timestamp("us", tz="UTC")
+# DVC and every reader handle row groups of this size well (DESIGN.md section 4: at most 256 MB).
+ROW_GROUP_BYTES = 256 * 2**20
+
+
+def _sealed(name: str) -> pa.Field:
+    return pa.field(name, pa.binary(), metadata=SEALED)
+
+
+def _schema(key: str, *fields: pa.Field | tuple[str, pa.DataType]) -> pa.Schema:
+    columns = [f if isinstance(f, pa.Field) else pa.field(*f) for f in fields]
+    return pa.schema(columns, metadata={b"key": key.encode()})
+
+
+RECORD = ("record_id", pa.string())
+IMAGE = ("image", pa.int16())
+
+POSTS = _schema(
+    "record_id",
+    RECORD,
+    ("author_id", pa.string()),
+    ("subreddit", pa.string()),
+    ("created", UTC),
+    ("kind", pa.string()),
+    _sealed("title"),
+    _sealed("body"),
+    _sealed("media"),
+    ("nsfw", pa.bool_()),
+    ("spoiler", pa.bool_()),
+    ("source", pa.string()),
+    ("source_digest", pa.string()),
+    ("scrubbed", pa.string()),
+)
+IMAGES = _schema(
+    "record_id,image",
+    RECORD,
+    IMAGE,
+    ("sha256", pa.string()),
+    ("width", pa.int32()),
+    ("height", pa.int32()),
+    _sealed("bytes"),
+    _sealed("text"),
+    ("words", pa.int32()),
+    ("ocr_engine", pa.string()),
+    ("ocr_confidence", pa.float32()),
+    ("language", pa.string()),
+    ("fingerprint", pa.uint64()),
+    ("fingerprint_id", pa.string()),
+    ("energy", pa.float32()),
+)
+DROPS = _schema("record_id,image,step", RECORD, IMAGE, ("step", pa.string()), ("reason", pa.string()))
+PAIRS = _schema(
+    "record_id,image,other_id,other_image",
+    RECORD,
+    IMAGE,
+    ("other_id", pa.string()),
+    ("other_image", pa.int16()),
+    ("hamming", pa.int16()),
+    ("word_difference", pa.int16()),
+)
+CLUSTERS = _schema(
+    "record_id,image",
+    RECORD,
+    IMAGE,
+    ("cluster", pa.string()),
+    ("keeper", pa.bool_()),
+    ("hamming", pa.int16()),
+    ("word_difference", pa.int16()),
+)
+SAMPLE = _schema("record_id,image", RECORD, IMAGE)
+SPLITS = _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string()))
+
+SCHEMAS: dict[str, pa.Schema] = {
+    "posts": POSTS,
+    "images": IMAGES,
+    "drops": DROPS,
+    "pairs": PAIRS,
+    "clusters": CLUSTERS,
+    "sample": SAMPLE,
+    "splits": SPLITS,
+}
+
+
+def key_of(schema: pa.Schema) -> list[str]:
+    """Return the columns that order a table of this schema."""
+    return schema.metadata[b"key"].decode().split(",")
+
+
+def sealed_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the content columns."""
+    return [f.name for f in schema if f.metadata and b"sealed" in f.metadata]
+
+
+def write(table: pa.Table, path: Path, *, name: str) -> None:
+    """Write ``table`` (already sealed) as the table ``name``: sorted, cast, with fixed writer settings.
+
+    Raises:
+        SchemaMismatch: a column is missing, unknown or of another type.
+    """
+    schema = SCHEMAS[name]
+    if set(table.column_names) != set(schema.names):
+        raise SchemaMismatch(table=name, detail=f"columns {sorted(set(table.column_names) ^ set(schema.names))}")
+    try:
+        table = table.select(schema.names).cast(schema).sort_by([(c, "ascending") for c in key_of(schema)])
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch(table=name, detail=type(error).__name__) from None
+    rows = max(1, int(ROW_GROUP_BYTES / max(1.0, table.nbytes / max(1, table.num_rows))))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, row_group_size=rows, compression="zstd", version="2.6", store_schema=True)
+
+
+def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
+    """Read the table ``name``; content columns stay sealed.
+
+    Raises:
+        SchemaMismatch: the file holds other columns.
+    """
+    schema = SCHEMAS[name]
+    table = pq.read_table(path, columns=columns)
+    missing = set(columns or schema.names) - set(table.column_names)
+    if missing:
+        raise SchemaMismatch(table=name, detail=f"missing {sorted(missing)}")
+    return table
+
+
+def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
+    """Read and join many files of one table; no files give an empty table of its schema."""
+    schema = SCHEMAS[name]
+    empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
+    return (
+        pa.concat_tables(
+            [
+                empty.replace_schema_metadata(None),
+                *[read(p, name=name, columns=columns).replace_schema_metadata(None) for p in sorted(paths)],
+            ]
+        )
+        if paths
+        else empty
+    )
+
+
+def strings(values: list[str]) -> pa.Array:
+    """Return a string array, also when it is empty."""
+    return pa.array(values, type=pa.string())

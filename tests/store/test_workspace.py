@@ -1,0 +1,193 @@
+"""Workspaces against real git and real DVC, on a corpus whose step is two lines long."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import CommitLost, StepFailed
+from pipelines.params import Settings
+from pipelines.store import publish
+from pipelines.store.workspace import PointerIncomplete, git, workspace
+
+STEP = """
+import json, os, pathlib, sys
+if sys.argv[1] == "write":
+    path = pathlib.Path(sys.argv[2]); path.parent.mkdir(parents=True, exist_ok=True); path.write_text(sys.argv[3])
+elif sys.argv[1] == "fail":
+    sys.exit(65)
+else:
+    if os.environ.get("CORPUS_REPLAY"):
+        sys.exit(78)
+    months = sorted(pathlib.Path("data/memes").glob("*/posts.parquet"))
+    out = pathlib.Path("snapshot/memes/count"); out.mkdir(parents=True, exist_ok=True)
+    (out / "count.txt").write_text("".join(m.read_text() for m in months))
+    metrics = pathlib.Path("metrics/memes"); metrics.mkdir(parents=True, exist_ok=True)
+    (metrics / "count.json").write_text(json.dumps({"months": len(months)}))
+print(json.dumps({"done": sys.argv[1]}))
+"""
+DVC_YAML = """
+stages:
+  count:
+    matrix: {corpus: [memes]}
+    cmd: python -m pipelines count
+    deps: ["data/${item.corpus}", pipelines/__main__.py]
+    outs: ["snapshot/${item.corpus}/count"]
+    metrics: ["metrics/${item.corpus}/count.json": {cache: false}]
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """A corpus repository with one stage and nothing in it."""
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    settings = Settings.from_env()
+    code = tmp_path / "code"
+    for name, text in {
+        "pipelines/__main__.py": STEP,
+        "pipelines/__init__.py": "",
+        "dvc.yaml": DVC_YAML,
+        "data/.gitignore": "*.parquet\n",
+        "snapshot/.gitignore": "*\n!.gitignore\n",
+        ".gitignore": "__pycache__/\n",
+    }.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    git("init", "--quiet", "-b", "main", cwd=code)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "code", cwd=code)
+    git("clone", "--quiet", "--bare", str(code), settings.repo)
+    for branch in ("code", "corpus"):
+        git("--git-dir", settings.repo, "branch", branch, "main")
+    git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
+    Path(settings.remote).mkdir(parents=True)
+    yield settings
+    assert not list((settings.home / "scratch").glob("*")), "a scratch clone was left behind"
+
+
+def collect(settings: Settings, *, month: str, text: str) -> dict[str, str]:
+    """Write a month's posts in a clone and hand over the pointers."""
+    with workspace(settings) as clone:
+        path = f"data/memes/{month}/posts.parquet"
+        assert json.loads(clone.step("write", path, text)) == {"done": "write"}
+        return clone.add([clone.path / path])
+
+
+def head(settings: Settings) -> str:
+    return git("--git-dir", settings.repo, "rev-parse", "corpus")
+
+
+def test_a_month_is_committed_once(settings: Settings) -> None:
+    pointers = collect(settings, month="2022-11", text="a")
+    first = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+    assert first == {"commit": head(settings), "changed": True}
+    again = publish.publish_partition(
+        settings, corpus="memes", month="2022-11", pointers=collect(settings, month="2022-11", text="a")
+    )
+    assert again == {"commit": first["commit"], "changed": False}
+    message = git("--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus")
+    assert f"Code-Revision: {git('--git-dir', settings.repo, 'rev-parse', 'main')}" in message
+
+
+def test_pointers_of_an_earlier_run_of_the_month_go(settings: Settings) -> None:
+    pointers = collect(settings, month="2022-11", text="a")
+    extra = {"data/memes/2022-11/images/003.parquet": pointers["data/memes/2022-11/posts.parquet"]}
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers | extra)
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+    names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data")
+    assert [n for n in names.splitlines() if n.endswith(".dvc")] == ["data/memes/2022-11/posts.parquet.dvc"]
+
+
+def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) -> None:
+    pointers = collect(settings, month="2022-11", text="a")
+    [found] = [p for p in Path(settings.remote).rglob("*") if p.is_file()]
+    found.chmod(0o600)
+    found.write_text("")
+    before = head(settings)
+    with pytest.raises(PointerIncomplete, match="not whole"):
+        publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+    assert head(settings) == before
+
+
+def test_a_failed_step_keeps_its_exit_status(settings: Settings) -> None:
+    with pytest.raises(StepFailed) as caught, workspace(settings) as clone:
+        clone.step("fail")
+    assert caught.value.fields["returncode"] == 65
+
+
+def test_a_lost_race_changes_nothing(settings: Settings) -> None:
+    with workspace(settings) as slow:
+        (slow.path / "note").write_text("slow")
+        pointers = collect(settings, month="2022-11", text="a")
+        fast = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+        with pytest.raises(CommitLost):
+            slow.commit("late")
+    assert head(settings) == fast["commit"]
+
+
+def test_snapshots_replay_what_a_task_made_and_equal_a_laptop(settings: Settings, tmp_path: Path) -> None:
+    for month in ("2022-11", "2022-12"):
+        pointers = collect(settings, month=month, text=month)
+        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers)
+    with workspace(settings) as clone:
+        clone.repro("count@memes")
+    done = publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"])
+    assert done["changed"]
+    assert json.loads(git("--git-dir", settings.repo, "show", "corpus:metrics/memes/count.json")) == {"months": 2}
+
+    laptop = tmp_path / "laptop"
+    git("clone", "--quiet", "--branch", "corpus", settings.repo, str(laptop))
+    lock = (laptop / "dvc.lock").read_bytes()
+    (laptop / "dvc.lock").unlink()
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    for argv in (
+        ["remote", "add", "--local", "-d", "corpus", settings.remote],
+        ["pull", "data/memes/2022-11/posts.parquet.dvc", "data/memes/2022-12/posts.parquet.dvc"],
+        ["repro", "--no-run-cache"],
+    ):
+        subprocess.run([sys.executable, "-m", "dvc", *argv], cwd=laptop, env=environment, check=True)
+    assert (laptop / "dvc.lock").read_bytes() == lock
+
+
+def test_a_publish_never_runs_a_stage(settings: Settings) -> None:
+    pointers = collect(settings, month="2022-11", text="a")
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+    before = head(settings)
+    with pytest.raises(Exception, match="count@memes"):
+        publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"])
+    assert head(settings) == before
+
+
+def test_clones_work_side_by_side(settings: Settings) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        made = list(
+            pool.map(
+                lambda month: (
+                    subprocess.run([sys.executable, "-c", PARALLEL, month], check=True, capture_output=True, text=True)
+                    .stdout.strip()
+                    .rpartition("\n")[2]
+                ),
+                ["2022-10", "2022-11", "2022-12"],
+            )
+        )
+    assert [list(json.loads(pointers)) for pointers in made] == [
+        [f"data/memes/{m}/posts.parquet"] for m in ("2022-10", "2022-11", "2022-12")
+    ]
+
+
+PARALLEL = """
+import json, sys
+from pipelines.params import Settings
+from pipelines.store.workspace import workspace
+with workspace(Settings.from_env()) as clone:
+    path = f"data/memes/{sys.argv[1]}/posts.parquet"
+    clone.step("write", path, sys.argv[1])
+    print(json.dumps(clone.add([clone.path / path])))
+"""
