@@ -1,0 +1,69 @@
+"""The resolved graph, read from a small file that is made anew when dvc.yaml, params.yaml or the profile change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dvc_airflow import settings
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage as Airflow needs it; ``airflow`` is the stage's own ``meta.airflow``."""
+
+    name: str
+    desc: str
+    upstream: tuple[str, ...]
+    airflow: dict[str, Any]
+
+    @property
+    def task_id(self) -> str:
+        """``split@memes`` is the task ``split``; what else a matrix adds stays in the id."""
+        step, _, key = self.name.partition("@")
+        rest = key.partition("-")[2]
+        return f"{step}__{rest}" if rest else step
+
+
+def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Stage]:
+    """Return the stages by name.
+
+    Raises:
+        RuntimeError: DVC cannot resolve the graph; its message is in the text, so that Airflow shows it as an
+            import error of the Dag.
+    """
+    root = root or settings.ROOT
+    resolver = Path(__file__).with_name("resolve.py")
+    sources = [root / "dvc.yaml", root / "params.yaml", *([root / "profiles" / f"{profile}.yaml"] if profile else [])]
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in [*sources, resolver]))
+    cached = settings.HOME / "graph" / f"{digest.hexdigest()[:16]}.json"
+    if not cached.exists():
+        done = subprocess.run(
+            [settings.PYTHON, str(resolver), str(root), profile or "", str(cached)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"dvc.yaml cannot be resolved: {done.stderr.strip()[-2000:]}")
+    return {s["name"]: Stage(**{**s, "upstream": tuple(s["upstream"])}) for s in json.loads(cached.read_text())}
+
+
+def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
+    """Return the targets and everything upstream of them, upstream first."""
+    ordered: dict[str, Stage] = {}
+
+    def visit(name: str) -> None:
+        if name not in ordered:
+            for above in stages[name].upstream:
+                visit(above)
+            ordered[name] = stages[name]
+
+    for target in targets:
+        visit(target)
+    return list(ordered.values())

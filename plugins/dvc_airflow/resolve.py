@@ -1,0 +1,56 @@
+"""``python -m dvc_airflow.resolve``: dvc.yaml, resolved by DVC itself for one profile, as a small JSON file.
+
+Runs in a process of its own, because dvc takes a second to import and Airflow parses often.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def resolve(root: Path, *, profile: str | None) -> list[dict[str, Any]]:
+    """Return every stage of ``root/dvc.yaml`` with its name, description, upstream stages and ``meta.airflow``.
+
+    Matrix entries and parameters are filled in from ``params.yaml`` with the profile over it.
+    """
+    import yaml
+    from dvc.repo import Repo
+
+    from pipelines.params import load, overlay
+
+    load(root, profile=profile)
+    values = yaml.safe_load((root / "params.yaml").read_text())
+    if profile:
+        values = overlay(values, yaml.safe_load((root / "profiles" / f"{profile}.yaml").read_text()) or {})
+    with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
+        here = Path(folder)
+        shutil.copy(root / "dvc.yaml", here)
+        (here / "params.yaml").write_text(yaml.safe_dump(values))
+        os.environ["DVC_SITE_CACHE_DIR"] = str(here / "site")
+        with Repo.init(folder, no_scm=True) as repo:
+            stages = {stage.name: stage for stage in repo.index.stages if getattr(stage, "name", None)}
+            return [
+                {
+                    "name": name,
+                    "desc": stage.desc or "",
+                    "upstream": sorted(s.name for s in repo.index.graph.successors(stage) if hasattr(s, "name")),
+                    "airflow": (stage.meta or {}).get("airflow", {}),
+                }
+                for name, stage in sorted(stages.items())
+            ]
+
+
+if __name__ == "__main__":
+    root, profile, target = Path(sys.argv[1]), sys.argv[2] or None, Path(sys.argv[3])
+    sys.path.insert(0, str(root))
+    stages = resolve(root, profile=profile)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(stages, indent=1))
+    partial.replace(target)

@@ -1,0 +1,156 @@
+"""The Dags as Airflow sees them: parsed with its own DagBag, judged by the house's policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPECTED = {"memes_collect", "memes_dataset"}
+HEAVY = [
+    "torch",
+    "transformers",
+    "mlflow",
+    "dvc",
+    "pipelines",
+    "pandas",
+    "numba",
+    "praw",
+    "rapidocr",
+    "scipy",
+    "duckdb",
+]
+
+PARSE = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+before = set(sys.modules)
+bag = DagBag(sys.argv[1])
+dags = {
+    dag_id: {
+        "serialized": DagSerialization.to_dict(dag),
+        "doc": dag.doc_md,
+        "tags": sorted(dag.tags),
+        "max_active_runs": dag.max_active_runs,
+        "catchup": dag.catchup,
+        "tasks": {
+            t.task_id: {
+                "owner": t.owner, "retries": t.retries, "pool": t.pool, "doc": t.doc_md or getattr(t, "python_callable", None).__doc__,
+                "timeout": t.execution_timeout.total_seconds() if t.execution_timeout else None,
+                "policy": bool(t.retry_policy), "upstream": sorted(t.upstream_task_ids),
+                "outlets": [o.name for o in t.outlets],
+            }
+            for t in dag.tasks
+        },
+    }
+    for dag_id, dag in bag.dags.items()
+}
+print(json.dumps({"errors": bag.import_errors, "dags": dags, "modules": sorted(set(sys.modules) - before)}, default=str))
+"""
+
+
+def parse(home: Path) -> dict[str, Any]:
+    """Parse ``dags/`` in a process of its own, as the Dag processor does."""
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "CORPUS_HOME": str(home / "var"),
+        "CORPUS_PROFILE": "sandbox",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, str(ROOT / "dags")], env=environment, capture_output=True, text=True, check=True
+    )
+    parsed: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
+    return parsed
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("airflow")
+
+
+@pytest.fixture(scope="module")
+def first(home: Path) -> dict[str, Any]:
+    return parse(home)  # resolves the graph; every later parse only reads it
+
+
+@pytest.fixture(scope="module")
+def parsed(home: Path, first: dict[str, Any]) -> dict[str, Any]:
+    return parse(home)
+
+
+@pytest.fixture(scope="module")
+def dags(parsed: dict[str, Any]) -> dict[str, Any]:
+    return dict(parsed["dags"])
+
+
+def tasks(dags: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [(dag_id, task_id, task) for dag_id, dag in dags.items() for task_id, task in dag["tasks"].items()]
+
+
+def test_every_dag_parses(parsed: dict[str, Any]) -> None:
+    assert parsed["errors"] == {}
+    assert set(parsed["dags"]) == EXPECTED, "add the new Dag to EXPECTED here and to the README's table"
+
+
+def test_parsing_loads_nothing_heavy(parsed: dict[str, Any]) -> None:
+    loaded = {module.partition(".")[0] for module in parsed["modules"]}
+    assert not loaded & set(HEAVY), "move the import into the task; it costs seconds in every task otherwise"
+
+
+def test_two_parses_are_alike(first: dict[str, Any], parsed: dict[str, Any]) -> None:
+    for dag_id, dag in parsed["dags"].items():
+        assert first["dags"][dag_id]["serialized"] == dag["serialized"], f"{dag_id} changes from parse to parse"
+
+
+def test_every_dag_says_what_it_is(dags: dict[str, Any]) -> None:
+    for dag_id, dag in dags.items():
+        assert dag["doc"] and dag_id in dag["doc"], f"{dag_id}: set doc_md=__doc__ and name the Dag in it"
+        assert dag["tags"], f"{dag_id}: give it tags"
+        assert dag["catchup"] is False, f"{dag_id}: catchup=False; years come by airflow backfill create"
+        assert dag["max_active_runs"] <= 2, f"{dag_id}: bound max_active_runs"
+
+
+def test_every_task_has_an_owner_retries_and_a_timeout(dags: dict[str, Any]) -> None:
+    for dag_id, task_id, task in tasks(dags):
+        where = f"{dag_id}.{task_id}"
+        assert task["owner"] == "corpus", f"{where}: use DEFAULT_ARGS"
+        assert task["retries"] >= 1, f"{where}: a network or a worker may fail; give it a retry"
+        assert task["timeout"], f"{where}: set execution_timeout (meta.airflow.timeout_minutes for a stage)"
+        assert task["policy"], f"{where}: use DEFAULT_ARGS, which carries the retry policy"
+        assert task["doc"], f"{where}: say what it does in its docstring"
+
+
+def test_every_pool_exists(dags: dict[str, Any]) -> None:
+    pools = set(json.loads((ROOT / "profiles" / "pools.json").read_text())) | {"default_pool"}
+    for dag_id, task_id, task in tasks(dags):
+        assert task["pool"] in pools, f"{dag_id}.{task_id}: add pool {task['pool']} to profiles/pools.json"
+
+
+def test_only_publishes_emit_assets_and_one_at_a_time(dags: dict[str, Any]) -> None:
+    for dag_id, task_id, task in tasks(dags):
+        if task["outlets"] or task_id == "publish":
+            assert (task_id, task["pool"]) == ("publish", "publish"), f"{dag_id}.{task_id}: an asset follows its commit"
+            assert task["outlets"], f"{dag_id}.{task_id}: a publish without an asset wakes nobody"
+
+
+def test_stages_are_tasks_with_the_edges_of_dvc_yaml(dags: dict[str, Any]) -> None:
+    upstream = {task_id: task["upstream"] for task_id, task in dags["memes_dataset"]["tasks"].items()}
+    assert upstream["sample"] == ["dedupe"]
+    assert upstream["split"] == ["dedupe", "sample"]
+    assert upstream["score"] == ["dedupe", "split"]
+    assert upstream["publish"] == ["score"]
+
+
+def test_dag_files_are_wiring_only() -> None:
+    for path in (ROOT / "dags").glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 130, f"{path.name}: move logic into plugins/ or pipelines/"
