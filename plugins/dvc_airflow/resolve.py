@@ -49,7 +49,10 @@ def resolve(root: Path, *, profile: str | None) -> list[dict[str, Any]]:
 if __name__ == "__main__":
     root, profile, target = Path(sys.argv[1]), sys.argv[2] or None, Path(sys.argv[3])
     sys.path.insert(0, str(root))
-    stages = resolve(root, profile=profile)
+    try:
+        stages = resolve(root, profile=profile)
+    except Exception as error:  # whatever DVC or the parameters object to is the message of the Dag's import error
+        sys.exit(f"{type(error).__name__}: {error}")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(stages, indent=1))

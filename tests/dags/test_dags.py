@@ -42,7 +42,7 @@ dags = {
         "catchup": dag.catchup,
         "tasks": {
             t.task_id: {
-                "owner": t.owner, "retries": t.retries, "pool": t.pool, "doc": t.doc_md or getattr(t, "python_callable", None).__doc__,
+                "owner": t.owner, "retries": t.retries, "pool": t.pool, "doc": t.doc_md or t.python_callable.__doc__,
                 "timeout": t.execution_timeout.total_seconds() if t.execution_timeout else None,
                 "policy": bool(t.retry_policy), "upstream": sorted(t.upstream_task_ids),
                 "outlets": [o.name for o in t.outlets],
@@ -52,7 +52,8 @@ dags = {
     }
     for dag_id, dag in bag.dags.items()
 }
-print(json.dumps({"errors": bag.import_errors, "dags": dags, "modules": sorted(set(sys.modules) - before)}, default=str))
+modules = sorted(set(sys.modules) - before)
+print(json.dumps({"errors": bag.import_errors, "dags": dags, "modules": modules}, default=str))
 """
 
 

@@ -1,0 +1,105 @@
+"""How a task's child process is run, how its failure is told, and that nothing of it survives the task."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from airflow.sdk import RetryAction
+
+from dvc_airflow import command, settings
+
+CHILD = """
+import json, pathlib, signal, subprocess, sys, time
+from pipelines.cli import _die_with_parent
+what = sys.argv[1]
+if what == "answer":
+    print("chatter"); print(json.dumps({"kept": 3}))
+elif what == "throttled":
+    print(json.dumps({"error": "SourceThrottled", "retry_after": 12.5})); sys.exit(75)
+elif what == "bad":
+    sys.exit(65)
+else:
+    _die_with_parent()
+    inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    pathlib.Path(sys.argv[2]).write_text(str(inner.pid))
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def fake_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root whose ``python -m pipelines`` is the child above."""
+    real = Path(__file__).resolve().parents[2]
+    root = tmp_path / "root" / "pipelines"
+    root.mkdir(parents=True)
+    (root / "__init__.py").write_text(f"__path__ = [{str(root)!r}, {str(real / 'pipelines')!r}]\n")
+    (root / "__main__.py").write_text(CHILD)
+    monkeypatch.setattr(settings, "ROOT", root.parent)
+    return root.parent
+
+
+def decide(error: BaseException) -> object:
+    return command.ByFailure().evaluate(error, try_number=1, max_tries=2)
+
+
+def test_the_last_line_is_the_answer() -> None:
+    assert command.run("answer") == {"kept": 3}
+
+
+def test_bad_input_is_not_tried_again() -> None:
+    with pytest.raises(command.CommandFailed) as caught:
+        command.run("bad")
+    assert decide(caught.value).action is RetryAction.FAIL  # type: ignore[attr-defined]
+
+
+def test_a_throttled_source_is_waited_for_as_it_told() -> None:
+    with pytest.raises(command.CommandFailed) as caught:
+        command.run("throttled")
+    decision = decide(caught.value)
+    assert decision.action is RetryAction.RETRY  # type: ignore[attr-defined]
+    assert decision.retry_delay.total_seconds() == 12.5  # type: ignore[attr-defined]
+
+
+def test_anything_else_backs_off_as_the_task_says() -> None:
+    assert decide(OSError()).action is RetryAction.DEFAULT  # type: ignore[attr-defined]
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not alive(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_task_that_dies_takes_its_children_along(number: int, fake_root: Path, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    script = (
+        "import signal, sys\n"
+        "from pathlib import Path\n"
+        "from dvc_airflow import command, settings\n"
+        f"settings.ROOT = Path({str(fake_root)!r})\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
+        f"command.run('hang', {str(note)!r})\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(p) for p in sys.path if p)}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment) as task:
+        deadline = time.monotonic() + 30
+        while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        inner = int(note.read_text())
+        assert alive(inner)
+        task.send_signal(number)
+        task.wait(20)
+    assert gone(inner)

@@ -1,0 +1,51 @@
+"""The resolved graph is DVC's own, cached, and made anew when one of its sources changes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dvc_airflow import settings
+from dvc_airflow.graph import Stage, closure, graph
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(settings, "HOME", tmp_path / "var")
+    for name in ("dvc.yaml", "params.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    return tmp_path
+
+
+def test_a_changed_dvc_yaml_is_seen(root: Path) -> None:
+    before = graph(root, profile="sandbox")
+    assert before["sample@memes"].upstream == ("dedupe@memes",)
+    text = (root / "dvc.yaml").read_text()
+    (root / "dvc.yaml").write_text(text.replace("timeout_minutes: 60", "timeout_minutes: 61"))
+    assert graph(root, profile="sandbox")["split@memes"].airflow["timeout_minutes"] == 61
+    assert len(list((root / "var" / "graph").iterdir())) == 2
+
+
+def test_a_graph_that_dvc_refuses_says_why(root: Path) -> None:
+    (root / "dvc.yaml").write_text("stages: {broken: {cmd: x, deps: ['${nowhere}']}}\n")
+    with pytest.raises(RuntimeError, match="nowhere"):
+        graph(root, profile=None)
+
+
+def test_task_ids_are_the_steps_names() -> None:
+    def named(name: str) -> str:
+        return Stage(name=name, desc="", upstream=(), airflow={}).task_id
+
+    assert named("split@memes") == "split"
+    assert named("train@memes-severity-bert-0") == "train__severity-bert-0"
+
+
+def test_closure_takes_what_is_upstream_first() -> None:
+    stages = {n: Stage(n, "", up, {}) for n, up in {"a": (), "b": ("a",), "c": ("b",), "d": ()}.items()}
+    assert [s.name for s in closure(stages, targets=["c"])] == ["a", "b", "c"]
