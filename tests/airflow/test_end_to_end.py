@@ -1,0 +1,218 @@
+"""The memes corpus under a real scheduler. The tests build on one another, in the order of the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipelines.privacy.vault import Vault
+from pipelines.store import repository, tables
+from pipelines.store.seal import open_column
+from pipelines.store.workspace import git, workspace
+
+pytestmark = pytest.mark.airflow
+MONTHS = ("2022-11", "2022-12")
+
+
+@pytest.fixture(scope="session")
+def backfilled(world: Any) -> str:
+    """The head of the corpus after an undisturbed backfill of both months."""
+    world.run(
+        "airflow", "backfill", "create", "--dag-id", "memes_collect",
+        "--from-date", f"{MONTHS[0]}-01", "--to-date", f"{MONTHS[1]}-01",
+    )  # fmt: skip
+    world.wait(lambda: len(world.airflow.runs("memes_collect")) == 2, what="two runs of the backfill")
+    world.wait(
+        lambda: world.subjects()[0].startswith("snapshot(") and len(world.subjects()) >= 4 and world.quiet(),
+        what="both months and the snapshot over them",
+    )
+    world.settle()
+    return str(world.head())
+
+
+def opened(world: Any, revision: str, *, table: str, pattern: str, columns: list[str]) -> dict[str, list[Any]]:
+    """Check a revision out and open columns of one of its tables, by record id."""
+    with (
+        workspace(world.settings) as clone,
+        Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault,
+    ):
+        git("checkout", "--quiet", revision, cwd=clone.path)
+        with clone.dvc() as repo:
+            repo.pull()
+        found = tables.concat(list(clone.path.glob(pattern)), name=table)
+        values = [open_column(found, name=table, column=c, vault=vault) for c in columns]
+        return {r: list(v) for r, *v in zip(found["record_id"].to_pylist(), *values, strict=True)}
+
+
+def test_a_backfill_of_two_months_is_committed_and_wakes_the_snapshot(world: Any, backfilled: str) -> None:
+    subjects = world.subjects()
+    assert {"data(memes): 2022-11", "data(memes): 2022-12"} <= set(subjects)
+    assert subjects[0] == "snapshot(memes): score@memes"
+    assert 1 <= len(world.airflow.runs("memes_dataset")) <= 2, "months are coalesced, one run each at the most"
+    runs = world.airflow.runs("memes_collect")
+    assert sorted(r["partition_key"] for r in runs) == list(MONTHS)
+    assert all(r["logical_date"] is None for r in runs)
+
+
+def test_the_numbers_agree_with_the_truth(world: Any, backfilled: str) -> None:
+    status = json.loads(world.run("pipelines", "status", "--json"))
+    assert status["commit"] == backfilled
+    truth = status["truth"]
+    assert (truth["unexpected"], truth["missing"]) == (0, 0)
+    assert truth["precision"] >= 0.98
+    assert truth["recall"] >= 0.98
+    assert status["ocr"]["word_recall"] >= 0.97
+    assert status["split"]["leakage"] == 0
+    assert sum(status["split"]["sizes"].values()) == 60
+
+
+def test_the_same_month_again_is_no_commit_and_fires_the_consumer_once(world: Any, backfilled: str) -> None:
+    before = len(world.airflow.runs("memes_dataset"))
+    run_id = world.trigger("memes_collect", partition_key=MONTHS[0])
+    world.wait(lambda: world.state("memes_collect", run_id) in {"success", "failed"}, what="the second run of a month")
+    assert world.state("memes_collect", run_id) == "success"
+    world.wait(lambda: len(world.airflow.runs("memes_dataset")) > before, what="the consumer")
+    world.settle()
+    assert len(world.airflow.runs("memes_dataset")) == before + 1
+    assert world.head() == backfilled
+
+
+def test_a_run_without_a_key_fails_at_once_and_says_what_to_pass(world: Any, backfilled: str) -> None:
+    run_id = world.trigger("memes_collect", partition_key=None)
+    world.wait(
+        lambda: world.state("memes_collect", run_id) == "failed", what="a run without a key to fail", patience=90
+    )
+    [collect] = [t for t in world.instances("memes_collect", run_id) if t["task_id"] == "collect"]
+    assert collect["try_number"] == 1
+    logs = world.airflow.get(f"/dags/memes_collect/dagRuns/{run_id}/taskInstances/collect/logs/1")
+    assert "--partition-key 2022-12" in json.dumps(logs)
+    assert world.head() == backfilled
+
+
+def task_runner(dag_root: Path) -> psutil.Process | None:
+    """Return the Airflow process that runs an images task, found by its child's command line."""
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        argv = process.info["cmdline"] or []
+        if "step" in argv and "images" in argv and process.info["cwd"] == str(dag_root):
+            return process.parent()
+    return None
+
+
+def test_a_killed_task_ends_in_the_same_bytes(world: Any, backfilled: str) -> None:
+    run_id = world.trigger("memes_collect", partition_key=MONTHS[1])
+    found: list[psutil.Process] = []
+
+    def caught() -> bool:
+        runner = task_runner(world.root)
+        if runner:
+            found.append(runner)
+        return bool(runner)
+
+    world.wait(caught, what="an images task")
+    os.kill(found[0].pid, signal.SIGKILL)
+    world.wait(lambda: world.state("memes_collect", run_id) in {"success", "failed"}, what="the killed run")
+    assert world.state("memes_collect", run_id) == "success"
+    tries = [t["try_number"] for t in world.instances("memes_collect", run_id) if t["task_id"] == "images"]
+    assert max(tries) == 2, "no task was killed"
+    world.settle()
+    assert world.head() == backfilled, "a kill changed what was committed"
+
+
+def test_a_laptop_gets_the_same_lock(world: Any, backfilled: str, tmp_path: Path) -> None:
+    laptop = repository.clone(world.settings, folder=tmp_path / "laptop")
+    lock = (laptop / "dvc.lock").read_bytes()
+    (laptop / "dvc.lock").unlink()
+    pointers = [str(p.relative_to(laptop)) for p in laptop.glob("data/**/*.dvc")]
+    for argv in (["pull", *pointers], ["repro", "--no-run-cache"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "dvc", *argv],
+            cwd=laptop,
+            env=world.deployment.environment,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"dvc {argv[0]} exited with {done.returncode}"
+    assert yaml.safe_load((laptop / "dvc.lock").read_bytes()) == yaml.safe_load(lock)
+    assert (laptop / "dvc.lock").read_bytes() == lock
+
+
+def strings(table: pa.Table) -> list[str]:
+    """Return all text of a table's plain columns."""
+    plain = [c for c in table.column_names if pa.types.is_string(table.schema.field(c).type)]
+    return [value for c in plain for value in table[c].to_pylist() if value]
+
+
+def test_no_content_outside_the_vault(world: Any, backfilled: str) -> None:
+    """The canary test: planted words, a user name, raw ids and OCR text are nowhere but in the sandbox's own files."""
+    truth = json.loads((world.settings.sandbox / "truth.json").read_text())
+    canaries = {c for kind in ("words", "users", "fullnames", "ocr") for c in truth["canaries"][kind]}
+    assert len(canaries) >= 4
+    planted = (world.settings.sandbox / "submissions.jsonl").read_text() + json.dumps(truth)
+    assert all(c in planted for c in canaries), "a canary that was never planted proves nothing"
+    with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
+        kept = {vault.record_id(name) for name in truth["canaries"]["fullnames"]}
+    posts = opened(world, backfilled, table="posts", pattern="data/memes/*/posts.parquet", columns=["title", "body"])
+    assert kept & set(posts), "no canary got as far as the corpus"
+    text = b" ".join(v for r in kept & set(posts) for v in posts[r] if v)
+    assert any(c.encode() in text for c in truth["canaries"]["words"]), "the sealed corpus must hold the words"
+
+    needles = {c.encode().lower() for c in canaries} | {b"quillmarrow"}
+    checked = 0
+    for path in [*world.settings.home.rglob("*"), *world.root.rglob("*")]:
+        if not path.is_file() or world.settings.sandbox in path.parents or ".git" in path.parts:
+            continue
+        if world.root in path.parents and path.relative_to(world.root).parts[0] in {"pipelines", "tests"}:
+            continue  # the generator's own source names the canaries
+        data = path.read_bytes()
+        checked += 1
+        if data[:4] == b"PAR1":
+            data += " ".join(strings(pq.read_table(path))).encode()
+        hits = [n for n in needles if n in data.lower()]
+        assert not hits, f"{len(hits)} canaries in {path.relative_to(world.settings.home.parent)}"
+    assert checked > 100
+    objects = subprocess.run(
+        ["git", "--git-dir", world.settings.repo, "log", "-p", "corpus", "--", "data", "metrics", "dvc.lock"],
+        capture_output=True, check=True,
+    ).stdout.lower()  # fmt: skip
+    assert objects and not [n for n in needles if n in objects]
+
+
+def test_a_tombstoned_record_stays_out_and_closes_in_every_earlier_commit(world: Any, backfilled: str) -> None:
+    columns = ["title", "body", "media"]
+    pattern = f"data/memes/{MONTHS[1]}/posts.parquet"
+    before = opened(world, backfilled, table="posts", pattern=pattern, columns=columns)
+    victim = sorted(before)[0]
+    assert all(value is not None for value in before[victim])
+    with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
+        assert vault.destroy([victim], reason="request", now=datetime.now(UTC)) == 1
+    world.run(
+        "airflow", "backfill", "create", "--dag-id", "memes_collect", "--reprocess-behavior", "completed",
+        "--from-date", f"{MONTHS[1]}-01", "--to-date", f"{MONTHS[1]}-01",
+    )  # fmt: skip
+    world.wait(lambda: world.head() != backfilled, what="the month without the record")
+    world.settle()
+    after = opened(world, world.head(), table="posts", pattern=pattern, columns=columns)
+    assert set(after) == set(before) - {victim}
+    assert {r: v for r, v in before.items() if r != victim} == after
+    images = opened(world, world.head(), table="images", pattern="data/memes/*/images/*.parquet", columns=["text"])
+    assert victim not in images
+    earlier = opened(world, backfilled, table="posts", pattern=pattern, columns=columns)
+    assert earlier[victim] == [None, None, None]
+    pictures = opened(
+        world, backfilled, table="images", pattern="data/memes/*/images/*.parquet", columns=["bytes", "text"]
+    )
+    assert pictures[victim] == [None, None]
+    status = json.loads(world.run("pipelines", "status", "--json"))
+    assert status["collect"]["dropped"]["tombstoned"] == 1
