@@ -1,0 +1,73 @@
+"""One place reads configuration, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import stat
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.errors import BadParams, CorruptDump, SourceNotApproved
+from pipelines.params import Settings, Source, load, overlay
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_shipped_parameters_and_profiles_are_valid() -> None:
+    assert load(ROOT).sample.size == 1050
+    for profile in (ROOT / "profiles").glob("*.yaml"):
+        load(ROOT, profile=profile.stem)
+
+
+def test_an_unknown_key_is_named(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    values = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    values["dedupe"]["radios"] = 3
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(BadParams, match=r"dedupe\.radios"):
+        load(tmp_path)
+
+
+def test_a_live_source_needs_its_approval() -> None:
+    source = Source(live=True, access_basis="agreement", approval=None, expires=None, retention_days=None)
+    with pytest.raises(SourceNotApproved, match="approval, expires, retention_days"):
+        source.check("reddit", today=date(2026, 1, 1))
+    ended = Source(live=True, access_basis="a", approval="b", expires=date(2026, 1, 1), retention_days=1)
+    with pytest.raises(SourceNotApproved, match="ended"):
+        ended.check("reddit", today=date(2026, 1, 1))
+
+
+def test_the_secret_is_made_once_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CORPUS_SECRET", raising=False)
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    settings = Settings.from_env()
+    assert settings.secret() == settings.secret()
+    assert stat.S_IMODE((tmp_path / "var" / "secret").stat().st_mode) == 0o600
+    monkeypatch.setenv("CORPUS_SECRET", "short")
+    with pytest.raises(BadParams, match="64 hexadecimal"):
+        settings.secret()
+
+
+keys = st.sampled_from(["a", "b", "c"])
+trees = st.recursive(st.integers(), lambda inner: st.dictionaries(keys, inner, max_size=3), max_leaves=8)
+
+
+@given(base=st.dictionaries(keys, trees), over=st.dictionaries(keys, trees))
+def test_an_overlay_wins_and_loses_nothing_else(base: dict[str, object], over: dict[str, object]) -> None:
+    merged = overlay(base, over)
+    assert overlay(merged, over) == merged
+    assert set(merged) == set(base) | set(over)
+    assert all(merged[k] == base[k] for k in set(base) - set(over))
+
+
+def test_errors_pickle_and_say_what_to_do() -> None:
+    error = CorruptDump(name="x.zst", offset=17, detail="the frame ends early")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.fields, type(again)) == (str(error), error.fields, CorruptDump)
+    assert "byte 17" in str(error) and "nothing was committed" in str(error)
