@@ -1,0 +1,1 @@
+"""From a source to a month of posts and images."""

@@ -1,0 +1,170 @@
+"""The process that touches strangers' picture bytes: Pillow and nothing else is loaded, and little is left to harm.
+
+``decode.py`` starts this file by its path in an isolated interpreter, so that the package and its settings are not
+even importable here. A request on standard input is a length and the bytes; an answer on standard output is one
+``REPLY`` (reason, width, height, frames, length) and the new JPEG.
+"""
+
+from __future__ import annotations
+
+import io
+import resource
+import struct
+import sys
+import warnings
+
+from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
+
+PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)  # named, so loaded early
+REQUEST = struct.Struct(">Q")
+REPLY = struct.Struct(">16sIIIQ")
+MAX_SIDE = 65_500  # libjpeg's limit, and the output is a JPEG
+ORIENTATION = 0x0112
+# EXIF 2.3, tag Orientation: what turns the stored picture upright
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# First bytes by format, to tell "a picture we do not take" and "a damaged one" from "no picture at all"
+SIGNATURES = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG": "PNG",
+    b"GIF8": "GIF",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"BM": "BMP",
+    b"8BPS": "PSD",
+    b"\0\0\1\0": "ICO",
+    b"\xff\x0a": "JXL",
+    b"\0\0\0\x0cJXL ": "JXL",
+    b"\0\0\0\x0cjP  ": "JPEG2000",
+    b"<svg": "SVG",
+}
+
+
+class Unfit(Exception):
+    """The reason why a picture is not taken."""
+
+
+def signature(data: bytes) -> str | None:
+    """Return the format that the first bytes announce, without decoding anything."""
+    if data[:4] == b"RIFF":
+        return "WEBP" if data[8:12] == b"WEBP" else None
+    if data[4:12] in (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1"):
+        return "HEIF"
+    return next((name for start, name in SIGNATURES.items() if data.startswith(start)), None)
+
+
+def open_checked(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int) -> tuple[Image.Image, int]:
+    """Read the header only and refuse by it; returns the picture, not loaded, and its number of frames.
+
+    Raises:
+        Unfit: format, not_an_image, truncated, too_many_pixels or too_many_frames.
+    """
+    found = signature(data)
+    if found not in formats:
+        raise Unfit("format" if found else "not_an_image")
+    try:
+        image = Image.open(io.BytesIO(data), formats=[found])
+        if image.width * image.height > max_pixels or max(image.size) > MAX_SIDE:
+            raise Unfit("too_many_pixels")
+        frames = int(getattr(image, "n_frames", 1))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise Unfit("too_many_pixels") from None
+    except (Unfit, MemoryError):
+        raise
+    except Exception:
+        raise Unfit("truncated") from None
+    if frames > max_frames:
+        raise Unfit("too_many_frames")
+    return image, frames
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Turn the picture as its EXIF asks; damaged EXIF asks for nothing."""
+    try:
+        turn = UPRIGHT.get(image.getexif().get(ORIENTATION, 1))
+    except Exception:
+        return image
+    return image.transpose(turn) if turn is not None else image
+
+
+def flat(image: Image.Image) -> Image.Image:
+    """Return 8-bit RGB over white. Sixteen-bit grey is scaled: Pillow's own conversion would clip it."""
+    if image.mode.startswith("I"):
+        image = image.point(lambda value: value * (1 / 256)).convert("L")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    white.alpha_composite(image)
+    return white.convert("RGB")
+
+
+def reencode(image: Image.Image, *, quality: int) -> bytes:
+    """Encode as baseline JPEG, 4:4:4, with nothing of the original's metadata (the writer would copy a comment)."""
+    image.info = {}
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=quality, subsampling=0)
+    return out.getvalue()
+
+
+def answer(
+    data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int, quality: int
+) -> tuple[bytes, bytes]:
+    """Return the ``REPLY`` and the JPEG, or the reason and nothing."""
+    try:
+        image, frames = open_checked(data, formats=formats, max_pixels=max_pixels, max_frames=max_frames)
+        try:
+            image.load()
+        except (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error):
+            raise Unfit("truncated") from None
+        picture = flat(upright(image))
+    except Unfit as unfit:
+        return REPLY.pack(str(unfit).encode(), 0, 0, 0, 0), b""
+    jpeg = reencode(picture, quality=quality)
+    return REPLY.pack(b"", picture.width, picture.height, frames, len(jpeg)), jpeg
+
+
+def limit(*, memory_mb: int) -> None:
+    """Take from this process what it does not need: memory, files, core dumps (they would hold the picture)."""
+    for what, most in (
+        (resource.RLIMIT_AS, memory_mb * 2**20),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 16),
+    ):
+        resource.setrlimit(what, (most, most))
+
+
+def limit_cpu(*, seconds: int) -> None:
+    """Bound the processor time of the next picture; it also ends a child whose parent is gone."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
+
+
+def main(arguments: list[str]) -> None:
+    """Serve pictures until the parent closes the pipe."""
+    formats = tuple(arguments[0].split(","))
+    max_pixels, max_frames, quality, memory_mb, seconds = map(int, arguments[1:])
+    limit(memory_mb=memory_mb)
+    Image.MAX_IMAGE_PIXELS = max_pixels
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    while head := source.read(REQUEST.size):
+        limit_cpu(seconds=seconds)
+        data = source.read(*REQUEST.unpack(head))
+        reply, jpeg = answer(data, formats=formats, max_pixels=max_pixels, max_frames=max_frames, quality=quality)
+        sink.write(reply)
+        sink.write(jpeg)
+        sink.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,244 @@
+"""The only code that opens an address which came from a post.
+
+Every address is a stranger's choice, so each is checked before it is used and again at each redirect: scheme,
+exact host, port, the resolved peer (``peer.py``), size, time and rate (``pace.py``). One picture that cannot be had
+is a drop reason; a host that asks for more patience than the parameters allow stops the step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
+
+import httpcore
+import httpx
+
+from pipelines.collect.pace import METER, Gate, Meter, Refused, retry_after
+from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
+from pipelines.errors import BadParams
+from pipelines.params import Fetch
+
+BACKOFF_SECONDS = 0.5  # ours: 0.5, 1, 2 ... between tries, no jitter: nothing here draws random numbers
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+NAMED: dict[int, str] = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.GONE: "gone"}
+# The host says that the picture was taken away: a cached preview of it must not come in by the back door.
+FINAL = frozenset({"gone", "placeholder"})
+
+# httpcore writes addresses and headers to its debug log, and addresses must not be in any log
+logging.getLogger("httpcore").setLevel(logging.INFO)
+
+
+@dataclass(frozen=True)
+class Image:
+    """The bytes that a host served for one picture, and which of its addresses served them."""
+
+    data: bytes
+    address_used: int
+
+
+async def fetch_images(
+    jobs: Sequence[tuple[str, ...]],
+    *,
+    params: Fetch,
+    contact: str = "",
+    on_done: Callable[[int], None] | None = None,
+    resolver: Resolver = system_resolver,
+    tls: ssl.SSLContext | None = None,
+) -> list[Image | str]:
+    """Fetch one picture a job, many at once, each from the first of its addresses that works.
+
+    A job is a picture's addresses, tried in order; a picture that was taken away (``gone``, ``placeholder``) is not
+    looked for in its previews. The result has the jobs' order: an ``Image``, or the reason why the first address
+    failed: ``address`` (malformed, with credentials or a port of its own), ``scheme``, ``host_not_allowed``,
+    ``private_address``, ``redirects``, ``not_found``, ``gone``, ``http_<code>``, ``content_type``,
+    ``content_encoding``, ``too_large``, ``too_slow``, ``timeout``, ``truncated``, ``empty``, ``placeholder`` or
+    ``connection``. All pictures are in memory at the end: hand in a shard at a time.
+
+    ``timeout_seconds`` bounds one try with its redirects, without the time spent waiting for a turn. 5xx answers,
+    cut answers and connection errors are tried again ``retries`` times; a ``Retry-After`` holds back every job of
+    its host and is bounded by ``max_retry_after_seconds`` a job instead. ``contact`` fills the user agent,
+    ``on_done`` gets the number of finished jobs, ``resolver`` and ``tls`` replace the system's names and trust.
+
+    Raises:
+        BadParams: the user agent is not printable ASCII.
+        SourceThrottled: a host asks to wait longer than ``max_retry_after_seconds``; no result is given.
+    """
+    backend = CheckedBackend(allow_loopback=params.allow_loopback, resolver=resolver)
+    # max_connections is None: the gates bound them, and waiting for a turn must not count as time spent
+    async with httpcore.AsyncConnectionPool(
+        ssl_context=tls or _trust(), max_connections=None, keepalive_expiry=15, network_backend=backend
+    ) as pool:
+        fetcher = _Fetcher(params, pool=pool, agent=user_agent(params, contact=contact))
+        tasks = [asyncio.create_task(fetcher.job(addresses)) for addresses in jobs]
+        done = 0
+
+        def count(task: asyncio.Task[Image | str]) -> None:
+            nonlocal done
+            done += 1
+            if on_done is not None and not task.cancelled() and task.exception() is None:
+                on_done(done)
+
+        for task in tasks:
+            task.add_done_callback(count)
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Read the root certificates once: it takes as long as dozens of pictures from a near host."""
+    return httpcore.default_ssl_context()
+
+
+def user_agent(params: Fetch, *, contact: str) -> str:
+    """Return the honest name under which hosts see this crawler, with a way to reach its operator.
+
+    Raises:
+        BadParams: it could not be sent in a header.
+    """
+    agent = params.user_agent.replace("{contact}", contact or "no contact given")
+    if not (agent.isascii() and agent.isprintable()):
+        raise BadParams(where="fetch.user_agent", detail="only printable ASCII can be sent, CORPUS_CONTACT included")
+    return agent
+
+
+class _Fetcher:
+    """One call's state: the connections, the gates of the hosts, the slots of all."""
+
+    def __init__(self, params: Fetch, *, pool: httpcore.AsyncConnectionPool, agent: str) -> None:
+        self._params = params
+        self._pool = pool
+        self._agent = agent
+        self._total = asyncio.Semaphore(params.concurrency)
+        self._gates: dict[str, Gate] = {host: Gate(per_host=params.per_host) for host in params.hosts}
+        self._placeholders = frozenset(digest.lower() for digest in params.placeholders)
+
+    async def job(self, addresses: tuple[str, ...]) -> Image | str:
+        first = ""
+        for index, address in enumerate(addresses):
+            answer = await self._persist(address)
+            if isinstance(answer, bytes):
+                return Image(data=answer, address_used=index)
+            first = first or answer
+            if answer in FINAL:
+                return answer
+        return first or "address"
+
+    async def _persist(self, address: str) -> bytes | str:
+        """Try one address until it works, is refused for good, or has used up its tries and its patience."""
+        tries, backoff, patience = 0, BACKOFF_SECONDS, self._params.max_retry_after_seconds
+        while True:
+            try:
+                return await self._follow(address)
+            except Refused as refused:
+                if refused.wait is not None:
+                    patience -= max(refused.wait, backoff)
+                else:
+                    tries += 1
+                if not refused.passing or tries > self._params.retries or patience < 0:
+                    return refused.reason
+            await asyncio.sleep(backoff)
+            backoff *= 2
+
+    async def _follow(self, address: str) -> bytes:
+        """Follow redirects from ``address`` to a picture, checking every step, within one time limit."""
+        left = self._params.timeout_seconds
+        url = self._checked(address)
+        for _ in range(self._params.max_redirects + 1):
+            async with self._gates[url.host].turn(self._total):
+                started = time.monotonic()
+                try:
+                    async with asyncio.timeout(left):
+                        answer = await self._request(url)
+                except TimeoutError:
+                    raise Refused("timeout") from None
+                left -= time.monotonic() - started
+            if isinstance(answer, bytes):
+                return answer
+            url = self._checked(answer, base=url)
+        raise Refused("redirects")
+
+    def _checked(self, address: str, *, base: httpx.URL | None = None) -> httpx.URL:
+        """Parse ``address``, against ``base`` for a redirect, and refuse what the parameters do not allow."""
+        try:
+            url = base.join(address) if base else httpx.URL(address)
+        except (httpx.InvalidURL, ValueError):
+            raise Refused("address") from None
+        if url.scheme != "https" and not (url.scheme == "http" and self._params.allow_http):
+            raise Refused("scheme")
+        if url.userinfo or not (url.port is None or (self._params.allow_loopback and 0 < url.port < 65_536)):
+            raise Refused("address")
+        if url.host not in self._gates:
+            raise Refused("host_not_allowed")
+        return url
+
+    async def _request(self, url: httpx.URL) -> bytes | str:
+        """Ask once: the picture's bytes, or where a redirect points to."""
+        METER.set(Meter(max_bytes=self._params.max_bytes, min_bytes_per_second=self._params.min_bytes_per_second))
+        target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        headers = {
+            b"Host": url.netloc,
+            b"User-Agent": self._agent.encode(),
+            b"Accept": b"image/*",
+            b"Accept-Encoding": b"identity",
+        }
+        answered = False
+        try:
+            async with self._pool.stream("GET", target, headers=list(headers.items())) as response:
+                answered = True
+                return await self._answer(url, response=response)
+        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError):
+            raise Refused("truncated" if answered else "connection", passing=True) from None
+
+    async def _answer(self, url: httpx.URL, *, response: httpcore.Response) -> bytes | str:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+        status = response.status
+        if status in REDIRECTS and "location" in headers:
+            return headers["location"]
+        if status != HTTPStatus.OK:
+            self._refuse_status(url, status=status, headers=headers)
+        if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise Refused("content_encoding")
+        if not headers.get("content-type", "").strip().lower().startswith("image/"):
+            raise Refused("content_type")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length[:18]) > self._params.max_bytes:
+            raise Refused("too_large")
+        return self._judged(await self._body(response))
+
+    def _refuse_status(self, url: httpx.URL, *, status: int, headers: dict[str, str]) -> None:
+        reason = NAMED.get(status, f"http_{status}")
+        wait = None
+        if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+            longest = self._params.max_retry_after_seconds
+            wait = retry_after(headers, longest=longest)
+            if wait is not None:
+                self._gates[url.host].close(url.host, seconds=wait, longest=longest)
+        passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
+        raise Refused(reason, passing=passing, wait=wait)
+
+    async def _body(self, response: httpcore.Response) -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_stream():
+            body += chunk
+            if len(body) > self._params.max_bytes:
+                raise Refused("too_large")
+        return bytes(body)
+
+    def _judged(self, body: bytes) -> bytes:
+        if not body:
+            raise Refused("empty")
+        if hashlib.sha256(body).hexdigest() in self._placeholders:
+            raise Refused("placeholder")
+        return body

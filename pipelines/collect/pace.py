@@ -1,0 +1,137 @@
+"""How fast a host may be, and how fast it may be asked: the meter of one answer and the gate of one host."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from email.utils import parsedate_to_datetime
+
+import httpcore
+
+from pipelines.errors import SourceThrottled
+
+WINDOW_SECONDS = 2.0  # ours: the first span is the grace, and a trickle is gone after two of them at most
+HEADER_BYTES = 131_072  # ours: httpcore gives up on headers at 100 KiB
+
+
+class Refused(Exception):
+    """One picture's drop reason on its way up; it never leaves ``fetch_images``.
+
+    ``passing`` marks what may be gone at the next try; ``wait`` is what the host asked for, in seconds.
+    """
+
+    def __init__(self, reason: str, *, passing: bool = False, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.passing = passing
+        self.wait = wait
+
+
+class Meter:
+    """Counts what one answer costs on the wire and ends it when it is too long or too slow.
+
+    The clock starts at the answer's first byte (the total time limit covers the wait for it) and every span of
+    ``WINDOW_SECONDS`` is judged on its own, so that neither a fast start nor a stall can pay for a slow rest.
+    """
+
+    def __init__(self, *, max_bytes: int, min_bytes_per_second: int) -> None:
+        """``max_bytes`` is the body's limit; an eighth more is allowed for chunk framing, and HEADER_BYTES."""
+        self._left = max_bytes + max_bytes // 8 + HEADER_BYTES
+        self._rate = min_bytes_per_second
+        self._since: float | None = None
+        self._got = 0
+
+    async def read(self, stream: httpcore.AsyncNetworkStream, *, max_bytes: int) -> bytes:
+        """Read at most ``max_bytes`` from ``stream``.
+
+        Raises:
+            Refused: ``too_large`` or ``too_slow``.
+        """
+        while True:
+            patience = None
+            if self._since is not None:
+                patience = max(0.01, self._since + WINDOW_SECONDS - time.monotonic())
+            try:
+                data = await stream.read(max_bytes, timeout=patience)
+            except httpcore.ReadTimeout:
+                self._judge()
+            else:
+                self._count(len(data))
+                return data
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        self._got += size
+        if self._left < 0:
+            raise Refused("too_large")
+        if self._since is None:
+            self._since = time.monotonic()
+        elif size:
+            self._judge()
+
+    def _judge(self) -> None:
+        now = time.monotonic()
+        elapsed = now - (self._since or now)
+        if elapsed < WINDOW_SECONDS:
+            return
+        if self._got < self._rate * elapsed:
+            raise Refused("too_slow")
+        self._since, self._got = now, 0
+
+
+METER: ContextVar[Meter] = ContextVar("METER")
+
+
+def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
+    """Read how many seconds a host asks to wait; None when it does not ask.
+
+    A date is compared with the answer's own ``Date``, so that neither clock matters; without one it counts as
+    ``longest``, the cap of the parameters.
+    """
+    asked = headers.get("retry-after", "").strip()
+    if not asked:
+        return None
+    if asked.isascii() and asked.isdigit():
+        return float(min(int(asked[:9]), 10**8))
+    try:
+        until = parsedate_to_datetime(asked)
+    except (ValueError, OverflowError):
+        return None
+    try:
+        return max(0.0, (until - parsedate_to_datetime(headers.get("date", ""))).total_seconds())
+    except (ValueError, OverflowError, TypeError):
+        return longest
+
+
+class Gate:
+    """One host's turnstile: so many at once, and nobody at all while the host asks to wait."""
+
+    def __init__(self, *, per_host: int) -> None:
+        self._slots = asyncio.Semaphore(per_host)
+        self._opens = 0.0
+
+    def close(self, host: str, *, seconds: float, longest: float) -> None:
+        """Keep every request to ``host`` back for ``seconds``.
+
+        Raises:
+            SourceThrottled: the host asks for more than ``longest`` seconds; the task comes back later instead.
+        """
+        if seconds > longest:
+            raise SourceThrottled(source=host, retry_after=seconds)
+        self._opens = max(self._opens, time.monotonic() + seconds)
+
+    @asynccontextmanager
+    async def turn(self, total: asyncio.Semaphore) -> AsyncIterator[None]:
+        """Hold one of the host's slots and one of ``total``; a waiting host takes none of the others' slots."""
+        async with self._slots:
+            while True:
+                while (wait := self._opens - time.monotonic()) > 0:
+                    await asyncio.sleep(wait)
+                async with total:
+                    if self._opens > time.monotonic():
+                        continue
+                    yield
+                    return

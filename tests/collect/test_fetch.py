@@ -1,0 +1,521 @@
+"""Against a real loopback host with every bad habit; it speaks raw sockets, so that it can break the protocol too."""
+
+import asyncio
+import gzip
+import hashlib
+import logging
+import socket
+import ssl
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.collect.fetch import Image, fetch_images
+from pipelines.errors import BadParams, SourceThrottled
+from pipelines.params import Fetch
+
+PICTURE = b"\x89PNG" + b"picture" * 200
+REMOVED = b"\x89PNG" + b"if you can read this, it is gone"
+LIMIT = 100_000
+NO_TRUST = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+PARAMS = Fetch(
+    hosts=("127.0.0.1",),
+    allow_http=True,
+    allow_loopback=True,
+    per_host=4,
+    concurrency=8,
+    max_bytes=LIMIT,
+    timeout_seconds=6,
+    min_bytes_per_second=2048,
+    max_redirects=3,
+    max_retry_after_seconds=3,
+    retries=1,
+    user_agent="crisis-corpus/1 (research; {contact})",
+    placeholders=(hashlib.sha256(REMOVED).hexdigest(),),
+)
+
+
+def head(status: int = 200, *, length: int | None = None, kind: str = "image/png", **more: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"Content-Type: {kind}", *(f"{k.replace('_', '-')}: {v}" for k, v in more.items())]
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def whole(body: bytes = PICTURE, **more) -> bytes:
+    return head(length=len(body), **more) + body
+
+
+async def trickle(writer: asyncio.StreamWriter, data: bytes, *, size: int, pause: float) -> None:
+    for start in range(0, len(data), size):
+        writer.write(data[start : start + size])
+        await writer.drain()
+        await asyncio.sleep(pause)
+
+
+class Host:
+    """Answers by path; counts requests, connections and how many are served at once."""
+
+    def __init__(self, *, tls: ssl.SSLContext | None = None, address: str = "127.0.0.1", latency: float = 0.0) -> None:
+        self.tls, self.address, self.latency = tls, address, latency
+        self.seen: list[tuple[float, str]] = []
+        self.heads: list[str] = []
+        self.hits: Counter[str] = Counter()
+        self.connections = self.active = self.peak = 0
+
+    async def __aenter__(self) -> "Host":
+        self.server = await asyncio.start_server(self._connected, self.address, 0, ssl=self.tls)
+        self.port = self.server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+
+    def url(self, path: str, *, host: str | None = None) -> str:
+        name = host or (f"[{self.address}]" if ":" in self.address else self.address)
+        return f"{'https' if self.tls else 'http'}://{name}:{self.port}/{path}"
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                request = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                path = request.split(" ", 2)[1].lstrip("/")
+                self.seen.append((time.monotonic(), path))
+                self.heads.append(request)
+                self.hits[path] += 1
+                self.active += 1
+                self.peak = max(self.peak, self.active)
+                await asyncio.sleep(self.latency)
+                try:
+                    await self.respond(path, writer)
+                finally:
+                    self.active -= 1
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError, EOFError):
+            pass
+        finally:
+            writer.close()
+
+    async def respond(self, path: str, writer: asyncio.StreamWriter) -> None:
+        name, _, argument = path.partition("/")
+        first = self.hits[path] == 1
+        if name == "ok":
+            writer.write(whole(PICTURE + argument.encode()))
+        elif name == "status":
+            writer.write(head(int(argument), length=0))
+        elif name == "busy":
+            more = {"Retry_After": unquote(argument), "Date": "Sat, 03 Dec 2022 12:00:00 GMT"}
+            writer.write(head(429, length=0, **more) if first else whole())
+        elif name == "always_busy":
+            writer.write(head(503, length=0, Retry_After=argument))
+        elif name == "flaky":
+            writer.write(head(500, length=0) if first else whole())
+        elif name == "hangs_up":
+            if first:
+                raise EOFError
+            writer.write(whole())
+        elif name == "moved":
+            writer.write(head(302, length=0, Location=unquote(argument)))
+        elif name == "loop":
+            writer.write(head(301, length=0, Location="/loop"))
+        elif name == "nowhere":
+            writer.write(head(301, length=0))
+        else:
+            await getattr(self, f"_{name}")(writer)
+
+    async def _empty(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole(b""))
+
+    async def _removed(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole(REMOVED))
+
+    async def _page(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole(kind="text/html"))
+
+    async def _typeless(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 X\r\nContent-Length: 3\r\n\r\nabc")
+
+    async def _until_closed(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head() + PICTURE)
+        raise EOFError
+
+    async def _chunked(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(Transfer_Encoding="chunked"))
+        for start in range(0, len(PICTURE), 100):
+            part = PICTURE[start : start + 100]
+            writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+        writer.write(b"0\r\n\r\n")
+
+    async def _huge(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(length=10**12))
+        await trickle(writer, bytes(LIMIT), size=LIMIT, pause=0)
+
+    async def _endless(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head())
+        await trickle(writer, bytes(10**8), size=50_000, pause=0)
+
+    async def _padded(self, writer: asyncio.StreamWriter) -> None:
+        """One byte of picture a chunk, and kilobytes of chunk extension around each: small body, endless wire."""
+        writer.write(head(Transfer_Encoding="chunked"))
+        await trickle(writer, (b"1;" + b"x" * 4000 + b"\r\na\r\n") * 10_000, size=40_050, pause=0)
+
+    async def _bomb(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip"))
+
+    async def _coded(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(Transfer_Encoding="gzip, chunked") + b"0\r\n\r\n")
+
+    async def _short(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(length=len(PICTURE) + 1) + PICTURE)
+        raise EOFError
+
+    async def _short_chunks(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(Transfer_Encoding="chunked") + b"ff\r\nabc")
+        raise EOFError
+
+    async def _trickle(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(length=50_000))
+        await trickle(writer, bytes(50_000), size=20, pause=0.1)
+
+    async def _slow_head(self, writer: asyncio.StreamWriter) -> None:
+        await trickle(writer, head(length=3, X_Pad="x" * 1000) + b"abc", size=5, pause=0.1)
+
+    async def _stalls(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(length=50_000) + bytes(3000))
+        await asyncio.sleep(30)
+
+    async def _unhurried(self, writer: asyncio.StreamWriter) -> None:
+        """Slow, but above the minimum, for longer than one window."""
+        await trickle(writer, head(length=12_000) + bytes(12_000), size=1200, pause=0.25)
+
+    async def _mute(self, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    async def _noise(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"this is not HTTP\r\n\r\n")
+        raise EOFError
+
+    async def _information(self, writer: asyncio.StreamWriter) -> None:
+        await trickle(writer, b"HTTP/1.1 103 X\r\nLink: more\r\n\r\n" * 100_000, size=30_000, pause=0)
+
+
+def fetch(*paths: str, host: Host | None = None, using: dict | None = None, **options) -> list[Image | str]:
+    """Fetch ``paths`` of a fresh host, one job each, with PARAMS changed by ``using``."""
+    host = host or Host()
+
+    async def run() -> list[Image | str]:
+        async with host:
+            jobs = [(host.url(path),) for path in paths]
+            return await fetch_images(jobs, params=PARAMS.model_copy(update=using or {}), **options)
+
+    return asyncio.run(run())
+
+
+def moved(target: str) -> str:
+    return f"moved/{quote(target, safe='')}"
+
+
+OUTCOMES = {
+    "empty": "empty",
+    "removed": "placeholder",
+    "page": "content_type",
+    "typeless": "content_type",
+    "huge": "too_large",
+    "endless": "too_large",
+    "padded": "too_large",
+    "information": "too_large",
+    "bomb": "content_encoding",
+    "coded": "connection",
+    "noise": "connection",
+    "short": "truncated",
+    "short_chunks": "truncated",
+    "status/404": "not_found",
+    "status/410": "gone",
+    "status/403": "http_403",
+    "status/204": "http_204",
+    "status/206": "http_206",
+    "status/429": "http_429",
+    "status/503": "http_503",
+    "loop": "redirects",
+    "nowhere": "http_301",
+    moved("http://10.0.0.1/x"): "host_not_allowed",
+    moved("//elsewhere.test/x"): "host_not_allowed",
+    moved("ftp://127.0.0.1/x"): "scheme",
+    moved("file:///etc/hosts"): "scheme",
+    moved("http://user:word@127.0.0.1/x"): "address",
+    moved("http://127.0.0.1:99999/x"): "address",
+    moved("/status/404"): "not_found",
+}
+
+
+@pytest.mark.parametrize(("path", "reason"), OUTCOMES.items(), ids=OUTCOMES)
+def test_each_bad_habit_has_its_reason(path: str, reason: str) -> None:
+    began = time.monotonic()
+    assert fetch(path, using={"retries": 0}) == [reason]
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("path", ["ok", "chunked", "until_closed", moved("/ok"), moved("/" + moved("/ok"))])
+def test_a_picture_arrives_whole_by_every_honest_way(path: str) -> None:
+    assert fetch(path) == [Image(data=PICTURE, address_used=0)]
+
+
+def test_slow_answers_are_dropped_long_before_the_time_limit_and_steady_ones_are_not() -> None:
+    began = time.monotonic()
+    result = fetch("trickle", "slow_head", "stalls", "unhurried", "mute", using={"timeout_seconds": 5, "per_host": 8})
+    assert result[:3] == ["too_slow"] * 3
+    assert isinstance(result[3], Image)
+    assert result[4] == "timeout"
+    assert time.monotonic() - began < 7
+    began = time.monotonic()
+    assert fetch("trickle", using={"timeout_seconds": 30}) == ["too_slow"]
+    assert time.monotonic() - began < 3.5
+
+
+@pytest.mark.parametrize(
+    "path", ["flaky", "hangs_up", "busy/1", "busy/0", f"busy/{quote('Sat, 03 Dec 2022 12:00:01 GMT')}"]
+)
+def test_what_may_pass_is_tried_again(path: str) -> None:
+    assert [type(result) for result in fetch(path)] == [Image]
+
+
+def test_what_will_not_pass_is_asked_once() -> None:
+    host = Host()
+    fetch("status/404", "page", "short", host=host, using={"retries": 2})
+    assert host.hits == {"status/404": 1, "page": 1, "short": 3}
+
+
+def test_retry_after_holds_back_every_job_of_the_host() -> None:
+    host = Host()
+    result = fetch("busy/1", *(f"ok/{n}" for n in range(12)), host=host, using={"per_host": 1})
+    assert all(isinstance(r, Image) for r in result)
+    times = [when for when, _ in sorted(host.seen)]
+    assert times[1] - times[0] >= 1
+
+
+def test_patience_with_a_host_that_is_always_busy_ends() -> None:
+    began = time.monotonic()
+    assert fetch("always_busy/1", using={"retries": 100}) == ["http_503"]
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("asked", ["3600", "Sat, 03 Dec 2022 13:00:00 GMT"])
+def test_a_host_that_asks_for_too_long_stops_the_step(asked: str) -> None:
+    with pytest.raises(SourceThrottled) as caught:
+        fetch(f"busy/{quote(asked)}", "ok", "mute")
+    assert caught.value.fields == {"source": "127.0.0.1", "retry_after": 3600.0}
+
+
+def test_alternatives_are_tried_in_order_and_the_first_reason_is_told() -> None:
+    async def run() -> list[Image | str]:
+        async with Host() as host:
+            jobs = [
+                (host.url("status/404"), host.url("ok/preview")),
+                (host.url("short"), host.url("status/404"), host.url("ok")),
+                (host.url("page"), host.url("status/404")),
+                (host.url("removed"), host.url("ok")),
+                (host.url("status/410"), host.url("ok")),
+                (),
+            ]
+            return await fetch_images(jobs, params=PARAMS)
+
+    assert asyncio.run(run()) == [
+        Image(data=PICTURE + b"preview", address_used=1),
+        Image(data=PICTURE, address_used=2),
+        "content_type",
+        "placeholder",  # taken away by its host: the preview is not asked for
+        "gone",
+        "address",
+    ]
+
+
+def test_results_keep_the_order_and_progress_is_counted() -> None:
+    told: list[int] = []
+    result = fetch(*(f"ok/{n}" for n in range(30)), on_done=told.append)
+    assert [r.data for r in result] == [PICTURE + str(n).encode() for n in range(30)]
+    assert told == list(range(1, 31))
+
+
+def test_a_host_sees_no_more_than_its_share_at_once_and_connections_are_kept() -> None:
+    host = Host(latency=0.02)
+    fetch(*(f"ok/{n}" for n in range(40)), host=host, using={"per_host": 3})
+    assert host.peak == 3
+    assert host.connections == 3
+
+
+def test_all_hosts_together_see_no_more_than_the_total() -> None:
+    async def run() -> int:
+        peak = 0
+        async with Host(latency=0.02) as one, Host(latency=0.02, address="127.0.0.2") as two:
+
+            async def watch() -> None:
+                nonlocal peak
+                while True:
+                    peak = max(peak, one.active + two.active)
+                    await asyncio.sleep(0.002)
+
+            watcher = asyncio.create_task(watch())
+            jobs = [(host.url(f"ok/{n}"),) for n in range(20) for host in (one, two)]
+            params = PARAMS.model_copy(update={"hosts": ("127.0.0.1", "127.0.0.2"), "concurrency": 5})
+            result = await fetch_images(jobs, params=params)
+            watcher.cancel()
+            assert all(isinstance(r, Image) for r in result)
+        return peak
+
+    assert asyncio.run(run()) == 5
+
+
+def test_the_host_is_told_who_asks_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    host = Host()
+    assert isinstance(fetch("ok", host=host, contact="team@research.test")[0], Image)
+    lines = dict(line.split(": ", 1) for line in host.heads[0].split("\r\n")[1:] if line)
+    assert lines == {
+        "Host": f"127.0.0.1:{host.port}",
+        "User-Agent": "crisis-corpus/1 (research; team@research.test)",
+        "Accept": "image/*",
+        "Accept-Encoding": "identity",
+    }
+
+
+def test_a_contact_that_cannot_be_sent_is_refused_before_anything_is() -> None:
+    with pytest.raises(BadParams):
+        fetch("ok", contact="a\r\nX: b")
+
+
+REFUSED = {
+    "http://127.0.0.1/x": ({"allow_http": False}, "scheme"),
+    "file:///etc/hosts": ({}, "scheme"),
+    "not an address": ({}, "scheme"),
+    "": ({}, "scheme"),
+    "http://[::1": ({}, "address"),
+    "http://127.0.0.1:99999/": ({}, "address"),
+    "https://127.0.0.1:8443/x": ({"allow_loopback": False}, "address"),
+    "https://name@127.0.0.1/x": ({}, "address"),
+    "https://127.0.0.1.evil.test/x": ({}, "host_not_allowed"),
+    "https://evil.test#127.0.0.1": ({}, "host_not_allowed"),
+    "https://127.0.0.1/x": ({"allow_loopback": False}, "private_address"),
+    "https://10.0.0.1/x": ({"hosts": ("10.0.0.1",)}, "private_address"),
+    "https://[64:ff9b::a00:1]/x": ({"hosts": ("64:ff9b::a00:1",)}, "private_address"),
+}
+
+
+@pytest.mark.parametrize(("address", "case"), REFUSED.items(), ids=REFUSED)
+def test_an_address_is_refused_by_its_looks(address: str, case: tuple[dict, str]) -> None:
+    params = PARAMS.model_copy(update={"allow_http": True, **case[0]})
+    assert asyncio.run(fetch_images([(address,)], params=params)) == [case[1]]
+
+
+def test_a_redirect_to_a_private_address_of_an_allowed_name_is_refused_at_the_peer() -> None:
+    async def resolver(name: str, port: int) -> list[str]:
+        return ["127.0.0.1"] if name == "images.test" else ["10.0.0.1"]
+
+    async def run() -> list[Image | str]:
+        async with Host() as host:
+            params = PARAMS.model_copy(update={"hosts": ("images.test", "inside.test")})
+            jobs = [(host.url(moved("http://inside.test/x"), host="images.test"),)]
+            return await fetch_images(jobs, params=params, resolver=resolver)
+
+    assert asyncio.run(run()) == ["private_address"]
+
+
+def test_a_name_is_resolved_again_for_each_connection_and_checked_each_time() -> None:
+    answers = iter([["127.0.0.1"], ["10.0.0.1"]])
+
+    async def resolver(name: str, port: int) -> list[str]:
+        return next(answers)
+
+    async def run() -> list[Image | str]:
+        async with Host() as host:
+            params = PARAMS.model_copy(update={"hosts": ("images.test",), "per_host": 1})
+            jobs = [(host.url(path, host="images.test"),) for path in ("ok", "until_closed", "ok/after")]
+            return await fetch_images(jobs, params=params, resolver=resolver)
+
+    assert [r if isinstance(r, str) else "image" for r in asyncio.run(run())] == ["image", "image", "private_address"]
+
+
+def test_ipv6_loopback_is_served_too() -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6 loopback")
+    host = Host(address="::1")
+    assert isinstance(fetch("ok", host=host, using={"hosts": ("::1",)})[0], Image)
+    assert f"Host: [::1]:{host.port}" in host.heads[0]
+    assert fetch("ok", host=Host(address="::1"), using={"hosts": ("::1",), "allow_loopback": False}) == ["address"]
+
+
+@given(st.text(), st.sampled_from(["", "https://127.0.0.1", "https://", "http://127.0.0.1:"]))
+@settings(max_examples=200, deadline=None)
+def test_no_address_however_odd_does_more_than_drop_its_picture(text: str, start: str) -> None:
+    params = PARAMS.model_copy(update={"allow_loopback": False, "retries": 0})
+    (result,) = asyncio.run(fetch_images([(start + text,)], params=params, tls=NO_TRUST))
+    assert result in {"address", "scheme", "host_not_allowed", "private_address"}
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "images.test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("images.test")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "host.pem"
+    encoding = serialization.Encoding.PEM
+    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(made.public_bytes(encoding) + private)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "trusted", "outcome"),
+    [("images.test", True, "image"), ("images.test", False, "connection"), ("other.test", True, "connection")],
+)
+def test_tls_is_verified_by_name(certificate: Path, name: str, trusted: bool, outcome: str) -> None:
+    asked: list[str | None] = []
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    server.sni_callback = lambda _socket, wanted, _context: asked.append(wanted)
+
+    async def resolver(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async def run() -> list[Image | str]:
+        async with Host(tls=server) as host:
+            params = PARAMS.model_copy(update={"hosts": (name,), "allow_http": False, "retries": 0})
+            client = ssl.create_default_context(cafile=str(certificate)) if trusted else None
+            jobs = [(host.url("ok", host=name),)]
+            return await fetch_images(jobs, params=params, resolver=resolver, tls=client)
+
+    result = asyncio.run(run())
+    assert [r if isinstance(r, str) else "image" for r in result] == [outcome]
+    assert asked == [name]
+
+
+def test_no_address_is_logged_even_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        fetch("ok/findme", moved("/ok/findme"), "short", "busy/findme", using={"retries": 0})
+    assert "findme" not in caplog.text
