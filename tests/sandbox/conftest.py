@@ -1,0 +1,36 @@
+"""One small sandbox for all of these tests, built once a session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.params import Sandbox
+from pipelines.sandbox.build import build
+from pipelines.sandbox.cases import SMALLEST
+
+
+@pytest.fixture(scope="session")
+def small() -> Sandbox:
+    return Sandbox(seed=3, months=("2022-11", "2022-12"), submissions=SMALLEST, port=8123)
+
+
+@pytest.fixture(scope="session")
+def built(small: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sandbox")
+    build(root, sandbox=small)
+    return root
+
+
+@pytest.fixture(scope="session")
+def known(built: Path) -> dict[str, Any]:
+    return json.loads((built / "truth.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def items(built: Path) -> dict[str, dict[str, Any]]:
+    lines = (built / "submissions.jsonl").read_text().splitlines()
+    return {item["name"]: item for item in map(json.loads, lines)}

@@ -1,0 +1,123 @@
+"""The files of a sandbox: the same bytes each time, every case there, nothing harmful in any text."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pipelines.params import load
+from pipelines.sandbox import build as module
+from pipelines.sandbox import captions, markers
+from pipelines.sandbox.build import build
+from pipelines.sandbox.cases import EVERY, SMALLEST, counts
+from pipelines.sandbox.faults import placeholder, placeholder_sha256
+
+PROFILE = Path(__file__).parents[2]
+# Words that synthetic text must never contain; nothing here describes anything.
+WORDS = "kill die death hang jump blood cut gun knife rope pills overdose razor noose poison bridge"
+FORBIDDEN = set(WORDS.split())
+
+
+def digests(root: Path) -> dict[str, str]:
+    files = sorted(p for p in root.rglob("*") if p.is_file())
+    return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_same_parameters_give_the_same_bytes(built, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 1)
+    build(tmp_path, sandbox=small)
+    assert digests(tmp_path) == digests(built)
+
+
+def test_another_seed_or_port_is_another_sandbox(built, small, tmp_path):
+    marker = json.loads((built / "build.json").read_text())
+    for change in ({"seed": 4}, {"port": 8124}, {"months": ("2022-11",)}):
+        assert module._identity(small.model_copy(update=change), scale=None) != marker["identity"]
+
+
+def test_an_identical_build_is_not_repeated(built, small):
+    before = {p: p.stat().st_mtime_ns for p in built.rglob("*") if p.is_file()}
+    seen = []
+    counted = build(built, sandbox=small, progress=lambda done, total: seen.append(done))
+    assert not seen
+    assert counted["submissions"] == SMALLEST
+    assert before == {p: p.stat().st_mtime_ns for p in built.rglob("*") if p.is_file()}
+
+
+def test_the_identity_covers_every_module_of_the_generator():
+    code = "import sys, pipelines.sandbox.build; print(*(n for n in sys.modules if n.startswith('pipelines.sandbox.')))"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=PROFILE, capture_output=True, text=True, check=True)
+    assert sorted(loaded.stdout.split()) == sorted(f"pipelines.sandbox.{name}" for name in module.MODULES)
+
+
+def test_every_case_is_present(known):
+    found = Counter(s["case"] for s in known["submissions"])
+    assert {c.name: c.least for c in EVERY if found[c.name] < c.least} == {}
+    assert found["elsewhere"] >= 8
+    assert {s["month"] for s in known["submissions"]} == {"2022-10", "2022-11", "2022-12", "2023-01"}
+
+
+def test_case_counts_add_up():
+    assert sum(counts(600).values()) == 600
+    with pytest.raises(ValueError, match="at least"):
+        counts(SMALLEST - 1)
+
+
+def test_every_file_is_served_and_every_served_file_exists(built, known):
+    served = json.loads((built / "images.json").read_text())
+    files = {p.name for p in (built / "images").iterdir()}
+    assert set(served) == files
+    assert {i["file"] for i in known["images"] if i["file"]} <= files
+    behaviours = {entry["behaviour"] for entry in served.values()}
+    assert behaviours == {
+        "ok", "missing", "gone", "slow", "truncated", "huge", "redirect", "redirect_forbidden", "retry_after",
+        "wrong_type", "placeholder",
+    }  # fmt: skip
+
+
+def test_kept_pictures_open_and_keep_their_format(built, known):
+    for image in known["images"]:
+        if image["expected"] == "kept":
+            with Image.open(built / "images" / image["file"], formats=["JPEG", "PNG", "WEBP", "GIF"]) as picture:
+                picture.load()
+                assert min(picture.size) > 300
+
+
+def test_broken_pictures_are_broken(built, known):
+    by_case = {s["fullname"]: s["case"] for s in known["submissions"]}
+    files = {by_case[i["fullname"]]: built / "images" / i["file"] for i in known["images"] if i["file"]}
+    assert files["huge"].stat().st_size > load(PROFILE, profile="sandbox").fetch.max_bytes
+    assert files["placeholder"].read_bytes() == placeholder()
+    for case in ("broken", "wrong_type", "cut_file"):
+        with pytest.raises(OSError), Image.open(files[case]) as picture:
+            picture.load()
+    with Image.open(files["too_many_frames"]) as gif:
+        assert gif.n_frames > 200
+    with Image.open(files["gif"]) as gif:
+        assert gif.n_frames > 1
+
+
+def test_the_profile_knows_the_placeholder():
+    assert placeholder_sha256() in load(PROFILE, profile="sandbox").fetch.placeholders
+
+
+def test_no_forbidden_word_in_any_text(built, known, items):
+    lists = [captions.WHO, captions.DOES, captions.DOING, captions.THINGS, captions.WHICH, captions.WHEN]
+    lists += [captions.LABELS, markers.CALM, *markers.PHRASES.values(), *markers.CRISES.values()]
+    spoken = [text for texts in lists for text in texts]
+    spoken += [f"{i['title']} {i['selftext']}" for i in items.values()]
+    spoken += [i["text"] for i in known["images"] if i["language"] == "en"]
+    assert not set(re.findall(r"[a-z]+", " ".join(spoken).lower())) & FORBIDDEN
+
+
+def test_scale_writes_the_rows_asked_for(small, tmp_path):
+    counted = build(tmp_path, sandbox=small, scale=1234)
+    assert counted["rows"] == 1234
+    assert (tmp_path / "scale" / "SuicideMeme_submissions.zst.sha256").is_file()
+    assert not (tmp_path / "images").exists()

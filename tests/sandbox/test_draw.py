@@ -1,0 +1,81 @@
+"""Pictures: different scenes lie far apart for a perceptual hash, copies close to their originals."""
+
+import io
+from itertools import combinations
+from random import Random
+
+import imagehash
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipelines.sandbox.captions import edit, sentence_for_edits, words_apart
+from pipelines.sandbox.draw import STYLES, Meme, draw, wording
+from pipelines.sandbox.variants import Rendering, render, vary
+
+TEXT = {
+    "capitals": ("my cat hides the last cookie", "totally fine as usual"),
+    "panels": ("my cat hides the last cookie", "totally fine as usual"),
+    "labels": ("my bed", "me", "one more email"),
+    "textless": (),
+}
+
+
+def meme(style, *, seed, mirrored=False):
+    blocks = wording(style, TEXT.get(style, ("my cat hides the last cookie on a rainy friday",)))
+    return Meme(seed, style, blocks, stickers=("moon", "boat"), mirrored=mirrored, width=560, height=560)
+
+
+def distance(left, right):
+    return imagehash.phash(left) - imagehash.phash(right)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_meme_is_drawn_the_same_twice_and_is_never_flat(style):
+    first, second = draw(meme(style, seed=11)), draw(meme(style, seed=11))
+    assert first.tobytes() == second.tobytes()
+    assert first.size == (560, 560)
+    assert np.asarray(first.convert("L")).std() > 15
+
+
+@pytest.mark.parametrize("style", ["capitals", "bar", "tweet", "textless"])
+def test_different_bases_are_far_apart(style):
+    hashes = [imagehash.phash(draw(meme(style, seed=seed))) for seed in range(12)]
+    distances = [a - b for a, b in combinations(hashes, 2)]
+    assert np.mean([d >= 20 for d in distances]) > 0.9
+    assert min(distances) > 10
+
+
+@pytest.mark.parametrize("variant", ["recompressed", "resized", "cropped", "low_quality"])
+def test_copies_stay_close(variant):
+    for seed in range(3):
+        amount, quality = vary(variant, rng=Random(seed))
+        original = render(Rendering("a.jpg", meme("capitals", seed=seed)))
+        copy = render(Rendering("b.jpg", meme("capitals", seed=seed), variant, amount, quality=quality))
+        assert copy != original
+        assert distance(Image.open(io.BytesIO(original)), Image.open(io.BytesIO(copy))) <= 10
+
+
+def test_a_border_is_plain_on_all_four_sides():
+    framed = Image.open(io.BytesIO(render(Rendering("a.png", meme("bar", seed=1), "bordered", 0.03, "png"))))
+    edge = np.asarray(framed)[:10]
+    assert len(np.unique(edge.reshape(-1, 3), axis=0)) == 1
+
+
+def test_a_mirrored_copy_is_far_from_its_original():
+    assert distance(draw(meme("capitals", seed=5)), draw(meme("capitals", seed=5, mirrored=True))) > 10
+
+
+def test_a_lying_picture_stands_up_by_its_exif():
+    lying = Image.open(io.BytesIO(render(Rendering("a.jpg", meme("bar", seed=2), encoding="rotated"))))
+    assert lying.getexif()[0x0112] == 6
+    upright = lying.transpose(Image.Transpose.ROTATE_270)
+    assert distance(upright, draw(meme("bar", seed=2))) <= 2
+
+
+@pytest.mark.parametrize("words", [1, 2, 3, 4])
+def test_an_edit_changes_exactly_as_many_words(words):
+    for seed in range(50):
+        rng = Random(seed)
+        caption = sentence_for_edits(rng)
+        assert words_apart(caption.split(), edit(caption, words=words, rng=rng).split()) == words

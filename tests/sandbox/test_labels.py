@@ -1,0 +1,89 @@
+"""Labels come in the papers' proportions, obey the papers' rules, and something in the post carries each of them."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.sandbox import labels
+from pipelines.sandbox.compose import compose
+from pipelines.sandbox.markers import PHRASES, PICTOGRAMS
+from pipelines.sandbox.pictograms import STROKES
+
+
+@pytest.mark.parametrize("count", [100, 459, 1049])
+def test_figsim_marginals_are_the_papers(count):
+    drawn = labels.figsim(count, rng=Random(5))
+    for totals, column in (
+        (labels.FIGURATIVE, [c for m in drawn for c in m.figurative]),
+        (labels.SEVERITY, [m.severity for m in drawn]),
+        (labels.RELATED, [c for m in drawn for c in m.related]),
+        (labels.MODALITY, [m.modality for m in drawn]),
+        (labels.CONTEXT, [m.context for m in drawn]),
+    ):
+        found = Counter(column)
+        for code, total in totals.items():
+            assert abs(found[code] - total * count / labels.MEMES) <= 1
+    assert abs(sum(not m.figurative for m in drawn) - labels.FIGURATIVE_NONE * count / labels.MEMES) <= 1
+    assert abs(sum(not m.related for m in drawn) - labels.RELATED_NONE * count / labels.MEMES) <= 1
+
+
+@pytest.mark.parametrize("count", [200, 600, 4181])
+def test_cradle_marginals_are_the_papers_and_all_fifteen_occur(count):
+    found = Counter(name for row in labels.cradle(count, rng=Random(5)) for name in row)
+    assert set(found) == set(labels.CRADLE)
+    for name, total in labels.CRADLE.items():
+        assert abs(found[name] - total * count / labels.CRADLE_POSTS) <= 2
+
+
+@settings(deadline=None, max_examples=30)
+@given(count=st.integers(1, 400), seed=st.integers(0, 10**6))
+def test_cradle_sets_obey_the_hard_rules(count, seed):
+    drawn = labels.cradle(count, rng=Random(seed))
+    assert len(drawn) == count
+    for row in drawn:
+        assert 1 <= len(row) <= 4
+        assert row == ("no_crisis",) or "no_crisis" not in row
+        types = [name.rsplit("_", 1)[0] for name in row]
+        assert len(types) == len(set(types))
+        for when in ("ongoing", "past"):
+            ideation = [n for n in row if n.startswith("suicideideation") and n.endswith(when)]
+            assert len(ideation) <= 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(number=st.integers(0, 399), seed=st.integers(0, 10**6), editable=st.booleans())
+def test_every_label_is_carried_by_what_its_carrier_says(number, seed, editable):
+    rng = Random(seed)
+    figsim = labels.figsim(400, rng=Random(1))[number]
+    crises = labels.cradle(400, rng=Random(2))[number]
+    made = compose(figsim, crises, rng=rng, editable=editable)
+    text = " ".join(made.blocks()).lower()
+    for code in figsim.carried():
+        carrier = made.carriers[code]
+        assert (PICTOGRAMS[code] in made.stickers) == (carrier != "text")
+        assert any(phrase in text for phrase in PHRASES[code]) == (carrier != "picture")
+    modes = {made.carriers[c] for c in figsim.carried()}
+    if figsim.modality == "M2":
+        assert modes <= {"text"}
+    if figsim.modality == "M3":
+        assert modes <= {"picture"}
+        assert text == ""
+    assert set(made.carriers) == {*figsim.carried(), *crises}
+
+
+def test_all_three_carriers_occur(known):
+    found = Counter(c for s in known["submissions"] for c in s["labels"]["carriers"].values())
+    assert min(found["text"], found["picture"], found["both"]) > 10
+
+
+def test_names_are_the_papers_strings(known):
+    severities = {s["labels"]["figsim"]["severity"] for s in known["submissions"] if s["labels"]["figsim"]}
+    assert severities <= {"None", *(labels.NAMES[c] for c in labels.SEVERITY)}
+    assert {c for s in known["submissions"] for c in s["labels"]["cradle"]} <= set(labels.CRADLE)
+
+
+def test_every_pictogram_is_drawn():
+    assert set(PICTOGRAMS.values()) <= set(STROKES)
