@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pendulum
 from airflow.sdk import DAG, Asset, CronPartitionTimetable, task
 
 from dvc_airflow.tasks import DEFAULT_ARGS, month_of, publish_partition, step
@@ -24,8 +23,8 @@ CORPUS = "memes"
 with DAG(
     dag_id="memes_collect",
     doc_md=__doc__,
+    # without a start_date, unpausing waits for the next first of a month instead of running the last one at once
     schedule=CronPartitionTimetable("0 0 1 * *", timezone="UTC", run_offset=-1, key_format="%Y-%m"),
-    start_date=pendulum.datetime(2018, 4, 1, tz="UTC"),
     catchup=False,
     max_active_runs=2,
     default_args=DEFAULT_ARGS,

@@ -8,7 +8,6 @@ arrive while it runs are coalesced into one further run. On a laptop the same gr
 
 from __future__ import annotations
 
-import pendulum
 from airflow.sdk import DAG, Asset, FixedKeyMapper, PartitionedAssetTimetable
 
 from dvc_airflow.tasks import DEFAULT_ARGS, publish_snapshot, stage_tasks, track
@@ -20,7 +19,6 @@ with DAG(
     doc_md=__doc__,
     # every month maps to the one snapshot: a waiting run takes all months that came meanwhile
     schedule=PartitionedAssetTimetable(assets=Asset("memes"), default_partition_mapper=FixedKeyMapper("snapshot")),
-    start_date=pendulum.datetime(2018, 4, 1, tz="UTC"),
     catchup=False,
     max_active_runs=1,
     default_args=DEFAULT_ARGS,

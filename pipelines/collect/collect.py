@@ -1,0 +1,95 @@
+"""The step ``collect``: one source, one month, one sealed table of submissions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.collect.sources import open_source
+from pipelines.collect.submission import Dropped, Submission
+from pipelines.collect.window import Window
+from pipelines.params import Params, Settings
+from pipelines.privacy.scrub import scrub
+from pipelines.privacy.vault import Vault
+from pipelines.store.seal import write_rows
+
+STEP = "collect"
+
+
+def work(root: Path, *, corpus: str, month: str) -> Path:
+    """Return the folder of a month's intermediate tables, which are handed on but never committed."""
+    return root / "work" / corpus / month
+
+
+def run(
+    corpus: str, *, window: Window, params: Params, settings: Settings, vault: Vault, now: datetime, root: Path = Path()
+) -> dict[str, Any]:
+    """Scan the corpus's source once and write ``posts`` and ``drops`` of the month under ``work/``.
+
+    A submission enters only when the vault admits it: a tombstoned one stays out whatever the source says.
+
+    Returns:
+        ``submissions`` (seen), ``kept``, ``dropped`` by reason, and ``shards`` for the image tasks (at least 1).
+
+    Raises:
+        SourceError: the source is unreadable; nothing was written.
+        SourceNotApproved: a live source without an approval on record.
+    """
+    settings_of = params.corpora[corpus]
+    source = open_source(settings_of.source, params=params, settings=settings, today=now.date(), state=None)
+    submissions: list[Submission] = []
+    drops: dict[str, str] = {}
+    for item in source.submissions(window, subreddits=settings_of.subreddits):
+        if isinstance(item, Dropped):
+            drops[vault.record_id(item.fullname)] = item.reason
+        elif not item.media:
+            drops[vault.record_id(item.fullname)] = "no_image"
+        else:
+            submissions.append(item)
+    ids = [(vault.record_id(s.fullname), s.fullname) for s in submissions]
+    admitted = vault.admit(ids, corpus=corpus, month=window.key, now=now)
+    drops |= {record_id: "tombstoned" for record_id, _ in ids if record_id not in admitted}
+
+    folder = work(root, corpus=corpus, month=window.key)
+    rows = [
+        _row(submission, record_id=record_id, vault=vault, kinds=params.collect.scrub)
+        for (record_id, _), submission in zip(ids, submissions, strict=True)
+        if record_id in admitted
+    ]
+    kept = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
+    write_rows(drop_rows(drops, step=STEP), folder / "drops.parquet", name="drops", vault=vault)
+    return {
+        "submissions": len(submissions) + len(drops) - sum(r == "tombstoned" for r in drops.values()),
+        "kept": kept,
+        "dropped": dict(sorted(Counter(drops.values()).items())),
+        "shards": max(1, -(-kept // params.collect.shard_size)),
+    }
+
+
+def drop_rows(drops: dict[str, str], *, step: str) -> list[dict[str, Any]]:
+    """Return rows of the table ``drops`` for whole records (image -1)."""
+    return [{"record_id": r, "image": -1, "step": step, "reason": reason} for r, reason in drops.items()]
+
+
+def _row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[str, ...]) -> dict[str, Any]:
+    title, in_title = scrub(submission.title, kinds=kinds)
+    body, in_body = scrub(submission.body, kinds=kinds)
+    counts = Counter(in_title) + Counter(in_body)
+    return {
+        "record_id": record_id,
+        "author_id": vault.author_id(submission.author),
+        "subreddit": submission.subreddit,
+        "created": submission.created,
+        "kind": submission.kind,
+        "title": title,
+        "body": body,
+        "media": json.dumps(submission.media),
+        "nsfw": submission.nsfw,
+        "spoiler": submission.spoiler,
+        "source": submission.source,
+        "source_digest": submission.source_digest,
+        "scrubbed": json.dumps(dict(sorted(counts.items()))),
+    }

@@ -1,0 +1,146 @@
+"""The step ``images``: one shard of a month's submissions becomes pictures with text, language and fingerprint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.collect.collect import work
+from pipelines.collect.decode import Decoder, Picture
+from pipelines.collect.fetch import Image, fetch_images
+from pipelines.collect.window import Window
+from pipelines.curate.fingerprint import FINGERPRINT_ID, fingerprint
+from pipelines.curate.language import LanguageGate
+from pipelines.curate.ocr import OcrEngine, open_engine
+from pipelines.params import Params
+from pipelines.privacy.scrub import scrub
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+
+STEP = "images"
+# Pictures fetched ahead of the reading: enough to hide the network behind the OCR, few enough to fit in memory.
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Job:
+    """One picture of one submission, with the addresses to try in order."""
+
+    record_id: str
+    image: int
+    addresses: tuple[str, ...]
+
+
+def run(
+    corpus: str,
+    *,
+    window: Window,
+    shard: int,
+    params: Params,
+    vault: Vault,
+    contact: str = "",
+    root: Path = Path(),
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Fetch, decode and read the pictures of one shard.
+
+    A shard is the records ``shard * shard_size`` onwards of the month's posts in the order of ``record_id``.
+    Writes ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
+
+    Returns:
+        ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
+    """
+    folder = work(root, corpus=corpus, month=window.key)
+    jobs = list(_jobs(folder / "posts.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
+    reader = _Reader(params)
+    rows: list[dict[str, Any]] = []
+    drops: list[dict[str, Any]] = []
+    with Decoder(params.decode) as decoder:
+        for done, (job, fetched) in enumerate(_fetched(jobs, params=params, contact=contact), start=1):
+            picture = decoder.decode(fetched.data) if isinstance(fetched, Image) else fetched
+            row = reader.row(job, picture) if isinstance(picture, Picture) else picture
+            if isinstance(row, str):
+                drops.append({"record_id": job.record_id, "image": job.image, "step": STEP, "reason": row})
+            else:
+                rows.append(row)
+            if progress and (done % BATCH == 0 or done == len(jobs)):
+                progress(done, len(jobs))
+    name = f"{shard:03d}.parquet"
+    kept = write_rows(rows, root / "data" / corpus / window.key / "images" / name, name="images", vault=vault)
+    write_rows(drops, folder / "drops" / name, name="drops", vault=vault)
+    return {
+        "images": kept,
+        "dropped": dict(sorted(Counter(d["reason"] for d in drops).items())),
+        "engine": reader.engine.identity,
+    }
+
+
+def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[Job]:
+    posts = tables.read(path, name="posts", columns=["record_id", "media"]).slice(shard * size, size)
+    media = open_column(posts, name="posts", column="media", vault=vault)
+    for record_id, value in zip(posts["record_id"].to_pylist(), media, strict=True):
+        for image, addresses in enumerate(json.loads(value) if value else ()):
+            yield Job(record_id=record_id, image=image, addresses=tuple(addresses))
+
+
+def _fetched(jobs: list[Job], *, params: Params, contact: str) -> Iterator[tuple[Job, Image | str]]:
+    """Yield every job with its bytes or drop reason, one batch fetched ahead of the one being read."""
+
+    def fetch(batch: list[Job]) -> list[Image | str]:
+        return asyncio.run(fetch_images([job.addresses for job in batch], params=params.fetch, contact=contact))
+
+    batches = [jobs[i : i + BATCH] for i in range(0, len(jobs), BATCH)]
+    with ThreadPoolExecutor(1) as ahead:
+        coming = [ahead.submit(fetch, batch) for batch in batches[:1]]
+        for i, batch in enumerate(batches):
+            results = coming.pop().result()
+            coming = [ahead.submit(fetch, following) for following in batches[i + 1 : i + 2]]
+            yield from zip(batch, results, strict=True)
+
+
+class _Reader:
+    """The engines that look at one picture, loaded once for a shard."""
+
+    def __init__(self, params: Params) -> None:
+        self.engine: OcrEngine = open_engine(params.ocr)
+        self.gate = LanguageGate(params.language)
+        self.kinds = params.collect.scrub
+        self.min_energy = params.fingerprint.min_energy
+
+    def row(self, job: Job, picture: Picture) -> dict[str, Any] | str:
+        """Return the picture's row of ``images``, or the reason to drop it."""
+        reading = self.engine.read(picture.data)
+        verdict = self.gate.judge(reading.text, confidence=reading.confidence)
+        if not verdict.kept:
+            return "not_english"
+        code, energy = fingerprint(picture.data)
+        text, _ = scrub(reading.text, kinds=self.kinds)
+        return {
+            "record_id": job.record_id,
+            "image": job.image,
+            "sha256": picture.sha256,
+            "width": picture.width,
+            "height": picture.height,
+            "bytes": picture.data,
+            "text": text,
+            "words": reading.words,
+            "ocr_engine": reading.engine,
+            "ocr_confidence": reading.confidence,
+            "language": verdict.language,
+            "fingerprint": code if energy >= self.min_energy else None,
+            "fingerprint_id": FINGERPRINT_ID,
+            "energy": energy,
+        }
+
+
+def report(done: int, total: int) -> None:
+    """Write one line of progress for the task's log."""
+    sys.stderr.write(f"images: {done}/{total}\n")

@@ -1,0 +1,39 @@
+"""The step ``partition``: the shards of a month become its committed tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from pipelines.collect.collect import work
+from pipelines.collect.window import Window
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+
+
+def run(corpus: str, *, window: Window, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+    """Keep the submissions of which a picture was kept, join all drops, and leave out what was taken down meanwhile.
+
+    Reads the month's ``work/`` tables and image shards; writes ``posts`` and ``drops`` of
+    ``data/<corpus>/<month>/``. Content columns pass through sealed.
+
+    Returns:
+        ``posts``, ``images`` and ``dropped`` by reason.
+    """
+    folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
+    images = tables.concat(sorted((month / "images").glob("*.parquet")), name="images", columns=["record_id"])
+    gone = vault.tombstoned(images["record_id"].unique().to_pylist())
+    with_image = [r for r in images["record_id"].unique().to_pylist() if r not in gone]
+    posts = tables.read(folder / "posts.parquet", name="posts")
+    posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_image)))
+    drops = tables.concat([folder / "drops.parquet", *(folder / "drops").glob("*.parquet")], name="drops")
+    tables.write(posts, month / "posts.parquet", name="posts")
+    tables.write(drops, month / "drops.parquet", name="drops")
+    return {
+        "posts": posts.num_rows,
+        "images": images.num_rows,
+        "dropped": dict(sorted(Counter(drops["reason"].to_pylist()).items())),
+    }

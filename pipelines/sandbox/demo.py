@@ -1,0 +1,164 @@
+"""``make demo``: the main job, end to end, on the offline Reddit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import requests
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from pipelines import status
+from pipelines.errors import DataError
+from pipelines.params import Sandbox, Settings
+from pipelines.sandbox.build import build
+from pipelines.sandbox.services import Deployment
+from pipelines.store import repository
+from pipelines.store.workspace import BRANCH, git
+
+PRODUCER, CONSUMER = "memes_collect", "memes_dataset"
+POLL_SECONDS = 1.0
+PARSE_SECONDS = 90.0
+# No run of the demo takes half as long; a scheduler that stands still is reported instead of waited for.
+RUN_SECONDS = 1800.0
+ENDED = {"success", "failed"}
+
+
+class RunFailed(DataError):
+    """A Dag run failed, or nothing moved."""
+
+    message = "{dag} is {state}: {detail}."
+    remedy = "Open {address} and read the task's log; `make demo` again goes on from there."
+
+
+class Airflow:
+    """The few calls of Airflow's REST API that the demo needs."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.session = requests.Session()
+        self.session.trust_env = False
+        token = self.session.get(f"{base}/auth/token", timeout=30).json()["access_token"]
+        self.session.headers["Authorization"] = f"Bearer {token}"
+
+    def get(self, path: str, **params: Any) -> dict[str, Any]:
+        """Return the JSON answer of a GET."""
+        answer = self.session.get(f"{self.base}/api/v2{path}", params=params, timeout=30)
+        answer.raise_for_status()
+        result: dict[str, Any] = answer.json()
+        return result
+
+    def unpause(self, dag_id: str) -> None:
+        """Unpause a Dag once the Dag processor has parsed it.
+
+        Raises:
+            RunFailed: the Dag did not appear, with the import errors that say why.
+        """
+        deadline = time.monotonic() + PARSE_SECONDS
+        while time.monotonic() < deadline:
+            answer = self.session.patch(f"{self.base}/api/v2/dags/{dag_id}", json={"is_paused": False}, timeout=30)
+            if answer.ok:
+                return
+            time.sleep(POLL_SECONDS)
+        errors = [e["stack_trace"].strip().splitlines()[-1] for e in self.get("/importErrors")["import_errors"]]
+        raise RunFailed(dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base)
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the Dag's runs, oldest first."""
+        return list(self.get(f"/dags/{dag_id}/dagRuns", limit=100, order_by="id")["dag_runs"])
+
+    def tasks(self, dag_id: str, run_id: str) -> Counter[str]:
+        """Return how many task instances of a run are in which state."""
+        found = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", limit=200)["task_instances"]
+        return Counter(t["state"] or "waiting" for t in found)
+
+
+def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> None:
+    """Build the sandbox, start the components, backfill its months, follow the runs, print what came out.
+
+    Every part is skipped where it is done already, so a second call goes on where the first one ended.
+
+    Raises:
+        RunFailed: a run failed or nothing moved.
+        ServiceFailed: a component did not come up.
+    """
+    console = Console()
+    began = time.monotonic()
+    with console.status("drawing the offline Reddit"):
+        built = build(settings.sandbox, sandbox=sandbox)
+    console.print(f"[green]✓[/] sandbox: {built.get('submissions', 0)} submissions, {built.get('images', 0)} images")
+    repository.init(settings, checkout=root, profile=profile)
+    deployment = Deployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
+    with console.status("starting") as spinner:
+        deployment.up(say=lambda name: spinner.update(f"starting {name}"))
+    base = f"http://127.0.0.1:{deployment.ports.airflow}"
+    airflow = Airflow(base)
+    for dag_id in (CONSUMER, PRODUCER):
+        airflow.unpause(dag_id)
+    console.print(f"[green]✓[/] Airflow at {base}, MLflow at http://127.0.0.1:{deployment.ports.mlflow}")
+    backfill(deployment, months=sandbox.months)
+    follow(airflow, settings, console=console, months=sandbox.months)
+    console.print(f"[green]✓[/] done in {time.monotonic() - began:.0f} s after set-up")
+    status.show(status.gather(settings))
+    console.print(f"Airflow  {base}\nMLflow   http://127.0.0.1:{deployment.ports.mlflow}\nStop it  make down")
+
+
+def backfill(deployment: Deployment, *, months: tuple[str, ...]) -> None:
+    """Create the backfill as a person would, with Airflow's own command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", PRODUCER,
+         "--from-date", f"{min(months)}-01", "--to-date", f"{max(months)}-01", "--max-active-runs", "2"],
+        cwd=deployment.root, env=deployment.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    (deployment.logs / "backfill.log").write_text(done.stdout + done.stderr)
+    if done.returncode:
+        raise RunFailed(
+            dag=PRODUCER, state="not backfilled", detail="see var/logs/backfill.log", address="the Airflow UI"
+        )
+
+
+def follow(airflow: Airflow, settings: Settings, *, console: Console, months: tuple[str, ...]) -> None:
+    """Show every run's tasks until the months are in and the snapshot that holds them is published."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    deadline = time.monotonic() + RUN_SECONDS
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        bars: dict[str, Any] = {}
+        while time.monotonic() < deadline:
+            states = {}
+            for dag_id in (PRODUCER, CONSUMER):
+                for dag_run in airflow.runs(dag_id):
+                    name = f"{dag_id} {dag_run['partition_key'] or dag_run['dag_run_id']}"
+                    states[name, dag_run["dag_run_id"]] = dag_run["state"]
+                    _show(progress, bars, airflow=airflow, dag_run=dag_run, name=name)
+            failed = [name for (name, _), state in states.items() if state == "failed"]
+            if failed:
+                raise RunFailed(dag=failed[0], state="failed", detail="a task gave up", address=airflow.base)
+            collected = sum(name.startswith(PRODUCER) and state == "success" for (name, _), state in states.items())
+            if collected >= len(months) and set(states.values()) <= ENDED and _published(settings):
+                return
+            time.sleep(POLL_SECONDS)
+    raise RunFailed(dag=CONSUMER, state="unfinished", detail=f"after {RUN_SECONDS:.0f} s", address=airflow.base)
+
+
+def _show(progress: Progress, bars: dict[str, Any], *, airflow: Airflow, dag_run: dict[str, Any], name: str) -> None:
+    run_id = dag_run["dag_run_id"]
+    if run_id not in bars:
+        bars[run_id] = progress.add_task(name, total=None, note="")
+    elif progress.tasks[bars[run_id]].finished:
+        return
+    tasks = airflow.tasks(dag_run["dag_id"], run_id)
+    note = ", ".join(f"{count} {state}" for state, count in sorted(tasks.items()))
+    progress.update(bars[run_id], total=tasks.total() or None, completed=tasks["success"] + tasks["skipped"], note=note)
+    if dag_run["state"] in ENDED:
+        progress.stop_task(bars[run_id])
+
+
+def _published(settings: Settings) -> bool:
+    """Whether the newest commit of data is a snapshot's: it then holds every month before it."""
+    subject = git("--git-dir", settings.repo, "log", "-1", "--format=%s", BRANCH)
+    return subject.startswith("snapshot(")

@@ -1,0 +1,1 @@
+"""The two label schemes as data."""
