@@ -39,7 +39,9 @@ def run(
         SourceNotApproved: a live source without an approval on record.
     """
     settings_of = params.corpora[corpus]
-    source = open_source(settings_of.source, params=params, settings=settings, today=now.date(), state=None)
+    # sealed, private and removed when the source ends: a retried task asks a live source only for what is missing
+    state = settings.home / "resume" / f"{corpus}-{window.key}"
+    source = open_source(settings_of.source, params=params, settings=settings, today=now.date(), state=state)
     submissions: list[Submission] = []
     drops: dict[str, str] = {}
     for item in source.submissions(window, subreddits=settings_of.subreddits):

@@ -1,0 +1,125 @@
+"""What a live source has read so far, so that a retry asks only for the pages still missing.
+
+A retry needs the posts of the earlier pages too, not only the cursor, or the month would be short without a word.
+So the file holds posts, and is treated as content: every page is sealed under a key derived from the project
+secret, the file has mode 600, it is good only for the day and the query it was begun for, and it is deleted when
+the source ends. It lives in the task's scratch folder, never in DVC or git.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from pipelines.collect.sources import Gathered, digest_of
+from pipelines.collect.submission import Dropped, Submission
+from pipelines.collect.window import Window
+from pipelines.errors import SealBroken
+from pipelines.store.seal import seal, unseal
+
+COLUMN = "state"
+LENGTH_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Page:
+    """One answer of an API: its items, and where the next page starts (``None`` after the last)."""
+
+    items: Sequence[Mapping[str, Any]]
+    cursor: str | None
+
+
+# Reads one subreddit from a cursor on (``None``: from the top), page by page.
+Pages = Callable[[str, str | None], Iterable[Page]]
+
+
+class Journal:
+    """An append-only file of sealed pages; a page torn by a crash is cut off and asked for again."""
+
+    def __init__(self, path: Path, *, secret: bytes, day: date) -> None:
+        self._path = path
+        self._key = hmac.digest(secret, b"crisis-corpus/collect/state", "sha512")
+        self._day = day
+        self._name = ""
+        self._count = 0
+
+    def begin(self, query: str) -> list[dict[str, Any]]:
+        """Return the entries of an earlier attempt at the same query on the same day, oldest first."""
+        self._name = f"{self._day}:{query}"
+        self._count = 0
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        entries, whole = [], 0
+        self._path.touch(mode=0o600)
+        with self._path.open("r+b") as file:
+            for entry in self._frames(file):
+                entries.append(entry)
+                whole = file.tell()
+            file.truncate(whole)
+        return entries
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Write one entry and wait until it is on the disk."""
+        sealed = seal(self._key, record_id=self._record, column=COLUMN, data=orjson.dumps(entry))
+        with self._path.open("ab") as file:
+            file.write(len(sealed).to_bytes(LENGTH_BYTES, "big") + sealed)
+            file.flush()
+            os.fsync(file.fileno())
+        self._count += 1
+
+    def end(self) -> None:
+        """Delete the file: the source was read to its end."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def _record(self) -> str:
+        return f"{self._name}:{self._count}"
+
+    def _frames(self, file: BinaryIO) -> Iterator[dict[str, Any]]:
+        while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
+            length = int.from_bytes(head, "big")
+            sealed = file.read(length)
+            try:
+                data = unseal(self._key, record_id=self._record, column=COLUMN, data=sealed)
+            except SealBroken:
+                return
+            self._count += 1
+            yield orjson.loads(data)
+
+
+def gather(
+    source: str, *, window: Window, subreddits: Sequence[str], pages: Pages, journal: Journal | None
+) -> Iterator[Submission | Dropped]:
+    """Read every subreddit page by page into one window, going on where ``journal`` says an attempt ended."""
+    gathered = Gathered(window, subreddits=subreddits, source=source)
+    cursors: dict[str, str | None] = {}
+    for entry in journal.begin(f"{source}:{window.key}:{'+'.join(subreddits)}") if journal else ():
+        cursors[entry["subreddit"]] = entry["cursor"]
+        for item in entry["items"]:
+            gathered.put(_revive(item["item"]), retrieved=item["retrieved"])
+    for subreddit in subreddits:
+        if subreddit in cursors and cursors[subreddit] is None:
+            continue
+        digest = digest_of(source, subreddit=subreddit, window=window)
+        for page in pages(subreddit, cursors.get(subreddit)):
+            taken = [t for i in page.items if (t := gathered.add(i, source_digest=digest))]
+            if journal:
+                items = [{"retrieved": t.retrieved, "item": asdict(t.item)} for t in taken]
+                journal.add({"subreddit": subreddit, "cursor": page.cursor, "items": items})
+    yield from gathered
+    if journal:
+        journal.end()
+
+
+def _revive(fields: dict[str, Any]) -> Submission | Dropped:
+    if "reason" in fields:
+        return Dropped(**fields)
+    fields["created"] = datetime.fromisoformat(fields["created"])
+    fields["media"] = tuple(tuple(m) for m in fields["media"])
+    return Submission(**fields)

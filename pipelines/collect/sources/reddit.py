@@ -1,0 +1,124 @@
+"""Reddit itself, through PRAW: the newest thousand posts of a subreddit, paced by the server's own headers.
+
+PRAW reads ``x-ratelimit-*`` and sleeps before the budget is spent; a 429 that comes all the same, because something
+else uses the client id, is handed to the scheduler with the time to wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import praw
+import prawcore
+from praw.models import Submission as PrawSubmission
+
+from pipelines.collect.sources.journal import Journal, Page, gather
+from pipelines.collect.sources.service import check_address, refusal, user_agent
+from pipelines.collect.submission import Dropped, Submission, created_of
+from pipelines.collect.window import Window
+from pipelines.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
+from pipelines.params import Reddit, Settings
+
+log = logging.getLogger(__name__)
+
+
+class RedditSource:
+    """The listing ``/r/<subreddit>/new``. Months older than its end are not to be had here: a warning says so."""
+
+    name = "reddit"
+
+    def __init__(self, settings: Settings, *, params: Reddit, journal: Journal | None = None) -> None:
+        """Prepare PRAW for application-only OAuth; nothing is sent yet.
+
+        Raises:
+            BadParams: the client id, its secret or the contact is missing, or an address is not https.
+        """
+        for key in ("reddit_client_id", "reddit_client_secret"):
+            if not getattr(settings, key):
+                raise BadParams(where=f"CORPUS_{key.upper()}", detail="not set")
+        # Below that, these two write raw ids: the cursor is part of the address of every page.
+        for noisy in ("prawcore", "urllib3"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+        self._params = params
+        self._journal = journal
+        self._reddit = praw.Reddit(
+            "DEFAULT",
+            client_id=settings.reddit_client_id,
+            client_secret=settings.reddit_client_secret,
+            username=None,
+            password=None,
+            refresh_token=None,
+            user_agent=user_agent(settings.contact),
+            reddit_url=check_address(settings.reddit_url, setting="CORPUS_REDDIT_URL"),
+            oauth_url=check_address(settings.reddit_oauth_url, setting="CORPUS_REDDIT_OAUTH_URL"),
+            check_for_updates=False,
+            check_for_async=False,
+        )
+
+    def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
+        """Yield the listings' posts of the window, newest pages first; a retry asks only for the pages missing.
+
+        Raises:
+            SourceThrottled: 429, with the seconds to wait.
+            SourceRefused: bad credentials, or a subreddit that is private, banned or unknown.
+            SourceUnavailable: 5xx, a time-out or a broken answer, after PRAW's own retries.
+        """
+
+        def pages(subreddit: str, cursor: str | None) -> Iterator[Page]:
+            return self._pages(subreddit, cursor=cursor, window=window)
+
+        return gather(self.name, window=window, subreddits=subreddits, pages=pages, journal=self._journal)
+
+    def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[Page]:
+        """Yield the listing until it ends, the limit is reached or the window lies behind. Cursor: seen, fullname."""
+        seen, _, after = (cursor or "0:").partition(":")
+        count, resumed = int(seen), bool(cursor)
+        while True:
+            items, following = self._page(subreddit, after=after, limit=self._params.listing_limit - count)
+            if resumed and not items:
+                # The post that the cursor names was deleted meanwhile; Reddit then answers nothing.
+                count, resumed, after = 0, False, ""
+                continue
+            count, resumed, after = count + len(items), False, following
+            passed = any((created_of(i) or window.end) < window.start for i in items)
+            more = bool(following) and not passed and count < self._params.listing_limit
+            yield Page(items, f"{count}:{following}" if more else None)
+            if not more:
+                if not passed and count >= self._params.listing_limit:
+                    log.warning("r/%s: the listing's %d newest end inside or after %s", subreddit, count, window.key)
+                return
+
+    def _page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
+        query: dict[str, str | int] = {"limit": min(limit, self._params.page_size), "show": "all"}
+        if after:
+            query["after"] = after
+        try:
+            listing = self._reddit.get(f"r/{subreddit}/new", params=query)
+        except prawcore.exceptions.PrawcoreException as error:
+            raise failure(error, subreddit=subreddit) from None
+        return [_plain(s) for s in listing if isinstance(s, PrawSubmission)], str(listing.after or "")
+
+
+def failure(error: Exception, *, subreddit: str) -> SourceError:
+    """Translate PRAW's error; its own text may hold addresses, which hold ids, and stays behind."""
+    if isinstance(error, prawcore.exceptions.Redirect | prawcore.exceptions.NotFound):
+        return SourceRefused(source="reddit", detail=f"r/{subreddit} does not exist or is banned")
+    if isinstance(error, prawcore.exceptions.OAuthException):
+        return SourceRefused(source="reddit", detail="the token request was rejected")
+    if isinstance(error, prawcore.exceptions.BadJSON):
+        return SourceUnavailable(source="reddit", detail="the answer is not JSON")
+    if isinstance(error, prawcore.exceptions.ResponseException | prawcore.exceptions.TooManyRequests):
+        response = error.response
+        return refusal("reddit", status=response.status_code, headers=response.headers, what=f"r/{subreddit}")
+    return SourceUnavailable(source="reddit", detail=type(getattr(error, "original_exception", error)).__name__)
+
+
+def _plain(submission: Any) -> dict[str, Any]:
+    """Return the fields as Reddit sent them; ``vars`` never asks the server for missing ones, attributes would."""
+    item = {k: v for k, v in vars(submission).items() if not k.startswith("_")}
+    author = item.get("author")
+    item["author"] = "[deleted]" if author is None else str(author)
+    item["subreddit"] = str(item.get("subreddit"))
+    return item

@@ -1,0 +1,205 @@
+"""One schema for every source: a Reddit-shaped item becomes a ``Submission`` or is dropped with a reason.
+
+What Reddit, Pushshift and Arctic Shift say about one post differs in escaping, in number types and in how a deletion
+is told. All of that ends here, so that the sources equal each other item by item.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+import orjson
+
+FULLNAME = re.compile(r"t3_[0-9a-z]{1,13}")
+PICTURES = {".jpg", ".jpeg", ".png", ".gif", ".webp"}
+ADDRESS = re.compile(r"https?://[^/?#\s\[\]]+(?:[/?#]\S*)?", re.IGNORECASE)
+# PRAW asks Reddit for raw_json; every archive keeps the three characters that Reddit escapes by default.
+RAW = "reddit"
+# A smaller preview is no longer legible: OCR reads at a side of 736 (SPEC 2.6); Reddit's ladder has 640, 960, 1080.
+MIN_PREVIEW_WIDTH = 640
+DELETED = {"[deleted]", "[deleted by user]"}
+REMOVED = re.compile(r"\[ ?removed( by reddit\b.*)?[. ]*\]", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One post that may enter the corpus. ``media`` holds, for each image, its address and then its previews."""
+
+    fullname: str
+    author: str
+    subreddit: str
+    created: datetime
+    kind: str
+    title: str
+    body: str
+    media: tuple[tuple[str, ...], ...]
+    nsfw: bool
+    spoiler: bool
+    source: str
+    source_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """One post left out: ``deleted``, ``removed``, ``deleted_later``, ``crosspost`` or ``malformed``."""
+
+    fullname: str
+    reason: str
+
+
+def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submission | Dropped:
+    """Bring one item to the common schema; its reason if it must not enter.
+
+    A deletion outranks every other reason, since it also speaks about copies. A crosspost is dropped because its
+    parent is collected on its own. An item without a usable id gets a fullname made of its digest, so that it counts.
+    """
+    fullname = fullname_of(item)
+    if fullname is None:
+        return Dropped("malformed:" + _digest(item), "malformed")
+    reason = _deletion(item)
+    if reason is None and (item.get("crosspost_parent") or item.get("crosspost_parent_list")):
+        reason = "crosspost"
+    if reason:
+        return Dropped(fullname, reason)
+    created = created_of(item)
+    author, subreddit, title = (item.get(k) for k in ("author", "subreddit", "title"))
+    body = item.get("selftext") or ""
+    fields = (author, subreddit, title, body)
+    if created is None or not all(isinstance(f, str) and _is_unicode(f) for f in fields) or not (author and subreddit):
+        return Dropped(fullname, "malformed")
+    kind = _kind(item)
+    return Submission(
+        fullname=fullname,
+        author=str(author),
+        subreddit=str(subreddit),
+        created=created,
+        kind=kind,
+        title=str(title) if source == RAW else _unescape(str(title)),
+        body=body if source == RAW else _unescape(body),
+        media=_media(item, kind=kind),
+        nsfw=bool(item.get("over_18")),
+        spoiler=bool(item.get("spoiler")),
+        source=source,
+        source_digest=source_digest,
+    )
+
+
+def fullname_of(item: Mapping[str, Any]) -> str | None:
+    """Return ``t3_...`` or ``None``; old dumps have an ``id`` and no ``name``."""
+    name = item.get("name") or f"t3_{item.get('id')}"
+    return name if isinstance(name, str) and FULLNAME.fullmatch(name) else None
+
+
+def created_of(item: Mapping[str, Any]) -> datetime | None:
+    """Return the creation time in aware UTC, or ``None``; old dumps write the seconds as a string."""
+    try:
+        return datetime.fromtimestamp(float(item["created_utc"]), tz=UTC).replace(microsecond=0)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def retrieved_of(item: Mapping[str, Any]) -> float:
+    """Return when the item was last looked at (epoch seconds), 0.0 where the source does not say."""
+    times = (item.get("retrieved_on"), item.get("retrieved_utc"), _get(item, "_meta", "retrieved_2nd_on"))
+    return max((float(t) for t in times if isinstance(t, int | float)), default=0.0)
+
+
+def _deletion(item: Mapping[str, Any]) -> str | None:
+    """Return why the item is gone, or ``None``.
+
+    ``_meta`` is Arctic Shift's second look 36 hours later: ``was_deleted_later`` stands beside the original text,
+    ``was_initially_deleted`` says that the item came back and ``removal_type`` then tells what had happened before.
+    """
+    author, body, title = (str(item.get(k) or "").strip() for k in ("author", "selftext", "title"))
+    category = item.get("removed_by_category")
+    later = bool(_get(item, "_meta", "was_deleted_later"))
+    past = later or _get(item, "_meta", "was_initially_deleted")
+    removal = None if past else _get(item, "_meta", "removal_type")
+    if {author.lower(), body.lower(), title.lower()} & DELETED or "deleted" in (category, removal):
+        return "deleted"
+    if category or removal or REMOVED.fullmatch(body) or REMOVED.fullmatch(title):
+        return "removed"
+    return "deleted_later" if later else None
+
+
+def _kind(item: Mapping[str, Any]) -> str:
+    if item.get("is_gallery") or item.get("gallery_data"):
+        return "gallery"
+    if item.get("is_self"):
+        return "text"
+    host, _, path = _url(item.get("url")).lower().partition("://")[2].partition("/")
+    suffix = PurePosixPath(path.partition("?")[0].partition("#")[0]).suffix
+    hint = str(item.get("post_hint") or "")
+    if item.get("is_video") or hint.endswith(":video") or host == "v.redd.it" or suffix == ".gifv":
+        return "video"
+    return "image" if hint == "image" or suffix in PICTURES else "link"
+
+
+def _media(item: Mapping[str, Any], *, kind: str) -> tuple[tuple[str, ...], ...]:
+    if kind == "gallery":
+        return tuple(m for m in _gallery(item) if m)
+    if kind != "image":
+        return ()
+    images = _get(item, "preview", "images")
+    first = images[0] if isinstance(images, list) and images else {}
+    addresses = [_url(item.get("url")), _url(_get(first, "source", "url")), *_ladder(_get(first, "resolutions"), "")]
+    found = tuple(dict.fromkeys(a for a in addresses if a))
+    return (found,) if found else ()
+
+
+def _gallery(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield each picture's addresses in the order shown; one that Reddit never processed has none."""
+    entries = _get(item, "gallery_data", "items")
+    for entry in entries if isinstance(entries, list) else []:
+        shown = _get(item, "media_metadata", str(_get(entry, "media_id")))
+        full = _get(shown, "s")
+        addresses = [_url(_get(full, "u")) or _url(_get(full, "gif")), *_ladder(_get(shown, "p"), "short")]
+        yield tuple(dict.fromkeys(a for a in addresses if a))
+
+
+def _ladder(sizes: Any, names: str) -> list[str]:
+    """Return the legible previews, widest first; galleries shorten the keys."""
+    width, url = ("x", "u") if names == "short" else ("width", "url")
+    rungs = [s for s in sizes if isinstance(s, Mapping)] if isinstance(sizes, list) else []
+    legible = [s for s in rungs if isinstance(s.get(width), int) and s[width] >= MIN_PREVIEW_WIDTH]
+    return [_url(s.get(url)) for s in sorted(legible, key=lambda s: -int(s[width]))]
+
+
+def _get(value: Any, *path: str) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _url(value: Any) -> str:
+    """Return an address with its HTML entities resolved, or nothing where it is no address at all."""
+    if not isinstance(value, str) or not _is_unicode(value):
+        return ""
+    address = _unescape(value).strip()
+    return address if ADDRESS.fullmatch(address) else ""
+
+
+def _unescape(text: str) -> str:
+    return text if "&" not in text else text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _digest(item: Mapping[str, Any]) -> str:
+    try:
+        data = orjson.dumps(item, option=orjson.OPT_SORT_KEYS, default=str)
+    except TypeError:
+        data = b""
+    return hashlib.sha256(data).hexdigest()[:32]

@@ -1,0 +1,61 @@
+"""One month, the unit of the partition layer: Airflow's partition key on one side, a half-open interval here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pipelines.errors import BadWindow, MissingPartitionKey
+
+KEY = re.compile(r"([12][0-9]{3})-(0[1-9]|1[0-2])")
+
+
+@dataclass(frozen=True)
+class Window:
+    """The month ``[start, end)`` in aware UTC, so that every instant belongs to exactly one window."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def key(self) -> str:
+        """Return the partition key, ``YYYY-MM``."""
+        return f"{self.start:%Y-%m}"
+
+    def __contains__(self, moment: datetime) -> bool:
+        return self.start <= moment < self.end
+
+    @classmethod
+    def from_key(cls, key: str) -> Window:
+        """Return the month of a partition key.
+
+        Raises:
+            BadWindow: ``key`` is not ``YYYY-MM``.
+        """
+        match = KEY.fullmatch(key)
+        if not match:
+            raise BadWindow(key=key)
+        year, month = int(match[1]), int(match[2])
+        start = datetime(year, month, 1, tzinfo=UTC)
+        return cls(start, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC))
+
+    @classmethod
+    def from_dag_run(cls, dag_run: Any, *, dag_id: str) -> Window:
+        """Return the month of a Dag run, whichever of its two kinds it is.
+
+        A partitioned run under the scheduler has a ``partition_key`` and no ``logical_date``; ``dag.test()`` gives
+        the opposite. A run triggered by hand without a key has neither, and must fail before anything is read.
+
+        Raises:
+            MissingPartitionKey: neither is set.
+            BadWindow: the key is not ``YYYY-MM``.
+        """
+        key = getattr(dag_run, "partition_key", None)
+        if key:
+            return cls.from_key(str(key))
+        moment = getattr(dag_run, "logical_date", None)
+        if moment is None:
+            raise MissingPartitionKey(dag_id=dag_id)
+        return cls.from_key(f"{moment.astimezone(UTC):%Y-%m}")

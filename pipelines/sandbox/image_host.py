@@ -1,0 +1,107 @@
+"""The image host of the sandbox: every way in which a real one disappoints a collector."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import ClassVar
+
+import orjson
+
+# Below fetch.min_bytes_per_second (2,048): 40 bytes each 0.1 s.
+TRICKLE_BYTES, TRICKLE_SECONDS = 40, 0.1
+# Over fetch.max_bytes, 20 MiB by default.
+HUGE_BYTES = 24 * 2**20
+FORBIDDEN = "http://169.254.169.254/latest/meta-data/"
+RETRY_AFTER_SECONDS = 1
+
+
+class ImageHost:
+    """Serves ``images/<file>`` as ``images.json`` says; ``ok`` and ``placeholder`` are plain files."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / "images"
+        index = root / "images.json"
+        self._files: dict[str, dict[str, str]] = orjson.loads(index.read_bytes()) if index.is_file() else {}
+        self._lock = threading.Lock()
+        self._turned_away: set[str] = set()
+
+    def serve(self, request: BaseHTTPRequestHandler, *, file: str, query: Mapping[str, str]) -> None:
+        """Answer one request for ``file``; after a redirect (``hop`` in the query) the file is served plainly."""
+        entry = self._files.get(file)
+        path = self._folder / file
+        behaviour = entry["behaviour"] if entry else "missing"
+        if behaviour in self.STATUSES or not entry or not path.is_file():
+            _send(request, b"", status=self.STATUSES.get(behaviour, 404), headers={"Content-Type": "text/plain"})
+            return
+        if behaviour == "retry_after" and self._first_time(file):
+            _send(request, b"", status=429, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+            return
+        if behaviour in self.REDIRECTS and "hop" not in query:
+            here = f"http://{request.headers.get('Host')}{request.path.partition('?')[0]}?hop=1"
+            _send(request, b"", status=302, headers={"Location": FORBIDDEN if "forbidden" in behaviour else here})
+            return
+        stream = self.STREAMS.get(behaviour)
+        headers = {"Content-Type": entry["content_type"]}
+        if stream is None:
+            _send(request, path.read_bytes(), status=200, headers=headers)
+        else:
+            stream(request, path.read_bytes(), headers)
+
+    def _first_time(self, file: str) -> bool:
+        with self._lock:
+            first = file not in self._turned_away
+            self._turned_away.add(file)
+            return first
+
+    STATUSES: ClassVar = {"missing": 404, "gone": 410}
+    REDIRECTS: ClassVar = {"redirect", "redirect_forbidden"}
+    STREAMS: ClassVar[dict[str, Callable[[BaseHTTPRequestHandler, bytes, dict[str, str]], None]]] = {
+        "slow": lambda request, data, headers: _send(request, data, status=200, headers=headers, parts=_trickle(data)),
+        "truncated": lambda request, data, headers: _send(
+            request, data, status=200, headers=headers, parts=iter([data[: len(data) // 2]])
+        ),
+        "huge": lambda request, data, headers: _chunked(request, data, headers=headers),
+    }
+
+
+def _send(
+    request: BaseHTTPRequestHandler,
+    data: bytes,
+    *,
+    status: int,
+    headers: Mapping[str, str],
+    parts: Iterator[bytes] | None = None,
+) -> None:
+    """Announce the length of ``data`` and send it, or ``parts`` in its place, after which the connection ends."""
+    request.send_response(status)
+    for name, text in {**headers, "Content-Length": str(len(data))}.items():
+        request.send_header(name, text)
+    request.close_connection = request.close_connection or parts is not None
+    request.end_headers()
+    for part in parts if parts is not None else (data,):
+        request.wfile.write(part)
+        request.wfile.flush()
+
+
+def _trickle(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), TRICKLE_BYTES):
+        yield data[start : start + TRICKLE_BYTES]
+        time.sleep(TRICKLE_SECONDS)
+
+
+def _chunked(request: BaseHTTPRequestHandler, data: bytes, *, headers: Mapping[str, str]) -> None:
+    """Send ``data`` and zeros up to 24 MiB without announcing a length, so that the client has to count."""
+    request.send_response(200)
+    for name, text in {**headers, "Transfer-Encoding": "chunked"}.items():
+        request.send_header(name, text)
+    request.end_headers()
+    left, part = max(HUGE_BYTES - len(data), 0), data
+    while part:
+        request.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+        part = bytes(min(left, 2**16))
+        left -= len(part)
+    request.wfile.write(b"0\r\n\r\n")

@@ -1,0 +1,266 @@
+"""One loopback server that plays Reddit's OAuth API, Arctic Shift's post search and an image host.
+
+Unmodified PRAW reads it. Budgets are counted, credentials checked, and pictures come slow, cut short, moved or not at
+all, as ``images.json`` says. It logs nothing, since paths hold ids; ``/_sandbox/requests`` tells how often each kind
+of path was asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+from pipelines.sandbox.api import Catalogue
+from pipelines.sandbox.image_host import ImageHost
+
+# What the demo's client says; there is nothing to protect.
+CLIENT_ID = CLIENT_SECRET = "sandbox"  # noqa: S105
+# Reddit grants 1,000 requests in ten minutes. The default is wide enough that PRAW, which spreads its requests over
+# the whole period, never waits in a demo.
+BUDGET, PERIOD_SECONDS = 60_000, 600.0
+ROUTES = (
+    ("token", re.compile(r"/api/v1/access_token")),
+    ("listing", re.compile(r"/r/(?P<subreddit>\w+)/new/?(?:\.json)?")),
+    ("info", re.compile(r"/api/info/?(?:\.json)?")),
+    ("arctic", re.compile(r"/api/posts/search")),
+    ("image", re.compile(r"/i/(?P<file>[\w.-]+)")),
+    ("preview", re.compile(r"/p/(?P<file>[\w.-]+)")),
+    ("requests", re.compile(r"/_sandbox/requests")),
+)
+
+
+class Budget:
+    """Requests granted in a period that begins with the first one, as ``x-ratelimit-*`` headers tell it."""
+
+    def __init__(self, requests: int, *, period: float, clock: Callable[[], float]) -> None:
+        self._requests, self._period, self._clock = requests, period, clock
+        self._lock = threading.Lock()
+        self._used, self._end = 0, -math.inf
+
+    def spend(self) -> tuple[bool, dict[str, str]]:
+        """Count one request; return whether it is granted, and the headers."""
+        with self._lock:
+            now = self._clock()
+            if now >= self._end:
+                self._used, self._end = 0, now + self._period
+            self._used += 1
+            left, reset = self._requests - self._used, max(0, math.ceil(self._end - now))
+            headers = {"x-ratelimit-used": str(min(self._used, self._requests)), "x-ratelimit-reset": str(reset)}
+            headers["x-ratelimit-remaining"] = f"{max(left, 0)}.0"
+            if left < 0:
+                headers["retry-after"] = str(max(reset, 1))
+            return left >= 0, headers
+
+
+class SandboxServer(ThreadingHTTPServer):
+    """The server of one sandbox folder, listening on loopback from the moment it is made.
+
+    As a context manager it answers in a thread of this process; ``outage_after`` (how many API requests are still
+    answered before ``outage_status``) may be changed while it runs.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        port: int = 0,
+        client_id: str = CLIENT_ID,
+        client_secret: str = CLIENT_SECRET,
+        budget: int = BUDGET,
+        period: float = PERIOD_SECONDS,
+        private: Sequence[str] = (),
+        outage_after: int | None = None,
+        outage_status: int = 503,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read the sandbox and bind; port 0 takes any free one.
+
+        Raises:
+            BadParams: ``root`` holds no sandbox.
+        """
+        self.catalogue = Catalogue(root)
+        self.images = ImageHost(root)
+        self.reddit, self.arctic = (Budget(budget, period=period, clock=clock) for _ in range(2))
+        self.private = {s.lower() for s in private}
+        self.credentials = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
+        self.tokens: set[str] = set()
+        self.outage_after, self.outage_status = outage_after, outage_status
+        self.lock = threading.Lock()
+        self.counts = Counter({name: 0 for name, _ in ROUTES[:-1]} | {"other": 0})
+        super().__init__(("127.0.0.1", port), Handler)
+
+    @property
+    def address(self) -> str:
+        """Return ``http://127.0.0.1:<port>``."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> SandboxServer:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that went away is usual here, and a traceback could quote its path."""
+
+    def down(self) -> bool:
+        """Count one API request against ``outage_after``; return whether the service is out."""
+        with self.lock:
+            if not self.outage_after:
+                return self.outage_after == 0
+            self.outage_after -= 1
+            return False
+
+    def token(self) -> str:
+        """Return a new access token."""
+        with self.lock:
+            token = f"sandbox-token-{len(self.tokens)}"
+            self.tokens.add(token)
+        return token
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection. Methods named after the routes answer them."""
+
+    server: SandboxServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "sandbox", ""
+    timeout = 30
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def do_GET(self) -> None:
+        """Answer a GET."""
+        self._route()
+
+    def do_POST(self) -> None:
+        """Answer a POST."""
+        self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self._route()
+
+    def end_headers(self) -> None:
+        """Say so before a connection is closed, or a client that keeps connections would try it once more."""
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: paths hold ids."""
+
+    def _route(self) -> None:
+        parts = urlsplit(self.path)
+        query = dict(parse_qsl(parts.query))
+        for name, pattern in ROUTES:
+            if match := pattern.fullmatch(parts.path):
+                if name in self.server.counts:
+                    with self.server.lock:
+                        self.server.counts[name] += 1
+                getattr(self, f"_{name}")(query, **match.groupdict())
+                return
+        with self.server.lock:
+            self.server.counts["other"] += 1
+        self.answer({"message": "Not Found", "error": 404}, status=404)
+
+    def answer(self, value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        """Send JSON."""
+        data = orjson.dumps(value)
+        self.send_response(status)
+        sent = {"Content-Type": "application/json; charset=UTF-8", "Content-Length": str(len(data)), **(headers or {})}
+        for name, text in sent.items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _requests(self, _: Mapping[str, str]) -> None:
+        with self.server.lock:
+            counts = dict(self.server.counts)
+        self.answer(counts)
+
+    def _token(self, _: Mapping[str, str]) -> None:
+        if self.command != "POST" or self.headers.get("Authorization") != f"Basic {self.server.credentials}":
+            self.answer({"message": "Unauthorized", "error": 401}, status=401)
+            return
+        form = dict(parse_qsl(self._body.decode("ascii", "replace")))
+        if form.get("grant_type") not in ("client_credentials", "password"):
+            self.answer({"error": "unsupported_grant_type"})
+            return
+        token = {"access_token": self.server.token(), "token_type": "bearer", "expires_in": 86400, "scope": "*"}
+        self.answer(token)
+
+    def _admitted(self) -> dict[str, str] | None:
+        """Return the headers of a request to Reddit's API, or answer it with what stands against it."""
+        kind, _, token = (self.headers.get("Authorization") or "").partition(" ")
+        granted, headers = self.server.reddit.spend()
+        if self.server.down():
+            self.answer({"message": "Out", "error": self.server.outage_status}, status=self.server.outage_status)
+        elif kind.lower() != "bearer" or token not in self.server.tokens:
+            self.answer({"message": "Unauthorized", "error": 401}, status=401, headers=headers)
+        elif not granted:
+            self.answer({"message": "Too Many Requests", "error": 429}, status=429, headers=headers)
+        else:
+            return headers
+        return None
+
+    def _listing(self, query: Mapping[str, str], *, subreddit: str) -> None:
+        if (headers := self._admitted()) is None:
+            return
+        if subreddit.lower() in self.server.private:
+            self.answer({"reason": "private", "message": "Forbidden", "error": 403}, status=403, headers=headers)
+        elif not self.server.catalogue.knows(subreddit):
+            self.answer({"reason": "banned", "message": "Not Found", "error": 404}, status=404, headers=headers)
+        else:
+            self.answer(self.server.catalogue.new(subreddit, query=query), headers=headers)
+
+    def _info(self, query: Mapping[str, str]) -> None:
+        if (headers := self._admitted()) is not None:
+            self.answer(self.server.catalogue.info(query=query), headers=headers)
+
+    def _arctic(self, query: Mapping[str, str]) -> None:
+        granted, headers = self.server.arctic.spend()
+        if self.server.down():
+            self.answer({"data": None, "error": "Out"}, status=self.server.outage_status)
+        elif not granted:
+            self.answer({"data": None, "error": "Too Many Requests"}, status=429, headers=headers)
+        else:
+            try:
+                self.answer({"data": self.server.catalogue.search(query=query)}, headers=headers)
+            except ValueError:
+                self.answer({"data": None, "error": "Invalid parameter"}, status=400, headers=headers)
+
+    def _image(self, query: Mapping[str, str], *, file: str) -> None:
+        self.server.images.serve(self, file=file, query=query)
+
+    _preview = _image
+
+
+def serve(root: Path, *, port: int) -> None:
+    """Serve the sandbox on loopback until the process ends.
+
+    Raises:
+        BadParams: ``root`` holds no sandbox.
+        OSError: the port is taken.
+    """
+    server = SandboxServer(root, port=port)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.server_close()

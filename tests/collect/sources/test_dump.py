@@ -1,0 +1,274 @@
+"""A dump is whole and as its publisher made it, or the step fails with its name and an offset."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from pipelines.collect.sources import dump
+from pipelines.collect.sources.dump import DumpSource
+from pipelines.collect.submission import Dropped, Submission
+from pipelines.collect.window import Window
+from pipelines.errors import CorruptDump, DumpMissing, DumpUnverified
+from pipelines.params import Params
+
+DECEMBER = Window.from_key("2022-12")
+Write = Callable[..., Path]
+
+
+def row(number: int, **changes: Any) -> dict[str, Any]:
+    item = {
+        "id": f"{number:x}",
+        "author": "quiet_otter",
+        "subreddit": "SuicideMeme",
+        "created_utc": 1669939200 + number,
+        "title": f"post {number}",
+        "url": "https://i.redd.it/x.jpg",
+    }
+    return item | changes
+
+
+@pytest.fixture
+def read(tmp_path: Path, params: Params) -> Callable[..., list[Submission | Dropped]]:
+    def read(*subreddits: str, **changes: int) -> list[Submission | Dropped]:
+        source = DumpSource(tmp_path, params=params.dump.model_copy(update=changes))
+        return list(source.submissions(DECEMBER, subreddits=subreddits or ["SuicideMeme"]))
+
+    return read
+
+
+@pytest.fixture
+def whole(tmp_path: Path, write_dump: Write) -> Path:
+    rows = (row(n, selftext=f"{random.Random(n).getrandbits(900):x}") for n in range(60))
+    return write_dump(tmp_path / "SuicideMeme_submissions.zst", rows, frames=3)
+
+
+def restate(path: Path) -> None:
+    """Vouch for the damaged file: only its frames can tell now."""
+    import hashlib
+
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_name(path.name + ".sha256").write_text(f"{digest} *{path.name}\n")
+
+
+def failure(read: Callable[..., Any]) -> CorruptDump:
+    with pytest.raises(CorruptDump) as caught:
+        read()
+    return caught.value
+
+
+def test_frames_one_behind_the_other_are_one_file(read: Any, whole: Path) -> None:
+    assert len(read()) == 60
+    data = whole.read_bytes()
+    skippable = (0x184D2A53).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"hello"
+    empty = zstandard.ZstdCompressor().compress(b"")
+    whole.write_bytes(skippable + data + empty + skippable)
+    restate(whole)
+    assert len(read()) == 60
+
+
+@pytest.mark.parametrize("piece", [1, 7, 4096])
+def test_lines_and_characters_may_straddle_anything(
+    read: Any, write_dump: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(dump, "PIECE", piece)
+    monkeypatch.setattr(dump, "LINES", piece)
+    titles = [f"☕ Ärger {n} 🍵" for n in range(9)]
+    rows = [row(n, title=t) for n, t in enumerate(titles)]
+    write_dump(tmp_path / "SuicideMeme_submissions.zst", rows, frames=11, end=b"")
+    assert [i.title for i in read()] == titles
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_cut_file_fails_with_its_name_and_offset(read: Any, whole: Path, seed: int) -> None:
+    data = whole.read_bytes()
+    cut = random.Random(seed).randrange(len(data))
+    whole.write_bytes(data[:cut])
+    error = failure(read)
+    assert whole.name in str(error)
+    assert error.fields["offset"] <= cut
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_flipped_byte_fails(read: Any, whole: Path, seed: int) -> None:
+    rng = random.Random(1000 + seed)
+    data = bytearray(whole.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    whole.write_bytes(data)
+    assert whole.name in str(failure(read))
+
+
+def test_a_cut_inside_a_frame_fails_even_with_a_checksum_made_afterwards(read: Any, whole: Path) -> None:
+    data = whole.read_bytes()
+    ends = {len(data)}
+    for cut in random.Random(3).sample(range(1, len(data)), 30):
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        rest = data[:cut]
+        while rest:  # a cut between two frames leaves a valid file, which only the publisher's digest can tell
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            frame.decompress(rest)
+            rest = frame.unused_data if frame.eof else b""
+        if frame.eof:
+            ends.add(cut)
+            continue
+        whole.write_bytes(data[:cut])
+        restate(whole)
+        assert "ends inside a frame" in str(failure(read))
+    assert len(ends) <= 3
+
+
+def test_nothing_comes_out_of_a_file_that_fails_at_its_end(params: Params, whole: Path) -> None:
+    data = bytearray(whole.read_bytes())
+    data[-1] ^= 1
+    whole.write_bytes(data)
+    items = []
+    with pytest.raises(CorruptDump):
+        for item in DumpSource(whole.parent, params=params.dump).submissions(DECEMBER, subreddits=["SuicideMeme"]):
+            items.append(item)
+    assert items == []
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not zstd", b"\x28\xb5"])
+def test_what_is_not_zstd_fails(read: Any, whole: Path, content: bytes) -> None:
+    whole.write_bytes(content)
+    restate(whole)
+    assert failure(read).fields["offset"] == len(content)
+
+
+def test_bytes_behind_the_last_frame_fail(read: Any, whole: Path) -> None:
+    whole.write_bytes(whole.read_bytes() + b"\0\0\0\0\0")
+    restate(whole)
+    assert "damaged" in str(failure(read))
+
+
+def test_a_line_over_the_cap_fails(read: Any, whole: Path, write_dump: Write) -> None:
+    noise = f"{random.Random(1).getrandbits(40_000):x}"
+    write_dump(whole, [row(1), row(2, selftext=noise)])
+    assert len(read(max_line_bytes=20_000)) == 2
+    with pytest.raises(CorruptDump, match="max_line_bytes"):
+        read(max_line_bytes=10_000)
+    write_dump(whole, [row(1), row(2, subreddit="unwanted", selftext=noise), row(3)])
+    with pytest.raises(CorruptDump, match="max_line_bytes"):
+        read(max_line_bytes=10_000)
+
+
+def test_a_line_that_never_ends_fails_before_it_fills_the_memory(read: Any, whole: Path, write_dump: Write) -> None:
+    write_dump(whole, [random.Random(2).randbytes(600_000).replace(b"\n", b"")])
+    with pytest.raises(CorruptDump, match="max_line_bytes"):
+        read(max_line_bytes=300_000)
+
+
+def test_a_bomb_fails_at_once(read: Any, whole: Path, write_dump: Write) -> None:
+    write_dump(whole, [row(1), b"\n" * 300_000_000])
+    start = time.monotonic()
+    error = failure(read)
+    assert "max_ratio" in str(error)
+    assert time.monotonic() - start < 5
+
+
+def test_a_window_of_two_gibibytes_is_read_and_can_be_forbidden(read: Any, whole: Path) -> None:
+    import json
+
+    content = json.dumps(row(1)).encode() + b"\n"
+    # RFC 8878: magic, a frame descriptor without anything, window 2^31, then one last raw block.
+    header = (0xFD2FB528).to_bytes(4, "little") + bytes([0, (31 - 10) << 3])
+    whole.write_bytes(header + (len(content) << 3 | 1).to_bytes(3, "little") + content)
+    restate(whole)
+    assert len(read()) == 1
+    with pytest.raises(CorruptDump, match="window_log"):
+        read(window_log=27)
+
+
+@pytest.mark.parametrize("spaces", ["", " ", "  "])
+def test_spacing_and_case_do_not_hide_a_row(read: Any, whole: Path, write_dump: Write, spaces: str) -> None:
+    import json
+
+    lines = [json.dumps(row(n, subreddit=s)).replace('": ', f'"{spaces}:{spaces}').encode() for n, s in enumerate(
+        ["SuicideMeme", "suicidememe", "SUICIDEMEME", "SuicideMemes", "aSuicideMeme"]
+    )]  # fmt: skip
+    write_dump(whole, lines)
+    assert {i.fullname for i in read()} == {"t3_0", "t3_1", "t3_2"}
+    write_dump(whole.with_name("SuicideMemes_submissions.zst"), lines)
+    assert {i.fullname for i in read("suicidememe", "SuicideMemes")} == {"t3_0", "t3_1", "t3_2", "t3_3"}
+
+
+def test_a_crosspost_elsewhere_of_a_wanted_post_stays_out(read: Any, whole: Path, write_dump: Write) -> None:
+    nested = row(1, subreddit="Elsewhere", crosspost_parent="t3_9", crosspost_parent_list=[row(9)])
+    write_dump(whole, [nested, row(2, crosspost_parent="t3_9", crosspost_parent_list=[row(9)]), row(3)])
+    assert [(i.fullname, getattr(i, "reason", None)) for i in read()] == [("t3_2", "crosspost"), ("t3_3", None)]
+
+
+def test_a_row_that_is_no_utf8_or_no_json_is_counted_not_kept(read: Any, whole: Path, write_dump: Write) -> None:
+    bad = b'{"id": "5", "subreddit": "SuicideMeme", "title": "half a cup \xe2\x98"}'
+    torn = b'{"id": "6", "subreddit": "SuicideMeme", "title": '
+    other = b'{"id": "7", "subreddit": "Elsewhere", "title": "\xff"}'
+    write_dump(whole, [row(1), bad, torn, other, row(2), b'["subreddit", {"subreddit":"SuicideMeme"}]', b""])
+    items = read()
+    assert [i.reason for i in items if isinstance(i, Dropped)] == ["malformed", "malformed"]
+    assert len({i.fullname for i in items}) == 4
+
+
+def test_the_month_decides(read: Any, whole: Path, write_dump: Write) -> None:
+    edges = [1669852799, 1669852800, 1672531199, 1672531200]
+    write_dump(whole, [row(n, created_utc=t) for n, t in enumerate(edges)])
+    assert [i.fullname for i in read()] == ["t3_1", "t3_2"]
+
+
+def test_of_several_copies_the_newest_counts_and_a_deletion_always(
+    read: Any, write_dump: Write, tmp_path: Path
+) -> None:
+    new, old = {"retrieved_on": 20, "title": "new"}, {"retrieved_on": 10, "title": "old"}
+    rows = [row(1, **new), row(1, **old), row(2, author="[deleted]", retrieved_on=1), row(2, **new)]
+    write_dump(tmp_path / "SuicideMeme_submissions.zst", [*rows, row(3), row(4, title=None, retrieved_on=99), row(4)])
+    late = row(3, _meta={"was_deleted_later": True, "retrieved_2nd_on": 5})
+    write_dump(tmp_path / "SuicideMeme_submissions_arctic.zst", [row(1, **old), late])
+    items = {i.fullname: i for i in read()}
+    assert items["t3_1"].title == "new"
+    assert items["t3_2"].reason == "deleted"
+    assert items["t3_3"].reason == "deleted_later"
+    assert items["t3_4"].title == "post 4"
+
+
+def test_a_month_of_all_of_reddit_serves_every_subreddit(read: Any, write_dump: Write, tmp_path: Path) -> None:
+    write_dump(tmp_path / "RS_2022-12.zst", [row(1), row(2, subreddit="Elsewhere"), row(3, subreddit="Third")])
+    write_dump(tmp_path / "RS_2022-11.zst", [row(4)])
+    assert {i.fullname for i in read("elsewhere", "SuicideMeme")} == {"t3_1", "t3_2"}
+
+
+def test_files_are_chosen_by_their_whole_name(params: Params, write_dump: Write, tmp_path: Path) -> None:
+    for name in (
+        "Meme_submissions",
+        "SuicideMeme_submissions",
+        "suicidememe_submissions_arctic",
+        "SuicideMeme_comments",
+    ):
+        write_dump(tmp_path / f"{name}.zst", [row(1)])
+    files = DumpSource(tmp_path, params=params.dump).files(DECEMBER, subreddits=["SuicideMeme"])
+    assert [f.name for f in files] == ["SuicideMeme_submissions.zst", "suicidememe_submissions_arctic.zst"]
+
+
+def test_a_missing_dump_says_which(read: Any, whole: Path) -> None:
+    with pytest.raises(DumpMissing, match="r/Elsewhere for 2022-12"):
+        read("SuicideMeme", "Elsewhere")
+
+
+@pytest.mark.parametrize("content", [None, "", "no digest here", "0" * 64 + "  another.zst\n", "é"])
+def test_a_missing_checksum_says_how_to_make_one(read: Any, whole: Path, content: str | None) -> None:
+    stated = whole.with_name(whole.name + ".sha256")
+    stated.unlink() if content is None else stated.write_text(content)
+    with pytest.raises(DumpUnverified, match=r"sha256sum SuicideMeme_submissions\.zst > "):
+        read()
+
+
+def test_errors_name_no_content(read: Any, whole: Path) -> None:
+    data = bytearray(whole.read_bytes())
+    data[len(data) // 2] ^= 8
+    whole.write_bytes(data)
+    text = str(failure(read))
+    assert "quiet_otter" not in text and "t3_" not in text and str(whole.parent) not in text

@@ -1,0 +1,264 @@
+"""The offline Reddit answers as the real services do: PRAW unmodified, raw HTTP, and every kind of picture."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import praw
+import prawcore
+import pytest
+import requests
+from PIL import Image
+
+from pipelines.collect.sources import open_source
+from pipelines.collect.submission import Submission
+from pipelines.collect.window import Window
+from pipelines.errors import BadParams
+from pipelines.params import Settings, load
+from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
+
+ROOT = Path(__file__).parents[2]
+BEHAVIOURS = {
+    "ok": 200,
+    "placeholder": 200,
+    "wrong_type": 200,
+    "missing": 404,
+    "gone": 410,
+    "slow": 200,
+    "truncated": 200,
+    "huge": 200,
+    "redirect": 302,
+    "redirect_forbidden": 302,
+    "retry_after": 429,
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1,130 plain posts of one subreddit, three of which are gone, and a picture for each behaviour."""
+    root = tmp_path_factory.mktemp("served")
+    with (root / "submissions.jsonl").open("w") as file:
+        for number in range(1130):
+            short = f"{2_000_000 + number:x}"
+            item = {
+                "id": short,
+                "name": f"t3_{short}",
+                "author": f"author_{number}",
+                "subreddit": "SuicideMeme",
+                "created_utc": 1669852800 + number // 3,
+                "title": f"{number} < tea & rain",
+                "selftext": "",
+                "url": f"https://i.redd.it/{number}.jpg",
+            }
+            if number in (1120, 1125):
+                item |= {"author": "[deleted]", "selftext": "[deleted]", "removed_by_category": "deleted"}
+            if number == 1127:
+                item |= {"removed_by_category": "moderator"}
+            file.write(json.dumps(item) + "\n")
+    (root / "images").mkdir()
+    for name in BEHAVIOURS:
+        Image.effect_noise((40, 40), 60).convert("RGB").save(root / "images" / f"{name}.jpg")
+    kinds = {"wrong_type": "text/html"}
+    index = {f"{b}.jpg": {"content_type": kinds.get(b, "image/jpeg"), "behaviour": b} for b in BEHAVIOURS}
+    (root / "images.json").write_text(json.dumps(index))
+    return root
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[SandboxServer]:
+    with SandboxServer(root, private=["Hidden"]) as server:
+        yield server
+
+
+def reddit_at(server: SandboxServer, **changes: Any) -> praw.Reddit:
+    settings = {
+        "client_id": CLIENT_ID,
+        "client_secret": CLIENT_SECRET,
+        "user_agent": "python:sandbox-test:v1",
+        "reddit_url": server.address,
+        "oauth_url": server.address,
+        "check_for_updates": False,
+    }
+    return praw.Reddit(**(settings | changes))
+
+
+def name(number: int) -> str:
+    return f"t3_{2_000_000 + number:x}"
+
+
+def test_praw_lists_the_thousand_newest_that_are_still_there(server: SandboxServer) -> None:
+    posts = list(reddit_at(server).subreddit("suicidememe").new(limit=None))
+    assert len(posts) == 1000
+    shown = [n for n in reversed(range(1130)) if n not in (1120, 1125, 1127)][:1000]
+    assert [p.name for p in posts] == [name(n) for n in shown]
+    assert posts[0].title == "1129 < tea & rain"
+    assert server.counts["listing"] == 10
+    assert server.counts["token"] == 1
+
+
+def test_praw_asks_for_posts_by_id(server: SandboxServer) -> None:
+    asked = [name(3), name(1120), "t3_zzzzzz", name(1)]
+    posts = {p.name: p for p in reddit_at(server).info(fullnames=asked)}
+    assert list(posts) == [name(3), name(1120), name(1)]
+    assert posts[name(1120)].author is None
+    assert posts[name(1120)].removed_by_category == "deleted"
+
+
+def test_before_and_after_walk_the_same_listing(server: SandboxServer) -> None:
+    reddit = reddit_at(server)
+    subreddit = reddit.subreddit("SuicideMeme")
+    first = list(subreddit.new(limit=30))
+    second = list(subreddit.new(limit=10, params={"after": first[9].fullname}))
+    assert second == first[10:20]
+    assert list(subreddit.new(limit=5, params={"before": first[20].fullname})) == first[15:20]
+    assert list(subreddit.new(limit=5, params={"after": "t3_never"})) == []
+
+
+@pytest.mark.parametrize(
+    ("subreddit", "changes", "error"),
+    [
+        ("Hidden", {}, prawcore.exceptions.Forbidden),
+        ("NeverWas", {}, prawcore.exceptions.NotFound),
+        ("SuicideMeme", {"client_secret": "wrong"}, prawcore.exceptions.ResponseException),
+    ],
+)
+def test_praw_is_refused(server: SandboxServer, subreddit: str, changes: dict[str, str], error: type) -> None:
+    with pytest.raises(error):
+        next(reddit_at(server, **changes).subreddit(subreddit).new())
+
+
+def test_the_budget_is_counted_told_and_enforced(root: Path) -> None:
+    now = [100.0]
+    with SandboxServer(root, budget=2, period=60, clock=lambda: now[0]) as server:
+        bearer = {"Authorization": f"bearer {server.token()}"}
+
+        def ask() -> requests.Response:
+            return requests.get(f"{server.address}/r/SuicideMeme/new?limit=1", headers=bearer, timeout=5)
+
+        def told(response: requests.Response) -> list[float]:
+            return [float(response.headers[f"x-ratelimit-{h}"]) for h in ("used", "remaining", "reset")]
+
+        assert told(ask()) == [1, 1, 60]
+        now[0] += 20
+        assert told(ask()) == [2, 0, 40]
+        refused = ask()
+        assert refused.status_code == 429
+        assert told(refused) == [2, 0, 40]
+        assert refused.headers["retry-after"] == "40"
+        now[0] += 40
+        assert told(ask()) == [1, 1, 60]
+
+
+def test_without_raw_json_three_characters_are_escaped(server: SandboxServer) -> None:
+    headers = {"Authorization": f"bearer {server.token()}"}
+    address = f"{server.address}/api/info?id={name(7)}"
+    titles = [
+        requests.get(address + more, headers=headers, timeout=5).json()["data"]["children"][0]["data"]["title"]
+        for more in ("", "&raw_json=1")
+    ]
+    assert titles == ["7 &lt; tea &amp; rain", "7 < tea & rain"]
+    assert requests.get(address, timeout=5).status_code == 401
+
+
+def test_arctic_shift_searches_by_time(server: SandboxServer) -> None:
+    def search(**query: Any) -> requests.Response:
+        return requests.get(
+            f"{server.address}/api/posts/search", params={"subreddit": "suicidememe"} | query, timeout=5
+        )
+
+    oldest = search(sort="asc", limit=4).json()["data"]
+    assert [p["name"] for p in oldest] == [name(n) for n in range(4)]
+    assert [p["name"] for p in search(limit=1).json()["data"]] == [name(1129)]
+    between = {"after": 1669852801, "before": "2022-12-01T00:00:03", "limit": "auto"}
+    assert [p["name"] for p in search(**between).json()["data"]] == [name(8), name(7), name(6)]
+    assert search(subreddit="NeverWas").json() == {"data": []}
+    for wrong in ({"limit": 101}, {"limit": 0}, {"limit": "many"}, {"after": "yesterday"}):
+        refused = search(**wrong)
+        assert (refused.status_code, refused.json()["data"]) == (400, None)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_pictures_behave_as_their_index_says(server: SandboxServer, root: Path, behaviour: str) -> None:
+    data = (root / "images" / f"{behaviour}.jpg").read_bytes()
+    start = time.monotonic()
+    with requests.get(f"{server.address}/i/{behaviour}.jpg", stream=True, allow_redirects=False, timeout=5) as response:
+        assert response.status_code == BEHAVIOURS[behaviour]
+        if behaviour == "slow":
+            head = response.raw.read(200)
+            assert head == data[:200]
+            assert 200 / (time.monotonic() - start) < 2048
+        elif behaviour == "truncated":
+            assert int(response.headers["Content-Length"]) == len(data)
+            with pytest.raises(requests.exceptions.ChunkedEncodingError):
+                _ = response.content
+        elif behaviour == "huge":
+            assert "Content-Length" not in response.headers
+            assert sum(map(len, response.iter_content(2**16))) > 20 * 2**20
+        elif behaviour == "redirect":
+            followed = requests.get(response.headers["Location"], timeout=5)
+            assert (followed.status_code, followed.content) == (200, data)
+        elif behaviour == "redirect_forbidden":
+            assert response.headers["Location"].startswith("http://169.254.169.254/")
+        elif behaviour == "retry_after":
+            assert response.headers["Retry-After"] == "1"
+            assert requests.get(response.url, timeout=5).content == data
+        elif response.ok:
+            assert response.content == data
+            assert response.headers["Content-Type"].startswith("text/html" if behaviour == "wrong_type" else "image/")
+
+
+def test_previews_and_unknown_pictures(server: SandboxServer, root: Path) -> None:
+    preview = requests.get(f"{server.address}/p/ok.jpg?width=640&s=abc", timeout=5)
+    assert preview.content == (root / "images" / "ok.jpg").read_bytes()
+    for path in ("/i/never.jpg", "/i/..%2Fimages.json", "/i/../images.json", "/elsewhere"):
+        assert requests.get(server.address + path, timeout=5).status_code == 404
+
+
+def test_requests_are_counted_by_class_without_content(server: SandboxServer) -> None:
+    for path in ("/i/ok.jpg", "/i/never.jpg", "/p/ok.jpg", "/r/SuicideMeme/new", "/api/posts/search", "/nothing"):
+        requests.get(server.address + path, timeout=5)
+    counts = requests.get(f"{server.address}/_sandbox/requests", timeout=5).json()
+    assert counts == {"token": 0, "listing": 1, "info": 0, "arctic": 1, "image": 2, "preview": 1, "other": 1}
+
+
+def test_a_folder_without_a_sandbox_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(BadParams, match="sandbox build"):
+        SandboxServer(tmp_path)
+
+
+@pytest.mark.parametrize("month", ["2022-11", "2022-12"])
+def test_the_generated_sandbox_is_the_same_through_every_source(
+    built: Path, known: dict[str, Any], month: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    window, params = Window.from_key(month), load(ROOT, profile="sandbox")
+    with SandboxServer(built) as server:
+        settings = Settings.from_env().model_copy(
+            update={
+                "dumps": built / "dumps",
+                "contact": "team@example.org",
+                "reddit_client_id": CLIENT_ID,
+                "reddit_client_secret": CLIENT_SECRET,
+                "reddit_url": server.address,
+                "reddit_oauth_url": server.address,
+                "arctic_shift_url": server.address,
+            }
+        )
+        kept = {}
+        for source in ("dump", "reddit", "arctic_shift"):
+            opened = open_source(source, params=params, settings=settings, today=date(2023, 1, 1))  # type: ignore[arg-type]
+            items = [i for i in opened.submissions(window, subreddits=["SuicideMeme"]) if isinstance(i, Submission)]
+            kept[source] = {i.fullname: replace(i, source="", source_digest="") for i in items}
+    assert kept["dump"] == kept["reddit"]
+    # An archive may have missed a post altogether; what it has is the same.
+    assert kept["arctic_shift"].items() <= kept["dump"].items()
+    deleted = {s["fullname"] for s in known["submissions"] if s["deleted"]}
+    expected = {s["fullname"] for s in known["submissions"] if s["month"] == month and s["expected"] == "kept"}
+    assert not deleted & kept["dump"].keys()
+    assert expected <= kept["dump"].keys()
