@@ -5,6 +5,7 @@ Steps receive frozen models; nothing else in the package reads a YAML file or th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from datetime import date
@@ -111,6 +112,7 @@ class Language(Section):
     accept: Fraction
     reject: Fraction
     lingua_accept: Fraction
+    lingua_confirm: Fraction
     min_letters: Positive
 
 
@@ -120,7 +122,12 @@ class Fingerprint(Section):
 
 class Dedupe(Section):
     radius: Annotated[int, Field(ge=0, le=31)]
+    radius_no_text: Annotated[int, Field(ge=0, le=31)]
+    radius_long_caption: Annotated[int, Field(ge=0, le=31)]
+    long_caption: Positive
     word_difference: Positive
+    misread_words: Annotated[int, Field(ge=0)]
+    listed_copies: Positive
 
 
 class Sample(Section):
@@ -257,16 +264,7 @@ class Settings(Section):
         Raises:
             BadParams: the secret is shorter than 32 bytes or not hexadecimal.
         """
-        text = os.environ.get("CORPUS_SECRET")
-        if not text:
-            path = self.home / "secret"
-            self.home.mkdir(parents=True, exist_ok=True)
-            try:
-                with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                    file.write(secrets.token_hex(32))
-            except FileExistsError:
-                pass
-            text = path.read_text()
+        text = os.environ.get("CORPUS_SECRET") or self._own_secret()
         try:
             secret = bytes.fromhex(text.strip())
         except ValueError:
@@ -274,3 +272,16 @@ class Settings(Section):
         if len(secret) < 32:
             raise BadParams(where="CORPUS_SECRET", detail="needs at least 64 hexadecimal digits")
         return secret
+
+    def _own_secret(self) -> str:
+        """Read ``<home>/secret``; the first process makes it whole under another name and links it into place."""
+        path = self.home / "secret"
+        if not path.exists():
+            self.home.mkdir(parents=True, exist_ok=True)
+            made = path.with_name(f"secret.{os.getpid()}.{secrets.token_hex(4)}")
+            made.touch(mode=0o600)
+            made.write_text(secrets.token_hex(64))
+            with contextlib.suppress(FileExistsError):
+                os.link(made, path)
+            made.unlink()
+        return path.read_text()

@@ -20,7 +20,8 @@ ROW_GROUP_BYTES = 256 * 2**20
 
 
 def _sealed(name: str) -> pa.Field:
-    return pa.field(name, pa.binary(), metadata=SEALED)
+    # plain binary columns cannot be sorted beyond 2 GiB
+    return pa.field(name, pa.large_binary(), metadata=SEALED)
 
 
 def _schema(key: str, *fields: pa.Field | tuple[str, pa.DataType]) -> pa.Schema:
@@ -99,7 +100,8 @@ SCHEMAS: dict[str, pa.Schema] = {
 
 def key_of(schema: pa.Schema) -> list[str]:
     """Return the columns that order a table of this schema."""
-    return schema.metadata[b"key"].decode().split(",")
+    names: str = schema.metadata[b"key"].decode()
+    return names.split(",")
 
 
 def sealed_columns(schema: pa.Schema) -> list[str]:
@@ -116,13 +118,26 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     schema = SCHEMAS[name]
     if set(table.column_names) != set(schema.names):
         raise SchemaMismatch(table=name, detail=f"columns {sorted(set(table.column_names) ^ set(schema.names))}")
+    # the other columns decide between rows of one key, lest their order came from the input
+    order = list(dict.fromkeys([*key_of(schema), *schema.names]))
     try:
-        table = table.select(schema.names).cast(schema).sort_by([(c, "ascending") for c in key_of(schema)])
+        table = table.select(schema.names).cast(schema).sort_by([(c, "ascending") for c in order])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatch(table=name, detail=type(error).__name__) from None
     rows = max(1, int(ROW_GROUP_BYTES / max(1.0, table.nbytes / max(1, table.num_rows))))
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path, row_group_size=rows, compression="zstd", version="2.6", store_schema=True)
+    # sealed bytes neither compress nor repeat: looking for either costs three times the writing
+    plain = [c for c in schema.names if c not in sealed_columns(schema)]
+    pq.write_table(
+        table,
+        path,
+        row_group_size=rows,
+        compression={c: "zstd" if c in plain else "none" for c in schema.names},
+        use_dictionary=plain,
+        write_statistics=plain,
+        version="2.6",
+        store_schema=True,
+    )
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -132,11 +147,10 @@ def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table
         SchemaMismatch: the file holds other columns.
     """
     schema = SCHEMAS[name]
-    table = pq.read_table(path, columns=columns)
-    missing = set(columns or schema.names) - set(table.column_names)
+    missing = set(columns or schema.names) - set(pq.read_schema(path).names)
     if missing:
         raise SchemaMismatch(table=name, detail=f"missing {sorted(missing)}")
-    return table
+    return pq.read_table(path, columns=columns)
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:

@@ -1,0 +1,1 @@
+"""Who may be read, and who may not: identities, keys, tombstones, scrubbing."""

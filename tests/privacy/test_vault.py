@@ -1,0 +1,300 @@
+"""The vault as its users see it, the same on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.errors import (
+    BadParams,
+    KeyDestroyed,
+    SealBroken,
+    SplitConflict,
+    UnknownRecord,
+    VaultMismatch,
+    VaultUnavailable,
+)
+from pipelines.privacy.keyring import Keyring
+from pipelines.privacy.vault import Tombstone, Vault
+
+SECRET = bytes(range(32))
+NOW = datetime(2023, 1, 5, 12, 30, tzinfo=UTC)
+LATER = NOW + timedelta(days=3)
+MONTH = {"corpus": "memes", "month": "2022-12"}
+
+
+def admit(vault: Vault, *, count: int, start: int = 0, now: datetime = NOW) -> list[str]:
+    """Let in records named by numbers; give their ids in order."""
+    items = [(vault.record_id(f"t3_{n:x}"), f"t3_{n:x}") for n in range(start, start + count)]
+    vault.admit(items, **MONTH, now=now)
+    return [record_id for record_id, _ in items]
+
+
+def raw(url: str, query: str) -> list[tuple]:
+    """Ask the database past the vault."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        rows = [tuple(row) for row in connection.execute(sa.text(query))]
+    engine.dispose()
+    return rows
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_ids_are_stable_hex_and_differ_between_domains(text: str) -> None:
+    keyring = Keyring(SECRET)
+    ids = {domain: keyring.name(text, domain=domain) for domain in ("post", "author", "release/1", "release/2")}
+    assert len(set(ids.values())) == 4
+    assert all(len(i) == 32 and set(i) <= set("0123456789abcdef") for i in ids.values())
+    assert ids == {domain: Keyring(SECRET).name(text, domain=domain) for domain in ids}
+    assert Keyring(SECRET[::-1]).name(text, domain="post") != ids["post"]
+
+
+def test_a_post_and_an_author_of_equal_text_have_different_ids(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        assert vault.record_id("same") != vault.author_id("same")
+        assert vault.author_id("Same") == vault.author_id("same")
+
+
+def test_admitted_records_have_keys_of_their_own_that_stay(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=50)
+        keys = vault.keys(ids)
+        assert set(keys) == set(ids)
+        assert len(set(keys.values())) == 50
+        assert {len(key) for key in keys.values()} == {64}
+        assert vault.fullnames(ids[:2]) == {ids[0]: "t3_0", ids[1]: "t3_1"}
+    with Vault.open(url, secret=SECRET) as vault:
+        admit(vault, count=60, now=LATER)
+        assert vault.keys(ids) == keys
+        assert vault.counts() == {"records": 60, "tombstones": 0}
+
+
+def test_seeing_a_record_again_moves_last_seen_forward_only(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        for now in (LATER, NOW):
+            admit(vault, count=1, now=now)
+        admit(vault, count=1, start=1, now=NOW)
+    seen = raw(url, "SELECT CAST(first_seen AS VARCHAR(10)), CAST(last_seen AS VARCHAR(10)) FROM records ORDER BY 1")
+    assert [tuple(str(value)[:10] for value in row) for row in seen] == [
+        ("2023-01-05", "2023-01-05"),
+        ("2023-01-08", "2023-01-08"),
+    ]
+
+
+def test_neither_keys_nor_fullnames_are_stored_as_they_are(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=1)
+        key = vault.key(ids[0])
+    [(stored_key, stored_name)] = raw(url, 'SELECT "key", fullname FROM records')
+    assert key not in bytes(stored_key)
+    assert b"t3_0" not in bytes(stored_name)
+
+
+def test_a_destroyed_record_leaves_a_tombstone_and_nothing_else(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=10)
+        assert vault.destroy(ids[:3], reason="takedown", now=LATER) == 3
+        assert vault.destroy(ids[:4], reason="again", now=LATER) == 1
+        assert set(vault.keys(ids)) == set(ids[4:])
+        assert set(vault.fullnames(ids)) == set(ids[4:])
+        assert vault.tombstoned(ids) == set(ids[:4])
+        assert vault.counts() == {"records": 6, "tombstones": 4}
+        with pytest.raises(KeyDestroyed):
+            vault.key(ids[0])
+        with pytest.raises(UnknownRecord):
+            vault.key("f" * 32)
+        assert vault.tombstones()[ids[0]] == Tombstone(LATER, "takedown")
+    nulls = raw(url, 'SELECT COUNT(*) FROM records WHERE deleted_at IS NOT NULL AND "key" IS NULL AND fullname IS NULL')
+    assert nulls == [(4,)]
+
+
+def test_a_tombstoned_record_cannot_come_back(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=3)
+        stranger = vault.record_id("t3_99")
+        vault.destroy([ids[0], stranger], reason="takedown", now=NOW)
+        items = [(record_id, "t3_x") for record_id in [*ids, stranger]]
+        assert vault.admit(items, **MONTH, now=LATER) == set(ids[1:])
+        assert vault.tombstoned([*ids, stranger]) == {ids[0], stranger}
+
+
+def test_tombstones_replayed_on_a_restored_backup_take_the_same_records_out(tmp_path: Path) -> None:
+    file, backup = tmp_path / "vault.sqlite", tmp_path / "backup.sqlite"
+    with Vault.open(f"sqlite:///{file}", secret=SECRET) as vault:
+        ids = admit(vault, count=5)
+    backup.write_bytes(file.read_bytes())
+    with Vault.open(f"sqlite:///{file}", secret=SECRET) as vault:
+        newer = admit(vault, count=2, start=5)
+        vault.destroy([ids[0], newer[0]], reason="takedown", now=LATER)
+        kept_apart = vault.tombstones()
+    with Vault.open(f"sqlite:///{backup}", secret=SECRET) as restored:
+        assert restored.keys(ids[:1])
+        assert restored.replay(kept_apart) == 2
+        assert restored.tombstones() == kept_apart
+        assert restored.tombstoned([*ids, *newer]) == {ids[0], newer[0]}
+
+
+def test_rotation_makes_old_backups_worthless_and_keeps_ids_and_keys(tmp_path: Path) -> None:
+    file, backup = tmp_path / "vault.sqlite", tmp_path / "backup.sqlite"
+    rotated = SECRET + b"r" * 32
+    with Vault.open(f"sqlite:///{file}", secret=SECRET) as vault:
+        ids = admit(vault, count=30)
+        keys = vault.keys(ids)
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(backup)) as target:
+            source.backup(target)
+        vault.destroy(ids[:1], reason="takedown", now=NOW)
+        with Vault.open(f"sqlite:///{file}", secret=SECRET) as other:
+            assert vault.rotate(secret=rotated) == 29
+            with pytest.raises(VaultMismatch):
+                admit(other, count=1)
+        assert vault.keys(ids) == {i: keys[i] for i in ids[1:]}
+        assert [vault.record_id(f"t3_{n:x}") for n in range(30)] == ids
+    with pytest.raises(VaultMismatch):
+        Vault.open(f"sqlite:///{file}", secret=SECRET)
+    with pytest.raises(VaultMismatch):
+        Vault.open(f"sqlite:///{backup}", secret=rotated)
+    with Vault.open(f"sqlite:///{file}", secret=rotated) as vault:
+        assert vault.fullnames(ids[1:2]) == {ids[1]: "t3_1"}
+        with pytest.raises(VaultMismatch):
+            vault.rotate(secret=b"x" * 64)
+
+
+def test_rotation_works_on_each_database(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=5)
+        keys = vault.keys(ids)
+        assert vault.rotate(secret=SECRET + b"r") == 5
+        assert vault.keys(ids) == keys
+
+
+def test_a_vault_is_refused_under_another_secret(url: str) -> None:
+    Vault.open(url, secret=SECRET).close()
+    with pytest.raises(VaultMismatch):
+        Vault.open(url, secret=SECRET[::-1])
+
+
+def test_an_altered_or_swapped_key_is_noticed(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=2)
+        engine = sa.create_engine(url)
+        with engine.begin() as connection:
+            query = (
+                'UPDATE records SET "key" = (SELECT "key" FROM records WHERE record_id = :other) WHERE record_id = :id'
+            )
+            connection.execute(sa.text(query), {"id": ids[0], "other": ids[1]})
+        engine.dispose()
+        assert set(vault.keys(ids[1:])) == {ids[1]}
+        with pytest.raises(SealBroken):
+            vault.keys(ids)
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://x", "nonsense", "postgresql+nothing://x/y"], ids=["other database", "no address", "no driver"]
+)
+def test_a_wrong_address_says_so(url: str) -> None:
+    with pytest.raises(BadParams, match="CORPUS_VAULT_URL"):
+        Vault.open(url, secret=SECRET)
+
+
+def test_wrong_arguments_are_refused(url: str) -> None:
+    with pytest.raises(BadParams, match="CORPUS_SECRET"):
+        Vault.open(url, secret=b"short")
+    with Vault.open(url, secret=SECRET) as vault:
+        with pytest.raises(BadParams, match="now"):
+            admit(vault, count=1, now=datetime(2023, 1, 1))
+        with pytest.raises(BadParams, match="reason"):
+            vault.destroy(["a" * 32], reason="prose " * 20, now=NOW)
+        assert vault.counts() == {"records": 0, "tombstones": 0}
+
+
+def test_assignments_are_remembered_and_only_added_to(url: str) -> None:
+    first = {("a" * 32, 0): "train", ("a" * 32, 1): "test"}
+    more = {("b" * 32, 0): "validation"}
+    with Vault.open(url, secret=SECRET) as vault:
+        vault.assign("memes", version=1, rows=first, now=NOW)
+        vault.assign("memes", version=1, rows=first | more, now=LATER)
+        assert vault.assignments("memes", version=1) == first | more
+        assert vault.assignments("memes", version=2) == vault.assignments("posts", version=1) == {}
+        with pytest.raises(SplitConflict, match="1 assigned items"):
+            vault.assign("memes", version=1, rows={("a" * 32, 1): "train", ("c" * 32, 0): "train"}, now=LATER)
+        assert vault.assignments("memes", version=1) == first | more
+        vault.assign("memes", version=2, rows={("a" * 32, 1): "train"}, now=LATER)
+        vault.assign("memes", version=3, rows={}, now=LATER)
+
+
+@pytest.mark.parametrize("statement", ["UPDATE assignments SET split = 'test'", "DELETE FROM assignments"])
+def test_the_database_itself_refuses_to_move_a_split(url: str, statement: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        vault.assign("memes", version=1, rows={("a" * 32, 0): "train"}, now=NOW)
+        engine = sa.create_engine(url)
+        with pytest.raises(sa.exc.DBAPIError, match="append-only"), engine.begin() as connection:
+            connection.execute(sa.text(statement))
+        engine.dispose()
+        assert vault.assignments("memes", version=1) == {("a" * 32, 0): "train"}
+
+
+ADMIT = """
+import hashlib, sys
+from datetime import UTC, datetime
+from pipelines.privacy.vault import Vault
+with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
+    for start in range(0, 600, 100):
+        items = [(vault.record_id(f"t3_{n:x}"), f"t3_{n:x}") for n in range(start, start + 150)]
+        vault.admit(items, corpus="memes", month="2022-12", now=datetime(2023, 1, int(sys.argv[2]) + 1, tzinfo=UTC))
+    keys = vault.keys([vault.record_id(f"t3_{n:x}") for n in range(650)])
+    print(len(keys), hashlib.sha256(repr(sorted(keys.items())).encode()).hexdigest())
+"""
+ASSIGN = """
+import sys
+from datetime import UTC, datetime
+from pipelines.errors import SplitConflict
+from pipelines.privacy.vault import Vault
+with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
+    rows = {(f"{n:032x}", 0): f"split{sys.argv[2]}" for n in range(500)} | {(sys.argv[2] * 32, 0): "own"}
+    try:
+        vault.assign("memes", version=1, rows=rows, now=datetime(2023, 1, 1, tzinfo=UTC))
+        print("won", sys.argv[2])
+    except SplitConflict:
+        print("lost")
+"""
+
+
+def together(script: str, *, url: str, count: int) -> list[str]:
+    """Run the script in real processes at the same time; give what each printed."""
+    command = [sys.executable, "-c", script, url]
+    children = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(1, count + 1)]
+    output = [child.communicate(timeout=120)[0].strip() for child in children]
+    assert [child.returncode for child in children] == [0] * count
+    return output
+
+
+def test_processes_that_make_a_vault_and_admit_the_same_records_end_with_the_same_keys(url: str) -> None:
+    [answer] = set(together(ADMIT, url=url, count=4))
+    assert answer.startswith("650 ")
+    with Vault.open(url, secret=SECRET) as vault:
+        assert vault.counts() == {"records": 650, "tombstones": 0}
+
+
+def test_of_processes_that_assign_different_splits_one_wins_and_the_others_write_nothing(url: str) -> None:
+    output = together(ASSIGN, url=url, count=3)
+    [winner] = [line.split()[1] for line in output if line.startswith("won")]
+    assert output.count("lost") == 2
+    with Vault.open(url, secret=SECRET) as vault:
+        rows = vault.assignments("memes", version=1)
+    assert len(rows) == 501
+    assert set(rows.values()) == {f"split{winner}", "own"}
+
+
+def test_a_vault_that_cannot_be_reached_says_so_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(VaultUnavailable) as caught:
+        Vault.open(f"postgresql+psycopg2://someone:hush@/none?host={tmp_path}", secret=SECRET)
+    assert "hush" not in str(caught.value)

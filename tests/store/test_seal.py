@@ -1,0 +1,215 @@
+"""Sealed content: it comes back as it was, from its own place, under its own key, and from nowhere else."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import SchemaMismatch, SealBroken, UnknownRecord
+from pipelines.privacy.vault import Vault
+from pipelines.store import seal, tables
+
+NOW = datetime(2023, 1, 5, tzinfo=UTC)
+KEY, OTHER = bytes(range(64)), bytes(range(1, 65))
+ID = "0" * 32
+content = st.binary(max_size=200) | st.binary(min_size=1, max_size=4).map(lambda part: part * 500)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[Vault]:
+    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
+        yield opened
+
+
+def admit(vault: Vault, *, count: int) -> list[str]:
+    items = [(vault.record_id(str(n)), str(n)) for n in range(count)]
+    vault.admit(items, corpus="memes", month="2022-12", now=NOW)
+    return [record_id for record_id, _ in items]
+
+
+def post(record_id: str, **cells: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["posts"].names)
+    return row | {"record_id": record_id, "created": NOW, "title": "a plain title"} | cells
+
+
+def image(record_id: str, index: int, **cells: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["images"].names)
+    return row | {"record_id": record_id, "image": index, "bytes": b"picture", "text": "words"} | cells
+
+
+@given(content)
+def test_what_was_sealed_comes_back_and_always_looks_the_same(data: bytes) -> None:
+    sealed = seal.seal(KEY, record_id=ID, column="title", data=data)
+    assert sealed == seal.seal(KEY, record_id=ID, column="title", data=data)
+    assert seal.unseal(KEY, record_id=ID, column="title", data=sealed) == data
+    assert len(data) < 8 or data not in sealed
+
+
+@given(content, st.data())
+def test_one_changed_missing_or_added_byte_is_noticed(data: bytes, choose: st.DataObject) -> None:
+    sealed = seal.seal(KEY, record_id=ID, column="title", data=data)
+    at = choose.draw(st.integers(0, len(sealed) - 1))
+    flipped = sealed[:at] + bytes([sealed[at] ^ choose.draw(st.integers(1, 255))]) + sealed[at + 1 :]
+    for broken in (flipped, sealed[:at], sealed + b"\0", b""):
+        with pytest.raises(SealBroken):
+            seal.unseal(KEY, record_id=ID, column="title", data=broken)
+
+
+@given(content)
+def test_it_opens_in_no_other_place_and_under_no_other_key(data: bytes) -> None:
+    sealed = seal.seal(KEY, record_id=ID, column="bytes#0", data=data)
+    wrong = [(OTHER, ID, "bytes#0"), (KEY, "1" * 32, "bytes#0"), (KEY, ID, "bytes#1"), (KEY, ID, "text#0")]
+    for key, record_id, column in wrong:
+        with pytest.raises(SealBroken):
+            seal.unseal(key, record_id=record_id, column=column, data=sealed)
+
+
+def test_the_sealed_bytes_are_pinned() -> None:
+    # every version of the corpus holds bytes like these: if they change, every partition is written anew
+    sealed = seal.seal(KEY, record_id=ID, column="title", data=b"the same words " * 20)
+    assert (
+        sealed.hex()
+        == "d2ebb66d511aabfcc534218b445e91aa553fc4eadd719dbe3f93d9f7dc90623b9bda8e31fa8b4f780db3bce88206edc6"
+    )
+
+
+def test_sealing_works_from_many_threads() -> None:
+    data = [random.Random(n).randbytes(50_000) for n in range(16)]
+    results: dict[int, bytes] = {}
+
+    def work(n: int) -> None:
+        for _ in range(20):
+            sealed = seal.seal(KEY, record_id=ID, column="bytes#0", data=data[n])
+            results[n] = seal.unseal(KEY, record_id=ID, column="bytes#0", data=sealed)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [results[n] for n in range(16)] == data
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(texts=st.lists(st.text(max_size=30) | st.binary(max_size=30) | st.none(), min_size=1, max_size=20))
+def test_a_written_column_reads_back_in_any_order_of_rows(texts: list[Any], vault: Vault, tmp_path: Path) -> None:
+    ids = admit(vault, count=len(texts))
+    rows = [post(record_id, body=text) for record_id, text in zip(ids, texts, strict=True)]
+    assert seal.write_rows(iter(rows), tmp_path / "a.parquet", name="posts", vault=vault) == len(rows)
+    assert seal.write_rows(reversed(rows), tmp_path / "b.parquet", name="posts", vault=vault) == len(rows)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    table = tables.read(tmp_path / "a.parquet", name="posts")
+    opened = dict(
+        zip(
+            table["record_id"].to_pylist(),
+            seal.open_column(table, name="posts", column="body", vault=vault),
+            strict=True,
+        )
+    )
+    assert opened == {i: t.encode() if isinstance(t, str) else t for i, t in zip(ids, texts, strict=True)}
+
+
+def test_no_plain_word_is_in_the_file(vault: Vault, tmp_path: Path) -> None:
+    ids = admit(vault, count=3)
+    rows = [post(i, title="canary-title", body="canary-body", media="canary-media") for i in ids]
+    seal.write_rows(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+    assert b"canary" not in (tmp_path / "p.parquet").read_bytes()
+
+
+def test_images_of_one_record_are_bound_to_their_number(vault: Vault, tmp_path: Path) -> None:
+    [record_id] = admit(vault, count=1)
+    rows = [image(record_id, n, bytes=b"picture %d" % n) for n in range(3)]
+    seal.write_rows(rows, tmp_path / "i.parquet", name="images", vault=vault)
+    table = tables.read(tmp_path / "i.parquet", name="images")
+    assert seal.open_column(table, name="images", column="bytes", vault=vault) == [b"picture %d" % n for n in range(3)]
+    first = table["bytes"][0].as_py()
+    key = vault.key(record_id)
+    assert seal.unseal(key, record_id=record_id, column="bytes#0", data=first) == b"picture 0"
+    swapped = table.set_column(1, "image", pa.array([1, 0, 2], type=pa.int16()))
+    with pytest.raises(SealBroken, match="bytes#1"):
+        seal.open_column(swapped, name="images", column="bytes", vault=vault)
+
+
+def test_a_value_moved_to_another_record_or_column_is_noticed(vault: Vault, tmp_path: Path) -> None:
+    ids = admit(vault, count=2)
+    rows = [post(i, title=f"title {n}", body=f"body {n}") for n, i in enumerate(ids)]
+    seal.write_rows(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+    table = tables.read(tmp_path / "p.parquet", name="posts")
+    at = table.column_names.index("title")
+    for other in (table["title"].take([1, 0]), table["body"]):
+        with pytest.raises(SealBroken):
+            seal.open_column(table.set_column(at, "title", other), name="posts", column="title", vault=vault)
+
+
+def test_content_of_a_destroyed_record_is_gone_from_every_file(vault: Vault, tmp_path: Path) -> None:
+    ids = admit(vault, count=4)
+    rows = [post(i) for i in ids]
+    seal.write_rows(rows, tmp_path / "before.parquet", name="posts", vault=vault)
+    vault.destroy(ids[:2], reason="takedown", now=NOW)
+    table = tables.read(tmp_path / "before.parquet", name="posts")
+    opened = seal.open_column(table, name="posts", column="title", vault=vault)
+    expected = {i: None if i in ids[:2] else b"a plain title" for i in ids}
+    assert dict(zip(table["record_id"].to_pylist(), opened, strict=True)) == expected
+    assert seal.write_rows(rows, tmp_path / "after.parquet", name="posts", vault=vault) == 2
+    after = tables.read(tmp_path / "after.parquet", name="posts")
+    assert set(after["record_id"].to_pylist()) == set(ids[2:])
+
+
+def test_a_table_without_content_keeps_rows_of_strangers_and_tombstones(vault: Vault, tmp_path: Path) -> None:
+    [gone] = admit(vault, count=1)
+    vault.destroy([gone], reason="takedown", now=NOW)
+    rows = [{"record_id": i, "image": -1, "step": "collect", "reason": "tombstone"} for i in (gone, "f" * 32)]
+    assert seal.write_rows(rows, tmp_path / "d.parquet", name="drops", vault=vault) == 2
+
+
+def test_records_that_no_vault_admitted_are_refused(vault: Vault, tmp_path: Path) -> None:
+    with pytest.raises(UnknownRecord):
+        seal.write_rows([post("f" * 32)], tmp_path / "p.parquet", name="posts", vault=vault)
+    assert not (tmp_path / "p.parquet").exists()
+    seal.write_rows([post(i) for i in admit(vault, count=2)], tmp_path / "p.parquet", name="posts", vault=vault)
+    table = tables.read(tmp_path / "p.parquet", name="posts")
+    with (
+        Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(32)) as other,
+        pytest.raises(UnknownRecord),
+    ):
+        seal.open_column(table, name="posts", column="title", vault=other)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [{"title": 5}, {"created": "canary"}, {"nsfw": "canary"}, {"extra": 1}],
+    ids=lambda cells: next(iter(cells)),
+)
+def test_rows_that_do_not_fit_are_refused_without_quoting_them(
+    cells: dict[str, Any], vault: Vault, tmp_path: Path
+) -> None:
+    [record_id] = admit(vault, count=1)
+    with pytest.raises(SchemaMismatch) as caught:
+        seal.write_rows([post(record_id, **cells)], tmp_path / "p.parquet", name="posts", vault=vault)
+    assert "canary" not in str(caught.value)
+    assert not (tmp_path / "p.parquet").exists()
+
+
+def test_half_a_surrogate_pair_becomes_a_question_mark(vault: Vault, tmp_path: Path) -> None:
+    [record_id] = admit(vault, count=1)
+    seal.write_rows([post(record_id, title="so \ud83d")], tmp_path / "p.parquet", name="posts", vault=vault)
+    table = tables.read(tmp_path / "p.parquet", name="posts")
+    assert seal.open_column(table, name="posts", column="title", vault=vault) == [b"so ?"]
+
+
+def test_an_empty_table_and_a_wrong_column(vault: Vault, tmp_path: Path) -> None:
+    assert seal.write_rows([], tmp_path / "p.parquet", name="posts", vault=vault) == 0
+    table = tables.read(tmp_path / "p.parquet", name="posts")
+    assert seal.open_column(table, name="posts", column="body", vault=vault) == []
+    for column, part in (("subreddit", table), ("body", table.drop_columns("body"))):
+        with pytest.raises(SchemaMismatch):
+            seal.open_column(part, name="posts", column=column, vault=vault)

@@ -1,0 +1,107 @@
+"""Tables: the same rows give the same bytes, and other columns are refused."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import SchemaMismatch
+from pipelines.store import tables
+
+VALUES = {
+    pa.string(): st.sampled_from(["", "a", "é", "zz"]),
+    pa.int16(): st.integers(0, 3),
+    pa.int32(): st.integers(0, 3),
+    pa.uint64(): st.sampled_from([0, 2**63, 2**64 - 1]),
+    pa.float32(): st.sampled_from([0.0, 0.5]),
+    pa.bool_(): st.booleans(),
+    tables.UTC: st.datetimes(datetime(2022, 12, 1), datetime(2022, 12, 2), timezones=st.just(UTC)),
+}
+
+
+def rows_of(schema: pa.Schema) -> st.SearchStrategy[list[dict]]:
+    cells = {f.name: VALUES.get(f.type, st.sampled_from([b"", b"\x00\xff"])) | st.none() for f in schema}
+    cells |= {name: cells[name].filter(lambda value: value is not None) for name in tables.key_of(schema)}
+    return st.lists(st.fixed_dictionaries(cells), max_size=12)
+
+
+@pytest.mark.parametrize("name", sorted(tables.SCHEMAS))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), seed=st.integers(0, 100))
+def test_the_same_rows_in_any_order_and_any_pieces_give_the_same_bytes(
+    name: str, data: st.DataObject, seed: int, tmp_path: Path
+) -> None:
+    schema = tables.SCHEMAS[name]
+    rows = data.draw(rows_of(schema))
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    names = random.Random(seed).sample(schema.names, len(schema.names))
+    pieces = [pa.Table.from_pylist([row], schema=schema) for row in shuffled] or [schema.empty_table()]
+    tables.write(pa.Table.from_pylist(rows, schema=schema), tmp_path / "one.parquet", name=name)
+    tables.write(pa.concat_tables(pieces).select(names), tmp_path / "two.parquet", name=name)
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
+    back = tables.read(tmp_path / "one.parquet", name=name)
+    assert back.schema.equals(schema)
+    expected = pa.Table.from_pylist(rows, schema=schema).to_pylist()
+    assert sorted(map(repr, back.to_pylist())) == sorted(map(repr, expected))
+
+
+def test_ties_of_the_key_do_not_keep_the_order_of_the_input(tmp_path: Path) -> None:
+    schema = tables.SCHEMAS["drops"]
+    rows = [{"record_id": str(n // 3), "image": -1, "step": "fetch", "reason": f"r{n}"} for n in range(3000)]
+    written = set()
+    for seed in range(3):
+        random.Random(seed).shuffle(rows)
+        tables.write(pa.Table.from_pylist(rows, schema=schema), tmp_path / "t.parquet", name="drops")
+        written.add((tmp_path / "t.parquet").read_bytes())
+    assert len(written) == 1
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"record_id": ["a"], "image": [0], "step": ["x"]}),
+        pa.table({"record_id": ["a"], "image": [0], "step": ["x"], "reason": ["y"], "more": [1]}),
+        pa.table({"record_id": ["a"], "image": ["nought"], "step": ["x"], "reason": ["y"]}),
+        pa.table({"record_id": ["a"], "image": [2**20], "step": ["x"], "reason": ["y"]}),
+    ],
+    ids=["a column less", "a column more", "another type", "too large"],
+)
+def test_other_columns_are_refused_and_nothing_is_written(table: pa.Table, tmp_path: Path) -> None:
+    with pytest.raises(SchemaMismatch, match="drops") as caught:
+        tables.write(table, tmp_path / "t.parquet", name="drops")
+    assert "nought" not in str(caught.value)
+    assert not (tmp_path / "t.parquet").exists()
+
+
+def test_reading_another_table_is_refused(tmp_path: Path) -> None:
+    tables.write(tables.SCHEMAS["sample"].empty_table(), tmp_path / "t.parquet", name="sample")
+    with pytest.raises(SchemaMismatch, match="missing"):
+        tables.read(tmp_path / "t.parquet", name="drops")
+
+
+def test_columns_can_be_chosen_and_files_joined(tmp_path: Path) -> None:
+    schema = tables.SCHEMAS["sample"]
+    for n in (1, 0):
+        rows = pa.Table.from_pylist([{"record_id": f"r{n}", "image": n}], schema=schema)
+        tables.write(rows, tmp_path / f"{n}.parquet", name="sample")
+    paths = [tmp_path / "1.parquet", tmp_path / "0.parquet"]
+    assert tables.concat(paths, name="sample").to_pylist() == [
+        {"record_id": "r0", "image": 0},
+        {"record_id": "r1", "image": 1},
+    ]
+    assert tables.concat(paths, name="sample", columns=["image"]).to_pylist() == [{"image": 0}, {"image": 1}]
+    assert tables.concat([], name="sample").num_rows == 0
+    with pytest.raises(SchemaMismatch):
+        tables.read(paths[0], name="sample", columns=["image", "nothing"])
+
+
+def test_content_columns_are_marked() -> None:
+    assert tables.sealed_columns(tables.SCHEMAS["posts"]) == ["title", "body", "media"]
+    assert tables.sealed_columns(tables.SCHEMAS["images"]) == ["bytes", "text"]
+    assert tables.key_of(tables.SCHEMAS["images"]) == ["record_id", "image"]
