@@ -1,0 +1,97 @@
+"""All near-duplicates among 1e5 and 1e6 hashes: multi-index hashing against imagededup's BK-tree.
+
+The BK-tree would take hours, so it answers as many queries as fit in ``BUDGET`` and the rest is extrapolated; its
+answers must be ours. At 1e6 its time per query at 1e5 is used, which bounds it from below: a larger tree is no faster.
+imagededup pulls in torch, so it is no requirement of this project.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from pipelines.curate.near_duplicates import pairs_within
+
+RADIUS = 10
+BUDGET = 45.0  # seconds of queries
+MISSING = (
+    "The baseline is missing: pip install --no-deps --target DIRECTORY imagededup, then run again with "
+    "PYTHONPATH=DIRECTORY (without --no-deps it installs torch)."
+)
+
+
+def corpus(n: int, *, seed: int) -> np.ndarray:
+    """Draw hashes of which most have near-duplicates: n/2 pictures, each copy up to four bits away."""
+    rng = np.random.default_rng(seed)
+    hashes = rng.integers(0, 2**64, n // 2, dtype=np.uint64)[rng.integers(0, n // 2, n)]
+    for _ in range(4):
+        flipped = hashes ^ (np.uint64(1) << rng.integers(0, 64, n, dtype=np.uint64))
+        hashes = np.where(rng.random(n) < 0.5, flipped, hashes)
+    return hashes
+
+
+def distance(a: str, b: str) -> int:
+    """Return the bits that differ; many times faster than the baseline's own, which compares characters."""
+    return (int(a, 16) ^ int(b, 16)).bit_count()
+
+
+def seconds_of_ours(hashes: np.ndarray) -> tuple[float, tuple[np.ndarray, ...]]:
+    """Return the median of three searches, and the pairs."""
+    times = []
+    for _ in range(3):
+        begin = time.monotonic()
+        pairs = pairs_within(hashes, radius=RADIUS)
+        times.append(time.monotonic() - begin)
+    return sorted(times)[1], pairs
+
+
+def seconds_of_theirs(hashes: np.ndarray, pairs: tuple[np.ndarray, ...], tree: Any) -> tuple[float, float, int]:
+    """Return seconds to build the tree, seconds per query, and the queries measured.
+
+    Raises:
+        SystemExit: its answers differ from ours.
+    """
+    names = {str(i): f"{h:016x}" for i, h in enumerate(hashes.tolist())}
+    begin = time.monotonic()
+    built = tree(names, distance)
+    building = time.monotonic() - begin
+    begin, answers = time.monotonic(), 0
+    for answers in range(1, len(hashes) + 1):
+        i = answers - 1
+        got = {int(name) for name, _ in built.search(names[str(i)], tol=RADIUS)} - {i}
+        if got != set(pairs[1][pairs[0] == i]) | set(pairs[0][pairs[1] == i]):
+            raise SystemExit(f"Query {i} has other answers than ours.")
+        if time.monotonic() - begin > BUDGET:
+            break
+    return building, (time.monotonic() - begin) / answers, answers
+
+
+def line(n: int, mine: float, other: float, baseline: str) -> None:
+    """Print one comparison; the ratio is how many times faster ours is."""
+    record = {"name": f"near_duplicates_{n:.0e}".replace("+0", ""), "ours": round(mine, 3), "baseline": round(other, 1)}
+    print(json.dumps({**record, "baseline_name": baseline, "ratio": round(other / mine), "unit": "s"}))
+
+
+def main() -> None:
+    """Measure ours in full at both sizes and the baseline on a sample of queries."""
+    try:
+        tree = importlib.import_module("imagededup.handlers.search.bktree").BKTree
+    except ImportError:
+        sys.exit(MISSING)
+    pairs_within(corpus(10_000, seed=0), radius=RADIUS)  # compiles
+    hashes = corpus(100_000, seed=1)
+    mine, pairs = seconds_of_ours(hashes)
+    building, query, answers = seconds_of_theirs(hashes, pairs, tree)
+    name = "imagededup BK-tree with a faster distance, one core"
+    line(len(hashes), mine, building + query * len(hashes), f"{name} (extrapolated from {answers} queries)")
+    mine, _ = seconds_of_ours(corpus(1_000_000, seed=2))
+    line(1_000_000, mine, query * 1_000_000, f"{name} (lower bound: its time per query at 1e5)")
+
+
+if __name__ == "__main__":
+    main()

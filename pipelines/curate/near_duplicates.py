@@ -1,0 +1,263 @@
+"""Every pair of hashes within a Hamming radius, exactly and far below quadratic time; who belongs together, who stays.
+
+Multi-index hashing (Norouzi, Punjani and Fleet 2012): 64 bits are four chunks of 16; two hashes within ``radius`` bits
+agree in at least one chunk up to a quarter of it, so only buckets that close are compared. Equal hashes are collapsed
+before the search and expanded after it. Approximate top-k indexes are no substitute: a cluster is larger than any k
+(SPEC.md 2.6). Functions are compiled on first use, once a process; nothing is cached on disk, because a stage runs in a
+fresh clone that may be read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types
+from numba.extending import intrinsic
+
+Counts = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
+Hashes = npt.NDArray[np.uint64]
+Distances = npt.NDArray[np.uint8]
+Pairs = tuple[Ints, Ints, Distances]
+
+CHUNKS, CHUNK_BITS = 4, 16
+# Pairs handed over at once: bounds the memory of a caller that looks at each pair only once (about 9 bytes a pair).
+BLOCK = 1 << 21
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _popcount(typing_context: Any, word: Any) -> Any:
+    """One machine instruction instead of a dozen."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+class Search(NamedTuple):
+    """One pass of the index: hashes ordered by one chunk, where each bucket begins, and what to compare."""
+
+    hashes: Any
+    starts: Any
+    masks: Any  # the differences of that chunk that are searched
+    reach: Any  # bits within which each chunk is searched
+    chunk: int
+    radius: int
+
+
+class Found(NamedTuple):
+    """Buffers that a pass fills."""
+
+    left: Any
+    right: Any
+    distance: Any
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _reached_before(search: Search, difference: Any) -> bool:
+    """Tell whether an earlier pass has reported this pair."""
+    for k in range(search.chunk):
+        part = (difference >> np.uint64(CHUNK_BITS * k)) & np.uint64(0xFFFF)
+        if np.int64(_popcount(part)) <= search.reach[k]:
+            return True
+    return False
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _compare(search: Search, i: int, others: tuple[int, int], found: Found, count: int) -> int:
+    """Compare one hash with a run of others; return the new count."""
+    one = search.hashes[i]
+    for j in range(others[0], others[1]):
+        difference = one ^ search.hashes[j]
+        bits = np.int64(_popcount(difference))
+        if bits <= search.radius and not _reached_before(search, difference):
+            found.left[count], found.right[count], found.distance[count] = i, j, bits
+            count += 1
+    return count
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _scan(search: Search, state: Any, found: Found) -> int:
+    """Go on from ``state`` (bucket, mask, item) until the buffers are full or the pass is over; return the count."""
+    starts, count = search.starts, 0
+    buckets = len(starts) - 1
+    first_mask, first_item = state[1], state[2]
+    for bucket in range(state[0], buckets):
+        masks = len(search.masks) if starts[bucket] < starts[bucket + 1] else 0
+        for m in range(first_mask, masks):
+            other = bucket ^ search.masks[m]
+            if bucket <= other < buckets:
+                for i in range(max(first_item, starts[bucket]), starts[bucket + 1]):
+                    low = i + 1 if other == bucket else starts[other]
+                    if count + starts[other + 1] - low > len(found.distance):
+                        state[0], state[1], state[2] = bucket, m, i
+                        return count
+                    count = _compare(search, i, (low, starts[other + 1]), found, count)
+            first_item = 0
+        first_mask = 0
+    state[0] = buckets
+    return count
+
+
+def _reach(radius: int) -> npt.NDArray[np.int64]:
+    """Bits within which each chunk is searched: the pigeonhole bound; -1 where a chunk need not be searched at all."""
+    whole, rest = divmod(radius, CHUNKS)
+    return np.array([whole if k <= rest else whole - 1 for k in range(CHUNKS)], dtype=np.int64)
+
+
+def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs]:
+    """Yield the pairs among hashes that are all different, in blocks, in no particular order."""
+    popcounts = np.bitwise_count(np.arange(1 << CHUNK_BITS, dtype=np.uint32))
+    reach = _reach(radius)
+    plan = [(k, np.flatnonzero(popcounts <= reach[k])) for k in range(CHUNKS) if reach[k] >= 0]
+    by_brute_force = len(hashes) <= 2 * sum(len(masks) for _, masks in plan)
+    if by_brute_force:
+        plan = [(0, np.zeros(1, dtype=np.int64))]
+    for chunk, masks in plan:
+        keys = (hashes >> np.uint64(CHUNK_BITS * chunk)).astype(np.uint16)
+        if by_brute_force:
+            keys[:] = 0
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        sizes = np.bincount(keys, minlength=1 if by_brute_force else 1 << CHUNK_BITS)
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        room = block + int(sizes.max(initial=0))
+        found = Found(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8))
+        search = Search(hashes[order], starts, masks, reach, chunk, radius)
+        state = np.zeros(3, dtype=np.int64)
+        while state[0] < len(starts) - 1:
+            n = _scan(search, state, found)
+            yield order[found.left[:n]], order[found.right[:n]], found.distance[:n].copy()
+
+
+def cells(left_sizes: Counts, right_sizes: Counts, *, block: int = BLOCK) -> Iterator[tuple[Counts, Counts, Counts]]:
+    """Hand over the cells of many small rectangles, as (rectangle, left offset, right offset), in bounded blocks.
+
+    Expands a pair of groups into the pairs of their members.
+    """
+    ends = np.cumsum(left_sizes * right_sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    begins = ends - left_sizes * right_sizes
+    for low in range(0, total, block):
+        cells = np.arange(low, min(low + block, total))
+        rows = np.searchsorted(ends, cells, side="right")
+        lefts, rights = np.divmod(cells - begins[rows], right_sizes[rows])
+        yield rows, lefts, rights
+
+
+def _members(labels: npt.NDArray[Any]) -> tuple[Ints, Counts, Counts]:
+    """Return positions group by group, where each group begins, and its size; groups in the order of their label."""
+    _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.argsort(group, kind="stable").astype(np.int32), np.cumsum(sizes) - sizes, sizes
+
+
+def equal_pairs(labels: npt.NDArray[Any], *, block: int = BLOCK) -> Iterator[tuple[Ints, Ints]]:
+    """Hand over all pairs ``left < right`` of positions with the same label, each once, in bounded blocks."""
+    members, first, sizes = _members(labels)
+    copies = np.arange(len(members)) - np.repeat(first, sizes)
+    later = np.repeat(sizes, sizes) - copies - 1
+    for row, _, offset in cells(np.ones_like(later), later, block=block):
+        yield members[row], members[row + 1 + offset]
+
+
+def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[Pairs]:
+    """Hand over all pairs within ``radius`` bits in bounded blocks, for a caller who keeps few of them.
+
+    Every pair comes once, as positions ``left < right`` (int32) with its distance (uint8). The order is the search's
+    own, but the same for the same hashes.
+
+    Raises:
+        ValueError: the radius is outside 0 to 64.
+    """
+    if not 0 <= radius <= 64:
+        raise ValueError(f"A radius of 64-bit hashes is 0 to 64, not {radius}.")
+    hashes = np.asarray(hashes, dtype=np.uint64)
+    for left, right in equal_pairs(hashes, block=block):
+        yield left, right, np.zeros(len(left), dtype=np.uint8)
+    members, first, sizes = _members(hashes)
+    for left, right, distance in _unique_blocks(hashes[members[first]], radius=radius, block=block):
+        for row, a, b in cells(sizes[left], sizes[right], block=block):
+            i, j = members[first[left[row]] + a], members[first[right[row]] + b]
+            yield np.minimum(i, j), np.maximum(i, j), distance[row]
+
+
+def pairs_within(hashes: Hashes, *, radius: int) -> Pairs:
+    """Find all pairs of 64-bit ``hashes`` within ``radius`` bits of each other, exactly.
+
+    Returns:
+        Positions ``left < right`` (int32) and their distance (uint8), each pair once, ordered by left, then right.
+        Takes 9 bytes a pair, and twice that while sorting; see :func:`pair_blocks` where they are too many.
+
+    Raises:
+        ValueError: the radius is outside 0 to 64, or there are 2**28 hashes or more.
+    """
+    if len(hashes) >= 1 << 28:
+        raise ValueError("2**28 hashes or more: search them in parts.")
+    packed = [
+        left.astype(np.int64) << 35 | right.astype(np.int64) << 7 | distance
+        for left, right, distance in pair_blocks(hashes, radius=radius)
+    ]
+    pairs = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *packed]))
+    low = (1 << 28) - 1
+    return (pairs >> 35).astype(np.int32), (pairs >> 7 & low).astype(np.int32), (pairs & 127).astype(np.uint8)
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _union(parent: Any, left: Any, right: Any) -> None:
+    for k in range(len(left)):
+        a, b = left[k], right[k]
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        parent[max(a, b)] = min(a, b)
+    for k in range(len(parent)):
+        # the root is the smallest member, so every parent before k is already flat
+        parent[k] = parent[parent[k]]
+
+
+def components(n: int, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Label each of ``n`` items with the smallest item that a chain of pairs joins it to (union-find)."""
+    parent = np.arange(n, dtype=np.int64)
+    _union(parent, np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64))
+    return parent
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _keep(kept: Any, keeper: Any, earlier: Any, later: Any) -> None:
+    for k in range(len(later)):
+        if kept[earlier[k]] and kept[later[k]]:
+            kept[later[k]] = False
+            keeper[later[k]] = earlier[k]
+
+
+def keepers(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Name for each item the kept one that it repeats: itself where it stays (keep-first star).
+
+    Items are looked at in ``order`` (a permutation of positions, earliest first). One is dropped when the pairs name
+    an earlier item that was kept; its keeper is the earliest of those. Chains therefore never drop an item that
+    resembles no kept one.
+    """
+    order = np.asarray(order, dtype=np.int64)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    a, b = rank[np.asarray(left, dtype=np.int64)], rank[np.asarray(right, dtype=np.int64)]
+    earlier, later = np.minimum(a, b), np.maximum(a, b)
+    by_later = np.lexsort((earlier, later))
+    kept = np.ones(len(order), dtype=np.bool_)
+    keeper = np.arange(len(order))
+    _keep(kept, keeper, earlier[by_later], later[by_later])
+    named: Counts = order[keeper[rank]]
+    return named
+
+
+def keep_first(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Tell which items stay: those that are their own keeper (see :func:`keepers`)."""
+    named = keepers(order, left, right)
+    kept: npt.NDArray[np.bool_] = named == np.arange(len(named))
+    return kept

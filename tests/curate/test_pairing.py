@@ -1,0 +1,109 @@
+"""Hash and caption must both agree, however a pair was proposed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.curate.captions import word_difference
+from pipelines.curate.near_duplicates import components
+from pipelines.curate.pairing import Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.curate.words import words
+from pipelines.params import Dedupe
+
+PARAMS = Dedupe(
+    radius=10,
+    radius_no_text=6,
+    radius_long_caption=16,
+    long_caption=6,
+    word_difference=3,
+    misread_words=2,
+    listed_copies=100,
+)
+LONG = "nobody told me that the plant on the window needs water"
+
+
+def pictures(*items: tuple[int | None, str]) -> Pictures:
+    """Items as (bits that are set in the hash, or None for a flat picture; caption)."""
+    return Pictures(
+        hashes=np.array([(1 << bits) - 1 if bits is not None else 0 for bits, _ in items], dtype=np.uint64),
+        hashed=np.array([bits is not None for bits, _ in items]),
+        digests=[f"{bits}" for bits, _ in items],
+        texts=[text for _, text in items],
+    )
+
+
+def find(given_: Pictures, *, listed: int = 100) -> Pairs:
+    known = kinds(given_)
+    return pairs_of_items(pairs_of_kinds(given_, known, params=PARAMS), known, listed=listed)
+
+
+def as_list(pairs: Pairs) -> list[tuple[int, int, int, int]]:
+    columns = (pairs.left.tolist(), pairs.right.tolist(), pairs.hamming.tolist(), pairs.words.tolist())
+    return list(zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("bits", "one", "other", "words_apart"),
+    [
+        (0, "", "", 0),
+        (6, "", "", 0),
+        (7, "", "", None),  # without text the picture must be closer
+        (6, "hello", "tired", 1),  # no word agrees either
+        (7, "hello", "tired", None),
+        (10, "hello tired plant", "hello plant", 1),
+        (11, "hello tired plant", "hello plant", None),
+        (16, LONG, LONG.upper(), 0),
+        (16, LONG, LONG.replace("plant", "cat").replace("water", "food"), 2),
+        (0, LONG, LONG.replace("plant", "cat").replace("water", "food").replace("told", "warned"), None),
+        (17, LONG, LONG, None),
+    ],
+)
+def test_the_rule(bits: int, one: str, other: str, words_apart: int | None) -> None:
+    found = as_list(find(pictures((0, one), (bits, other))))
+    assert found == ([] if words_apart is None else [(0, 1, bits, words_apart)])
+
+
+def test_a_flat_picture_repeats_only_its_own_bytes_and_words() -> None:
+    flat = pictures((None, ""), (None, ""), (None, "hello"), (0, ""))
+    assert as_list(find(flat)) == [(0, 1, 0, 0)]
+    other_bytes = Pictures(flat.hashes, flat.hashed, ["a", "b", "c", "d"], flat.texts)
+    assert as_list(find(other_bytes)) == []
+
+
+TEXT = st.sampled_from(["", "hello", "good morning", LONG, LONG[7:]])
+ITEM = st.tuples(st.one_of(st.none(), st.integers(0, 40)), TEXT)
+
+
+@given(st.lists(ITEM, max_size=25))
+@settings(max_examples=80, deadline=None)
+def test_equals_the_rule_applied_to_every_pair(items: list[tuple[int | None, str]]) -> None:
+    expected = []
+    for j, (b, second) in enumerate(items):
+        for i, (a, first) in enumerate(items[:j]):
+            apart = word_difference(first, second)
+            agreeing = max(len(words(first)), len(words(second))) - apart
+            radius = 16 if agreeing >= 6 else 10 if agreeing else 6
+            if a is None or b is None:
+                if a is b and first == second:
+                    expected.append((i, j, 0, 0))
+            elif apart < 3 and abs(a - b) <= radius:
+                expected.append((i, j, abs(a - b), apart))
+    assert as_list(find(pictures(*items))) == sorted(expected)
+
+
+@given(st.lists(ITEM, max_size=25), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_a_shorter_list_of_copies_keeps_the_groups(items: list[tuple[int | None, str]], listed: int) -> None:
+    given_ = pictures(*items)
+    every, short = find(given_), find(given_, listed=listed)
+    assert set(as_list(short)) <= set(as_list(every))
+    groups = [components(len(items), p.left, p.right).tolist() for p in (every, short)]
+    assert groups[0] == groups[1]
+
+
+def test_many_copies_make_few_pairs() -> None:
+    found = find(pictures(*[(5, LONG)] * 5000), listed=10)
+    assert len(found.left) == 10 * 9 // 2 + 4990
