@@ -1,0 +1,109 @@
+"""The two engines that run here, on the same pictures, with their real models."""
+
+import importlib.util
+import logging
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.curate.language import LanguageGate
+from pipelines.curate.ocr import open_engine
+from pipelines.curate.words import words
+from pipelines.errors import DataError, EngineMissing
+from pipelines.params import Language, Ocr
+
+spec = importlib.util.spec_from_file_location("drawing", Path(__file__).with_name("drawing.py"))
+drawing = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(drawing)
+
+GATE = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)
+RUSSIAN = "мой кот смотрит на меня\nпока я ищу ключи"
+
+
+def ocr(engine):
+    return Ocr(engine=engine, side=736, split_words_from=8)
+
+
+@pytest.fixture(scope="module")
+def rapid():
+    return open_engine(ocr("rapidocr"))
+
+
+@pytest.fixture(scope="module")
+def tesseract():
+    try:
+        return open_engine(ocr("tesseract"))
+    except EngineMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["rapid", "tesseract"])
+def engine(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_reads_outlined_capitals(engine):
+    reading = engine.read(drawing.capitals("STILL WAITING\nFOR MONDAY"))
+    assert words(reading.text) == ["still", "waiting", "for", "monday"]
+    assert reading.words == 4
+    assert reading.confidence > 0.8
+    assert reading.engine == engine.identity
+
+
+def test_reads_columns_one_after_the_other(engine):
+    picture = drawing.paper(("my plans for\nthe weekend", 30), ("a very long\nblue email", 460))
+    assert words(engine.read(picture).text) == words("my plans for the weekend a very long blue email")
+
+
+def test_a_picture_without_text_reads_as_nothing(engine):
+    reading = engine.read(drawing.jpeg(drawing.background()))
+    assert (reading.text, reading.words, reading.confidence, reading.unread) == ("", 0, 0.0, 0.0)
+
+
+def test_reading_twice_gives_the_same(engine):
+    picture = drawing.capitals("SAME AGAIN")
+    assert engine.read(picture) == engine.read(picture)
+
+
+def test_damaged_bytes_are_an_error(engine):
+    with pytest.raises(DataError):
+        engine.read(b"no picture")
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda: drawing.capitals(RUSSIAN.upper(), size=32), lambda: drawing.paper((RUSSIAN, 30))]
+)
+def test_russian_is_neither_english_nor_no_text(rapid, draw):
+    reading = rapid.read(draw())
+    verdict = LanguageGate(GATE).judge(reading.text, confidence=reading.confidence, unread=reading.unread)
+    assert not verdict.kept
+    assert verdict.language not in ("en", "none")
+
+
+def test_rapidocr_opens_no_connection_and_logs_nothing(monkeypatch, caplog, capfd):
+    def refuse(*args):
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    with caplog.at_level(logging.DEBUG):
+        open_engine(ocr("rapidocr")).read(drawing.capitals("QUIET WORDS"))
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+
+
+def test_opening_one_engine_imports_no_other():
+    code = (
+        "import sys; from pipelines.curate.ocr import open_engine; from pipelines.params import Ocr;"
+        "open_engine(Ocr(engine='rapidocr', side=736, split_words_from=8));"
+        "sys.exit(any(name.startswith(('pytesseract', 'google.cloud')) for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_missing_tesseract_names_the_package(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(EngineMissing, match="apt-get install tesseract-ocr"):
+        open_engine(ocr("tesseract"))

@@ -1,0 +1,51 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.curate.ocr.glued import split_glued
+
+
+@pytest.mark.parametrize(
+    ("glued", "split"),
+    [
+        ("FINALLYHERE", "FINALLY HERE"),
+        ("thatfeelingwhen", "that feeling when"),
+        ("didn'tsayanything.", "didn't say anything."),
+        ("imissyou", "i miss you"),
+        ("nobody:absolutelynobody", "nobody:absolutely nobody"),
+    ],
+)
+def test_glued_words_are_split(glued, split):
+    assert split_glued(glued, letters=8) == split
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "responsibilities",
+        "overthinking",
+        "ATALL",
+        "@quietkettle",
+        "u/quietkettle",
+        "quiet_kettle",
+        "quietkettle.example",
+        "quietkettle99",
+        "Wochenende",
+        "finalmente",
+        "yolundaymış",
+        "wszystkojest",
+    ],
+)
+def test_words_names_and_other_languages_stay_whole(whole):
+    assert split_glued(whole, letters=8) == whole
+
+
+@given(st.text())
+def test_splitting_only_adds_spaces(text):
+    assert split_glued(text, letters=8).replace(" ", "") == "".join(text.split())
+
+
+@given(st.text(alphabet="abcdehilnorst' ", max_size=60))
+def test_splitting_twice_changes_nothing(text):
+    once = split_glued(text, letters=8)
+    assert split_glued(once, letters=8) == once

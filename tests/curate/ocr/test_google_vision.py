@@ -1,0 +1,149 @@
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import vision
+
+from pipelines.curate.ocr import open_engine
+from pipelines.curate.ocr.google_vision import GoogleVision, parse
+from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
+from pipelines.params import Ocr
+
+PARAMS = Ocr(engine="google_vision", side=736, split_words_from=8)
+PICTURE = b"\xff\xd8 stands for a picture"
+
+
+def word(text, *, after="SPACE", confidence=0.9):
+    symbols = [{"text": c, "confidence": confidence} for c in text]
+    if after:
+        symbols[-1]["property"] = {"detectedBreak": {"type": after}}
+    return {"symbols": symbols, "confidence": confidence}
+
+
+def annotation(*words):
+    """An answer in the shape of cloud.google.com/vision/docs/ocr, as one paragraph."""
+    pages = [{"width": 640, "height": 480, "blocks": [{"blockType": "TEXT", "paragraphs": [{"words": list(words)}]}]}]
+    return {"responses": [{"fullTextAnnotation": {"pages": pages, "text": "not used"}}]}
+
+
+class Handler(BaseHTTPRequestHandler):
+    answers: list
+    requests: list
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.requests.append((self.path.partition("?")[0], json.loads(body)))
+        status, answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def google():
+    """A loopback server in Google's place and an engine whose unmodified client talks to it."""
+    servers = []
+
+    def start(*answers, patience=20.0):
+        handler = type("Bound", (Handler,), {"answers": list(answers), "requests": []})
+        server = HTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        client = vision.ImageAnnotatorClient(
+            transport="rest",
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": f"http://127.0.0.1:{server.server_port}"},
+        )
+        return GoogleVision(PARAMS, client=client, patience_seconds=patience), handler.requests
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def failure(status, name):
+    return status, {"error": {"code": status, "status": name, "message": "said by the service"}}
+
+
+def test_reads_words_in_order_and_sends_the_picture_once(google):
+    answer = annotation(
+        word("Still", after="SPACE"),
+        word("not", after="LINE_BREAK"),
+        word("awa", after="HYPHEN"),
+        word("ke", after=None, confidence=0.8),
+        word("~~", confidence=0.2),
+    )
+    engine, requests = google((200, answer))
+    reading = engine.read(PICTURE)
+    assert (reading.text, reading.words) == ("Still not awake", 3)
+    assert reading.confidence == round((5 * 0.9 + 3 * 0.9 + 3 * 0.9 + 2 * 0.8) / 13, 4)
+    assert reading.engine == engine.identity
+    [(path, body)] = requests
+    assert path == "/v1/images:annotate"
+    assert base64.b64decode(body["requests"][0]["image"]["content"]) == PICTURE
+    assert (
+        body["requests"][0]["features"] == [{"type": "TEXT_DETECTION"}]
+        or body["requests"][0]["features"][0]["type"] == 5
+    )
+
+
+@pytest.mark.parametrize(
+    "answer", [{"responses": [{}]}, annotation(word("?!")), annotation(word("haze", confidence=0.3))]
+)
+def test_a_picture_without_words_reads_as_nothing(google, answer):
+    reading = google((200, answer))[0].read(PICTURE)
+    assert (reading.text, reading.words, reading.confidence) == ("", 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (failure(429, "RESOURCE_EXHAUSTED"), SourceThrottled),
+        (failure(401, "UNAUTHENTICATED"), SourceRefused),
+        (failure(403, "PERMISSION_DENIED"), SourceRefused),
+        (failure(400, "INVALID_ARGUMENT"), SourceRefused),
+        (failure(500, "INTERNAL"), SourceUnavailable),
+        ((200, {"responses": [{"error": {"code": 3, "message": "Bad image data."}}]}), DataError),
+        ((200, {"responses": [{"error": {"code": 13, "message": "Internal."}}]}), SourceUnavailable),
+    ],
+)
+def test_failures_have_their_own_errors_without_the_services_words(google, answer, error):
+    with pytest.raises(error) as caught:
+        google(answer)[0].read(PICTURE)
+    assert "said by the service" not in str(caught.value)
+
+
+def test_a_service_that_comes_back_is_asked_again(google):
+    engine, requests = google(failure(503, "UNAVAILABLE"), (200, annotation(word("hello"))))
+    assert engine.read(PICTURE).text == "hello"
+    assert len(requests) == 2
+
+
+def test_a_service_that_stays_away_is_unavailable(google):
+    with pytest.raises(SourceUnavailable):
+        google(failure(503, "UNAVAILABLE"), patience=0.5)[0].read(PICTURE)
+
+
+def test_parses_the_libraries_own_message_classes():
+    answer = vision.AnnotateImageResponse.from_json(
+        json.dumps(annotation(word("don't"), word("panic"))["responses"][0])
+    )
+    assert parse(answer, engine="e").text == "don't panic"
+
+
+def test_missing_credentials_say_what_to_set(monkeypatch, tmp_path):
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    with pytest.raises(EngineMissing, match="GOOGLE_APPLICATION_CREDENTIALS"):
+        open_engine(PARAMS)

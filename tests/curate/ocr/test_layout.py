@@ -1,0 +1,72 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.curate.ocr.layout import Box, compose, reading_order
+
+
+def box(text, left, top, *, width=100, height=20, confidence=0.9, read=True):
+    return Box(text, confidence, left, top, left + width, top + height, read)
+
+
+def texts(boxes):
+    return [block.text for block in reading_order(boxes)]
+
+
+def test_lines_of_a_block_stay_together_beside_another_block():
+    left = [box("one", 0, 0), box("two", 0, 25)]
+    right = [box("three", 300, 3), box("four", 300, 27)]
+    assert texts(right + left) == ["one two", "three four"]
+
+
+def test_panels_are_read_row_by_row():
+    corners = [box("a", 0, 0), box("b", 400, 5), box("c", 0, 300), box("d", 400, 295)]
+    assert texts(corners[::-1]) == ["a", "b", "c", "d"]
+
+
+def test_words_of_one_line_come_from_the_left_whatever_their_tilt():
+    assert texts([box("right", 108, 4), box("left", 0, 0)]) == ["left right"]
+
+
+def test_labels_are_read_from_the_top():
+    assert texts([box("low", 10, 400), box("high", 500, 30), box("middle", 250, 200)]) == ["high", "middle", "low"]
+
+
+def test_confidence_and_unread_are_weighted_by_length():
+    reading = compose(
+        [box("read", 0, 0, width=300, confidence=0.8), box("", 0, 100, confidence=0.9, read=False)],
+        engine="e",
+        split_words_from=8,
+    )
+    assert (reading.text, reading.words, reading.confidence, reading.unread) == ("read", 1, 0.6, 0.25)
+
+
+def test_nothing_but_punctuation_is_nothing():
+    reading = compose([box("...", 0, 0)], engine="e", split_words_from=8)
+    assert (reading.text, reading.words, reading.confidence) == ("", 0, 0.0)
+
+
+boxes = st.lists(
+    st.builds(
+        box,
+        st.text(alphabet="abc", min_size=1, max_size=4),
+        st.integers(0, 600),
+        st.integers(0, 400),
+        width=st.integers(5, 300),
+        height=st.integers(5, 60),
+    ),
+    max_size=12,
+)
+
+
+@given(boxes)
+def test_every_box_is_read_exactly_once(given_boxes):
+    read = " ".join(texts(given_boxes)).split()
+    assert sorted(read) == sorted(b.text for b in given_boxes)
+
+
+@given(boxes)
+def test_reading_stays_in_bounds(given_boxes):
+    reading = compose(given_boxes, engine="e", split_words_from=8)
+    assert 0 <= reading.confidence <= 1
+    assert reading.unread == 0
+    assert reading.words == len(given_boxes)

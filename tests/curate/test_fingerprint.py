@@ -1,0 +1,114 @@
+import io
+
+import imagehash
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageDraw, ImageOps
+
+from pipelines.curate.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprint_or_none
+from pipelines.errors import DataError
+from pipelines.params import Fingerprint
+
+PARAMS = Fingerprint(min_energy=2.0)
+
+
+def picture(seed, *, width=640, height=480):
+    rng = np.random.default_rng(seed)
+    field = rng.uniform(0, 255, (7, 7, 3)).astype(np.uint8)
+    image = Image.fromarray(field).resize((width, height), Image.Resampling.BICUBIC)
+    pen = ImageDraw.Draw(image)
+    for x, y, r in rng.integers(20, 400, (5, 3)):
+        pen.ellipse((x - r / 4, y - r / 4, x + r / 4, y + r / 4), fill=tuple(int(c) for c in rng.integers(0, 256, 3)))
+    return image
+
+
+def jpeg(image, *, quality=90):
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=quality, subsampling=0)
+    return out.getvalue()
+
+
+def distance(left, right):
+    return (fingerprint(left)[0] ^ fingerprint(right)[0]).bit_count()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.sampled_from([(640, 480), (97, 300), (1920, 1080), (33, 20), (5, 5)]),
+    quality=st.integers(15, 100),
+    mirror=st.booleans(),
+    border=st.sampled_from([0, 7, 40]),
+)
+def test_bit_equal_to_imagehash_on_the_route(seed, size, quality, mirror, border):
+    image = picture(seed, width=size[0], height=size[1])
+    if mirror:  # a symmetric picture has exact zeros in its spectrum, where rounding decides
+        image = Image.blend(image, ImageOps.mirror(image), 0.5)
+    data = jpeg(ImageOps.expand(image, border, "white"), quality=quality)
+    assert fingerprint(data)[0] == int(str(imagehash.phash(decoded(data))), 16)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_reposts_stay_within_the_radius(seed):
+    image = picture(seed)
+    original = jpeg(image)
+    wide, high = image.size
+    copies = {
+        "recompressed": jpeg(image, quality=30),
+        "smaller": jpeg(image.resize((wide // 2, high // 2))),
+        "larger": jpeg(image.resize((wide * 3 // 2, high * 3 // 2))),
+        "cropped": jpeg(image.crop((wide // 100, high // 100, wide - wide // 100, high - high // 100))),
+        "white border": jpeg(ImageOps.expand(image, wide // 40, "white"), quality=60),
+        "black border": jpeg(ImageOps.expand(image, wide // 20, "black"), quality=30),
+        "two borders": jpeg(ImageOps.expand(ImageOps.expand(image, 20, "white"), 12, "black")),
+    }
+    assert {name: d for name, copy in copies.items() if (d := distance(original, copy)) > 10} == {}
+
+
+def test_mirrored_and_other_pictures_are_far():
+    assert distance(jpeg(picture(1)), jpeg(ImageOps.mirror(picture(1)))) > 16
+    assert distance(jpeg(picture(1)), jpeg(picture(2))) > 16
+
+
+def test_a_border_on_three_sides_is_part_of_the_picture():
+    image = ImageOps.expand(picture(4), (0, 60, 60, 60), "white")
+    seen = decoded(jpeg(image))
+    assert seen.width / seen.height == pytest.approx(image.width / image.height, rel=0.01)
+    framed = ImageOps.expand(picture(4), 60, "white")
+    assert decoded(jpeg(framed)).width < framed.width
+    assert distance(jpeg(framed), jpeg(picture(4))) <= 10
+
+
+@pytest.mark.parametrize("noise", [0, 4, 25])
+@pytest.mark.parametrize("level", [0, 90, 255])
+def test_flat_pictures_have_no_hash(noise, level):
+    grain = np.random.default_rng(5).normal(level, noise, (300, 400, 3))
+    data = jpeg(Image.fromarray(grain.clip(0, 255).astype(np.uint8)))
+    value, energy = fingerprint_or_none(data, params=PARAMS)
+    assert value is None
+    assert energy < 1.0
+
+
+def test_pictures_have_a_hash_and_energy_in_grey_levels():
+    value, energy = fingerprint_or_none(jpeg(picture(3)), params=PARAMS)
+    assert value == fingerprint(jpeg(picture(3)))[0]
+    half = Image.new("L", (256, 256), 0)
+    half.paste(255, (0, 0, 256, 128))
+    # A step of 255 has a standard deviation of 127.5, of which the eight lowest frequencies hold 95 %.
+    assert fingerprint(jpeg(half))[1] == pytest.approx(127.5 * 0.975, rel=0.02)
+    assert energy > 20
+
+
+def test_damaged_bytes_are_an_error():
+    with pytest.raises(DataError):
+        fingerprint(b"no picture")
+    with pytest.raises(DataError):
+        fingerprint(jpeg(picture(1))[:900])
+
+
+def test_identity_names_route_and_versions():
+    assert FINGERPRINT_ID.startswith("phash64/draft-l256/trim4")
+    assert "pillow-" in FINGERPRINT_ID
+    assert "scipy-" in FINGERPRINT_ID
