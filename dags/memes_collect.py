@@ -16,15 +16,18 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, CronPartitionTimetable, task
 
+from dvc_airflow.graph import period
 from dvc_airflow.tasks import DEFAULT_ARGS, month_of, publish_partition, step
 
 CORPUS = "memes"
+FIRST, LAST = period(CORPUS)
 
 with DAG(
     dag_id="memes_collect",
     doc_md=__doc__,
-    # without a start_date, unpausing waits for the next first of a month instead of running the last one at once
     schedule=CronPartitionTimetable("0 0 1 * *", timezone="UTC", run_offset=-1, key_format="%Y-%m"),
+    start_date=FIRST,
+    end_date=LAST,
     catchup=False,
     max_active_runs=2,
     default_args=DEFAULT_ARGS,

@@ -27,11 +27,14 @@ class Section(BaseModel):
 SourceName = Literal["dump", "reddit", "arctic_shift"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
+Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
 
 
 class Corpus(Section):
     subreddits: tuple[str, ...]
     source: SourceName
+    first_month: Month
+    last_month: Month | None
 
 
 class Source(Section):

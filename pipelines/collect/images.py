@@ -19,6 +19,7 @@ from pipelines.collect.window import Window
 from pipelines.curate.fingerprint import FINGERPRINT_ID, fingerprint
 from pipelines.curate.language import LanguageGate
 from pipelines.curate.ocr import OcrEngine, open_engine
+from pipelines.curate.words import words
 from pipelines.params import Params
 from pipelines.privacy.scrub import scrub
 from pipelines.privacy.vault import Vault
@@ -118,7 +119,7 @@ class _Reader:
     def row(self, job: Job, picture: Picture) -> dict[str, Any] | str:
         """Return the picture's row of ``images``, or the reason to drop it."""
         reading = self.engine.read(picture.data)
-        verdict = self.gate.judge(reading.text, confidence=reading.confidence)
+        verdict = self.gate.judge(reading.text, confidence=reading.confidence, unread=reading.unread)
         if not verdict.kept:
             return "not_english"
         code, energy = fingerprint(picture.data)
@@ -131,7 +132,7 @@ class _Reader:
             "height": picture.height,
             "bytes": picture.data,
             "text": text,
-            "words": reading.words,
+            "words": len(words(text)),
             "ocr_engine": reading.engine,
             "ocr_confidence": reading.confidence,
             "language": verdict.language,

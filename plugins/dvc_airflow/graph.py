@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ class Stage:
         return f"{step}__{rest}" if rest else step
 
 
-def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Stage]:
-    """Return the stages by name.
+def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
+    """Return what :mod:`dvc_airflow.resolve` made of the present files.
 
     Raises:
         RuntimeError: DVC cannot resolve the graph; its message is in the text, so that Airflow shows it as an
@@ -51,7 +52,29 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
         )
         if done.returncode:
             raise RuntimeError(f"dvc.yaml cannot be resolved: {done.stderr.strip()[-2000:]}")
-    return {s["name"]: Stage(**{**s, "upstream": tuple(s["upstream"])}) for s in json.loads(cached.read_text())}
+    found: dict[str, Any] = json.loads(cached.read_text())
+    return found
+
+
+def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Stage]:
+    """Return the stages by name."""
+    stages = resolved(root, profile=profile)["stages"]
+    return {stage["name"]: Stage(**{**stage, "upstream": tuple(stage["upstream"])}) for stage in stages}
+
+
+def period(corpus: str) -> tuple[datetime, datetime | None]:
+    """Return the run dates of a corpus's first and last month: a month runs on the first day of the next.
+
+    Without a last month the corpus is refreshed for good.
+    """
+    section = resolved()["corpora"][corpus]
+    first, last = section["first_month"], section["last_month"]
+    return _month(first), _month(last, later=1) if last else None
+
+
+def _month(key: str, *, later: int = 0) -> datetime:
+    year, month = (int(part) for part in key.split("-"))
+    return datetime(year + (month - 1 + later) // 12, (month - 1 + later) % 12 + 1, 1, tzinfo=UTC)
 
 
 def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 
-def resolve(root: Path, *, profile: str | None) -> list[dict[str, Any]]:
-    """Return every stage of ``root/dvc.yaml`` with its name, description, upstream stages and ``meta.airflow``.
+def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
+    """Return ``stages`` (name, description, upstream stages, ``meta.airflow`` of each) and ``corpora`` (the section).
 
     Matrix entries and parameters are filled in from ``params.yaml`` with the profile over it.
     """
@@ -35,7 +35,7 @@ def resolve(root: Path, *, profile: str | None) -> list[dict[str, Any]]:
         os.environ["DVC_SITE_CACHE_DIR"] = str(here / "site")
         with Repo.init(folder, no_scm=True) as repo:
             stages = {stage.name: stage for stage in repo.index.stages if getattr(stage, "name", None)}
-            return [
+            resolved = [
                 {
                     "name": name,
                     "desc": stage.desc or "",
@@ -44,16 +44,17 @@ def resolve(root: Path, *, profile: str | None) -> list[dict[str, Any]]:
                 }
                 for name, stage in sorted(stages.items())
             ]
+    return {"stages": resolved, "corpora": values["corpora"]}
 
 
 if __name__ == "__main__":
     root, profile, target = Path(sys.argv[1]), sys.argv[2] or None, Path(sys.argv[3])
     sys.path.insert(0, str(root))
     try:
-        stages = resolve(root, profile=profile)
+        resolved = resolve(root, profile=profile)
     except Exception as error:  # whatever DVC or the parameters object to is the message of the Dag's import error
         sys.exit(f"{type(error).__name__}: {error}")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(stages, indent=1))
+    partial.write_text(json.dumps(resolved, indent=1))
     partial.replace(target)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from dvc_airflow import settings
-from dvc_airflow.graph import Stage, closure, graph
+from dvc_airflow.graph import Stage, closure, graph, period
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +45,14 @@ def test_task_ids_are_the_steps_names() -> None:
 
     assert named("split@memes") == "split"
     assert named("train@memes-severity-bert-0") == "train__severity-bert-0"
+
+
+def test_a_month_runs_on_the_first_day_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpora = {"memes": {"first_month": "2018-04", "last_month": "2022-12"}}
+    monkeypatch.setattr("dvc_airflow.graph.resolved", lambda: {"corpora": corpora})
+    assert period("memes") == (datetime(2018, 4, 1, tzinfo=UTC), datetime(2023, 1, 1, tzinfo=UTC))
+    corpora["memes"]["last_month"] = ""
+    assert period("memes")[1] is None
 
 
 def test_closure_takes_what_is_upstream_first() -> None:
