@@ -11,7 +11,7 @@ from __future__ import annotations
 from airflow.sdk import DAG, Asset, FixedKeyMapper, PartitionedAssetTimetable
 
 from dvc_airflow.graph import period
-from dvc_airflow.tasks import DEFAULT_ARGS, publish_snapshot, stage_tasks, track
+from dvc_airflow.tasks import DEFAULT_ARGS, snapshot, track
 
 CORPUS = "memes"
 FIRST, _ = period(CORPUS)
@@ -27,6 +27,4 @@ with DAG(
     default_args=DEFAULT_ARGS,
     tags=["memes", "snapshot"],
 ):
-    scored = stage_tasks(f"score@{CORPUS}")
-    published = publish_snapshot(f"score@{CORPUS}", corpus=CORPUS, asset=Asset("memes/dataset"))
-    scored >> published >> track(CORPUS)
+    snapshot(f"score@{CORPUS}", corpus=CORPUS, asset=Asset("memes/dataset")) >> track(CORPUS)

@@ -275,13 +275,21 @@ def task_step(
         _emit({"result": result, "pointers": clone.add(written)})
 
 
+@task_app.command("pin")
+def task_pin() -> None:
+    """Answer the tip of the corpus branch: all stages of one run work on the same commit."""
+    from pipelines.store.publish import head
+
+    _emit({"commit": head(Settings.from_env())})
+
+
 @task_app.command("stage")
-def task_stage(stage: str) -> None:
+def task_stage(stage: str, base: Annotated[str, typer.Option(help="the commit to work on")]) -> None:
     """Reproduce one stage of dvc.yaml in a clone of its own and push its result."""
     from pipelines.store.workspace import workspace
 
     _die_with_parent()
-    with workspace(Settings.from_env()) as clone:
+    with workspace(Settings.from_env(), revision=base) as clone:
         clone.repro(stage)
         _emit({"stage": stage, "base": clone.head})
 
@@ -296,12 +304,14 @@ def task_publish_partition(corpus: CorpusName, month: Month, pointers: Pointers)
 
 
 @task_app.command("publish-snapshot")
-def task_publish_snapshot(corpus: CorpusName, targets: list[str]) -> None:
+def task_publish_snapshot(
+    corpus: CorpusName, targets: list[str], base: Annotated[str, typer.Option(help="the commit the stages worked on")]
+) -> None:
     """Commit dvc.lock, replayed from the run-cache."""
     from pipelines.store.publish import publish_snapshot
 
     _die_with_parent()
-    _emit(publish_snapshot(Settings.from_env(), corpus=corpus, targets=targets))
+    _emit(publish_snapshot(Settings.from_env(), corpus=corpus, targets=targets, base=base))
 
 
 def _die_with_parent() -> None:

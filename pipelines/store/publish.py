@@ -27,11 +27,24 @@ def publish_partition(settings: Settings, *, corpus: str, month: str, pointers: 
         return _result(clone.commit(f"data({corpus}): {month}", paths=["data"]), head=clone.head)
 
 
-def publish_snapshot(settings: Settings, *, corpus: str, targets: Sequence[str]) -> dict[str, Any]:
-    """Commit ``dvc.lock`` and the metrics of ``targets``, replayed from the run-cache without running anything."""
+def publish_snapshot(settings: Settings, *, corpus: str, targets: Sequence[str], base: str) -> dict[str, Any]:
+    """Commit ``dvc.lock`` and the metrics of ``targets``, replayed from the run-cache without running anything.
+
+    A month that was committed after ``base``, the commit that the stages worked on, supersedes this publish: it
+    changes nothing, because that month's own event wakes a run over all of them.
+
+    Returns:
+        ``commit``, ``changed`` and ``superseded``.
+
+    Raises:
+        StepFailed: a stage is not in the run-cache.
+    """
     with workspace(settings) as clone:
-        clone.repro(*targets, replay=True)
-        return _result(clone.commit(f"snapshot({corpus}): {' '.join(targets)}", paths=["dvc.lock", "metrics"]), head=clone.head)
+        superseded = clone.moved(since=base, path=f"data/{corpus}")
+        if not superseded:
+            clone.repro(*targets, replay=True)
+        commit = clone.commit(f"snapshot({corpus}): {' '.join(targets)}", paths=["dvc.lock", "metrics"])
+        return {**_result(commit, head=clone.head), "superseded": superseded}
 
 
 def _result(commit: str | None, *, head: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -133,13 +134,25 @@ class Workspace:
         """Reproduce stages (upstream ones from the run-cache) and push what they made.
 
         ``replay`` forbids running anything: a stage that is not in the run-cache fails (``NotInRunCache``).
+
+        Raises:
+            StepFailed: with the exit status of the stage's command, its message having gone to stderr.
         """
+        from dvc.exceptions import ReproductionError
+
         with self.dvc() as repo:
             if replay:
                 os.environ["CORPUS_REPLAY"] = "1"
-            repo.reproduce(targets=list(targets) or None, pull=True)
+            try:
+                repo.reproduce(targets=list(targets) or None, pull=True)
+            except ReproductionError as error:
+                raise _stage_failed(error) from None
             if not replay:
                 repo.push(run_cache=True)
+
+    def moved(self, *, since: str, path: str) -> bool:
+        """Whether ``path`` differs between the commit ``since`` and this clone's head."""
+        return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))
 
     def check_remote(self, pointers: Mapping[str, str]) -> None:
         """Ask the remote that every object of ``pointers`` is there with its size.
@@ -173,6 +186,12 @@ class Workspace:
         return git("rev-parse", "HEAD", cwd=self.path)
 
 
+def _stage_failed(error: Exception) -> StepFailed:
+    """Say which stage failed with which exit status; DVC tells the status in the words of the cause only."""
+    status = re.search(r"exited with (\d+)", str(error.__cause__))
+    return StepFailed(command=str(error), returncode=int(status[1]) if status else 1)
+
+
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
     """Point a clone at the shared cache and the remote in its uncommitted ``.dvc/config.local``.
 
@@ -188,14 +207,19 @@ def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def workspace(settings: Settings, *, revision: str = BRANCH) -> Iterator[Workspace]:
-    """Clone the corpus repository into a scratch folder, give it out, and remove it whatever happens."""
+def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Workspace]:
+    """Clone the corpus repository into a scratch folder, give it out, and remove it whatever happens.
+
+    The clone is at the tip of the corpus branch, or at ``revision``.
+    """
     scratch = settings.home / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     _sweep(scratch)
     folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
     try:
-        git("clone", "--quiet", "--shared", "--branch", revision, settings.repo, str(folder / "corpus"))
+        git("clone", "--quiet", "--shared", "--branch", BRANCH, settings.repo, str(folder / "corpus"))
+        if revision:
+            git("checkout", "--quiet", "--detach", revision, cwd=folder / "corpus")
         configure(folder / "corpus", settings=settings)
         yield Workspace(folder / "corpus", settings=settings)
     finally:

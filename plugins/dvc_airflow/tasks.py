@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import Asset, task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow.command import ByFailure, run
-from dvc_airflow.graph import closure, graph
-
-if TYPE_CHECKING:
-    from airflow.sdk import XComArg
+from dvc_airflow.graph import Stage, closure, graph
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
@@ -48,44 +45,58 @@ def step(*argv: str, out: Sequence[str] = (), pointers: Mapping[str, str] | None
     return run("task", "step", "--pointers", json.dumps(dict(pointers or {})), *globs, "--", *argv)
 
 
-def stage_tasks(*targets: str) -> XComArg:
-    """Render the target stages of dvc.yaml and all above them as tasks, edges and settings as the file has them.
+def snapshot(*targets: str, corpus: str, asset: Asset) -> Any:
+    """Render the target stages of dvc.yaml and all above them as tasks, then the publish that commits them.
 
-    Returns the list of what the targets' tasks answered, to hang a publish under.
+    Edges and settings are the file's own. Every stage works on the commit that ``pin`` answered, whatever is
+    published meanwhile. The asset is emitted after the commit, never before, and not by a superseded run.
+
+    Returns the publish task.
     """
-    stages = graph()
+    stages = closure(graph(), targets=targets)
+    base = _pin()
     made: dict[str, Any] = {}
-    for stage in closure(stages, targets=targets):
-        made[stage.name] = _stage_task(stage.name, task_id=stage.task_id, desc=stage.desc, airflow=stage.airflow)
+    for stage in stages:
+        made[stage.name] = _stage_task(stage, base=base)
         for above in stage.upstream:
             made[above] >> made[stage.name]
-    return [made[target] for target in targets]  # type: ignore[return-value]
+    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base)
+    for target in targets:
+        made[target] >> published
+    return published
 
 
-def _stage_task(name: str, *, task_id: str, desc: str, airflow: Mapping[str, Any]) -> Any:
-    options = {
-        key: airflow[key] for key in ("queue", "pool", "pool_slots", "retries", "priority_weight") if key in airflow
-    }
-    if "timeout_minutes" in airflow:
-        options["execution_timeout"] = timedelta(minutes=airflow["timeout_minutes"])
+def _pin() -> Any:
+    @task(task_id="pin", doc_md="the commit that this run works on")
+    def pin() -> str:
+        return str(run("task", "pin")["commit"])
 
-    @task(task_id=task_id, doc_md=desc or name, **options)
-    def stage() -> dict[str, Any]:
-        return run("task", "stage", name)
-
-    return stage()
+    return pin()
 
 
-def publish_snapshot(*targets: str, corpus: str, asset: Asset) -> Any:
-    """Commit the targets' stages, replayed from the run-cache; the asset is emitted after the commit, never before."""
+def _stage_task(stage: Stage, *, base: Any) -> Any:
+    known = ("queue", "pool", "pool_slots", "retries", "priority_weight")
+    options = {key: stage.airflow[key] for key in known if key in stage.airflow}
+    if "timeout_minutes" in stage.airflow:
+        options["execution_timeout"] = timedelta(minutes=stage.airflow["timeout_minutes"])
 
+    @task(task_id=stage.task_id, doc_md=stage.desc or stage.name, **options)
+    def reproduce(base: str) -> dict[str, Any]:
+        return run("task", "stage", stage.name, "--base", base)
+
+    return reproduce(base)
+
+
+def _publish_snapshot(*targets: str, corpus: str, asset: Asset, base: Any) -> Any:
     @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit dvc.lock; fast-forward only")
-    def publish(*, outlet_events: Any = None) -> dict[str, Any]:
-        done = run("task", "publish-snapshot", corpus, *targets)
+    def publish(base: str, *, outlet_events: Any = None) -> dict[str, Any]:
+        done = run("task", "publish-snapshot", corpus, *targets, "--base", base)
+        if done["superseded"]:
+            raise AirflowSkipException("a later month came in; the run it woke publishes both")
         outlet_events[asset].extra = done
         return done
 
-    return publish()
+    return publish(base)
 
 
 def publish_partition(pointers: Any, *, corpus: str, asset: Asset) -> Any:

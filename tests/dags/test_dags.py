@@ -146,10 +146,10 @@ def test_only_publishes_emit_assets_and_one_at_a_time(dags: dict[str, Any]) -> N
 
 def test_stages_are_tasks_with_the_edges_of_dvc_yaml(dags: dict[str, Any]) -> None:
     upstream = {task_id: task["upstream"] for task_id, task in dags["memes_dataset"]["tasks"].items()}
-    assert upstream["sample"] == ["dedupe"]
-    assert upstream["split"] == ["dedupe", "sample"]
-    assert upstream["score"] == ["dedupe", "split"]
-    assert upstream["publish"] == ["score"]
+    assert upstream["sample"] == ["dedupe", "pin"]
+    assert upstream["split"] == ["dedupe", "pin", "sample"]
+    assert upstream["score"] == ["dedupe", "pin", "split"]
+    assert upstream["publish"] == ["pin", "score"]
 
 
 def test_dag_files_are_wiring_only() -> None:

@@ -138,8 +138,8 @@ def test_snapshots_replay_what_a_task_made_and_equal_a_laptop(settings: Settings
         publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers)
     with workspace(settings) as clone:
         clone.repro("count@memes")
-    done = publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"])
-    assert done["changed"]
+    done = publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=head(settings))
+    assert done["changed"] and not done["superseded"]
     assert json.loads(git("--git-dir", settings.repo, "show", "corpus:metrics/memes/count.json")) == {"months": 2}
 
     laptop = tmp_path / "laptop"
@@ -160,9 +160,24 @@ def test_a_publish_never_runs_a_stage(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
     publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
     before = head(settings)
-    with pytest.raises(Exception, match="count@memes"):
-        publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"])
+    with pytest.raises(StepFailed, match="count@memes") as caught:
+        publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=before)
+    assert caught.value.fields["returncode"] == 78
     assert head(settings) == before
+
+
+def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings) -> None:
+    publish.publish_partition(
+        settings, corpus="memes", month="2022-11", pointers=collect(settings, month="2022-11", text="a")
+    )
+    base = head(settings)
+    later = collect(settings, month="2022-12", text="b")
+    publish.publish_partition(settings, corpus="memes", month="2022-12", pointers=later)
+    with workspace(settings, revision=base) as clone:
+        assert clone.head == base
+        clone.repro("count@memes")
+    done = publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=base)
+    assert done == {"commit": head(settings), "changed": False, "superseded": True}
 
 
 def test_clones_work_side_by_side(settings: Settings) -> None:
