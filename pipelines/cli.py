@@ -308,10 +308,16 @@ def task_publish_snapshot(
     corpus: CorpusName, targets: list[str], base: Annotated[str, typer.Option(help="the commit the stages worked on")]
 ) -> None:
     """Commit dvc.lock, replayed from the run-cache."""
+    from pipelines.curate import split as stage
     from pipelines.store.publish import publish_snapshot
 
+    def remember(root: Path) -> None:
+        with _vault(settings) as vault:
+            stage.remember(corpus, params=load(root), vault=vault, now=_now(), root=root)
+
     _die_with_parent()
-    _emit(publish_snapshot(Settings.from_env(), corpus=corpus, targets=targets, base=base))
+    settings = Settings.from_env()
+    _emit(publish_snapshot(settings, corpus=corpus, targets=targets, base=base, remember=remember))
 
 
 def _die_with_parent() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ class Corpus:
     items: list[Item]
     links: Links
     strata: dict[str, list[str]]
-    newest: datetime | None
 
 
 def kept_items(corpus: str, *, root: Path) -> set[Item]:
@@ -61,14 +59,13 @@ def load(corpus: str, *, root: Path) -> Corpus:
     if missing:
         raise SchemaMismatch(table="images", detail=f"{len(missing)} records have images and no post")
     authors = np.unique([post[r]["author_id"] for r, _ in items], return_inverse=True)[1] if items else []
-    created = [post[r]["created"] for r, _ in items]
     strata = {
-        "month": [f"{day:%Y-%m}" for day in created],
+        "month": [f"{post[r]['created']:%Y-%m}" for r, _ in items],
         "kind": [post[r]["kind"] for r, _ in items],
         "has_text": ["yes" if n else "no" for n in images["words"].to_pylist()],
     }
     left, right = _pairs(corpus, items, root=root)
-    return Corpus(items, Links(left, right, np.asarray(authors, np.int64)), strata, max(created, default=None))
+    return Corpus(items, Links(left, right, np.asarray(authors, np.int64)), strata)
 
 
 def _pairs(corpus: str, items: list[Item], *, root: Path) -> tuple[Ints, Ints]:

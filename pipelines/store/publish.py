@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,16 @@ def publish_partition(settings: Settings, *, corpus: str, month: str, pointers: 
         return _result(clone.commit(f"data({corpus}): {month}", paths=["data"]), head=clone.head)
 
 
-def publish_snapshot(settings: Settings, *, corpus: str, targets: Sequence[str], base: str) -> dict[str, Any]:
+def publish_snapshot(
+    settings: Settings, *, corpus: str, targets: Sequence[str], base: str, remember: Callable[[Path], None]
+) -> dict[str, Any]:
     """Commit ``dvc.lock`` and the metrics of ``targets``, replayed from the run-cache without running anything.
 
     A month that was committed after ``base``, the commit that the stages worked on, supersedes this publish: it
     changes nothing, because that month's own event wakes a run over all of them.
+
+    ``remember`` is called with the clone's root before the commit: it enters what must hold from now on, and raises
+    where it contradicts what holds already. A publish that ends between the two is repeated with the same content.
 
     Returns:
         ``commit``, ``changed`` and ``superseded``.
@@ -43,6 +48,7 @@ def publish_snapshot(settings: Settings, *, corpus: str, targets: Sequence[str],
         superseded = clone.moved(since=base, path=f"data/{corpus}")
         if not superseded:
             clone.repro(*targets, replay=True)
+            remember(clone.path)
         commit = clone.commit(f"snapshot({corpus}): {' '.join(targets)}", paths=["dvc.lock", "metrics"])
         return {**_result(commit, head=clone.head), "superseded": superseded}
 

@@ -80,6 +80,10 @@ def collect(settings: Settings, *, month: str, text: str) -> dict[str, str]:
         return clone.add([clone.path / path])
 
 
+def never(_: Path) -> None:
+    raise AssertionError("nothing may be remembered here")
+
+
 def head(settings: Settings) -> str:
     return git("--git-dir", settings.repo, "rev-parse", "corpus")
 
@@ -138,7 +142,11 @@ def test_snapshots_replay_what_a_task_made_and_equal_a_laptop(settings: Settings
         publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers)
     with workspace(settings) as clone:
         clone.repro("count@memes")
-    done = publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=head(settings))
+    seen: list[Path] = []
+    done = publish.publish_snapshot(
+        settings, corpus="memes", targets=["count@memes"], base=head(settings), remember=seen.append
+    )
+    assert len(seen) == 1, "what must hold from now on is entered before the commit"
     assert done["changed"] and not done["superseded"]
     assert json.loads(git("--git-dir", settings.repo, "show", "corpus:metrics/memes/count.json")) == {"months": 2}
 
@@ -161,7 +169,7 @@ def test_a_publish_never_runs_a_stage(settings: Settings) -> None:
     publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
     before = head(settings)
     with pytest.raises(StepFailed, match="count@memes") as caught:
-        publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=before)
+        publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=before, remember=never)
     assert caught.value.fields["returncode"] == 78
     assert head(settings) == before
 
@@ -176,7 +184,7 @@ def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings)
     with workspace(settings, revision=base) as clone:
         assert clone.head == base
         clone.repro("count@memes")
-    done = publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=base)
+    done = publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=base, remember=never)
     assert done == {"commit": head(settings), "changed": False, "superseded": True}
 
 

@@ -1,0 +1,188 @@
+"""The stage: nothing leaks, nothing moves, the order of rows does not matter, and a second run changes no byte."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.curate import sample, split
+from pipelines.errors import BadParams, SplitConflict
+from pipelines.params import Params
+from pipelines.privacy.vault import Vault
+from tests.curate import small_corpus as corpus
+
+NOW = datetime(2023, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[Vault]:
+    with Vault.open(f"sqlite:///{tmp_path / 'vault.sqlite'}", secret=bytes(range(32))) as opened:
+        yield opened
+
+
+def run(root: Path, vault: Vault, params: Params | None = None) -> dict[str, object]:
+    params = params or corpus.params()
+    sample.run("memes", params=params, vault=vault, root=root)
+    report = split.run("memes", params=params, vault=vault, root=root)
+    split.remember("memes", params=params, vault=vault, now=NOW, root=root)
+    return report
+
+
+def assign(vault: Vault, rows: dict[int, str]) -> None:
+    vault.assign("memes", version=1, rows={(corpus.record_id(i), 0): s for i, s in rows.items()}, now=NOW)
+
+
+def files(root: Path) -> list[bytes]:
+    folder = root / "snapshot" / "memes"
+    paths = [folder / "sample/sample.parquet", folder / "split/splits.parquet", folder / "split/drops.parquet"]
+    return [p.read_bytes() for p in [*paths, *sorted((root / "metrics/memes").glob("s*.json"))]]
+
+
+def test_sizes_leakage_and_balance_are_reported(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(200), pairs=[(0, 1), (1, 2), (10, 20)])
+    report = run(tmp_path, vault)
+    assert report["sizes"] == {"train": 120, "validation": 40, "test": 40}
+    assert report["leakage"] == report["excluded"] == report["straddling_groups"] == 0
+    found = corpus.splits(tmp_path)
+    assert len({found[i] for i in (0, 1, 2)}) == len({found[i] for i in (10, 20)}) == 1
+    labels = [row["label"] for row in report["balance"]]
+    assert labels == ["has_text=no", "has_text=yes", "kind=gallery", "kind=image"] + [
+        f"month=2022-{m:02d}" for m in (1, 2, 3)
+    ]
+    assert json.loads((tmp_path / "metrics/memes/split.json").read_text()) == report
+
+
+def test_printed_sizes_are_used_when_they_fit(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(1049))
+    report = run(tmp_path, vault, corpus.params(size=1049))
+    assert report["sizes"] == report["target_sizes"] == {"train": 633, "validation": 208, "test": 208}
+
+
+def test_a_second_run_changes_no_byte(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, {0: "train", 1: "test"})
+    corpus.write(tmp_path, range(90), pairs=[(0, 2), (2, 1), (5, 6)])
+    run(tmp_path, vault, corpus.params(size=60))
+    before = files(tmp_path)
+    run(tmp_path, vault, corpus.params(size=60))
+    assert files(tmp_path) == before
+
+
+def test_the_order_of_rows_and_shards_changes_nothing(tmp_path: Path) -> None:
+    found = []
+    for attempt in range(3):
+        root = tmp_path / str(attempt)
+        order = list(range(80))
+        random.Random(attempt).shuffle(order)
+        corpus.write(root, [i // 2 for i in range(80)], pairs=[(3, 9), (9, 30)], order=order, shard=7 + attempt)
+        with Vault.open(f"sqlite:///{root / 'vault.sqlite'}", secret=bytes(range(32))) as vault:
+            run(root, vault, corpus.params(size=50))
+        found.append(files(root))
+    assert found[0] == found[1] == found[2]
+
+
+def test_members_stay_and_newcomers_join_their_group(tmp_path: Path, vault: Vault) -> None:
+    authors = list(range(60))
+    corpus.write(tmp_path, authors)
+    run(tmp_path, vault, corpus.params(size=40))
+    before = corpus.splits(tmp_path)
+    member = next(i for i, s in before.items() if s == "test")
+    authors += [member, *range(61, 100)]  # item 60 is by an author in test
+    corpus.write(tmp_path, authors)
+    report = run(tmp_path, vault, corpus.params(size=100))
+    after = corpus.splits(tmp_path)
+    assert before.items() <= after.items()
+    assert after[60] == "test"
+    assert report["sizes"] == {"train": 60, "validation": 20, "test": 20}
+
+
+def test_a_dropped_near_duplicate_still_links(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, {0: "validation"})
+    corpus.write(tmp_path, range(20), pairs=[(0, 1), (1, 2)], dropped=[1])
+    run(tmp_path, vault)
+    found = corpus.splits(tmp_path)
+    assert 1 not in found
+    assert found[2] == "validation"
+
+
+def test_what_bridges_two_splits_is_left_out_and_spoils_nothing_else(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, {0: "train", 1: "test"})
+    authors = list(range(30))
+    authors[5] = 0  # linked to item 0 alone, by its author
+    corpus.write(tmp_path, authors, pairs=[(0, 2), (2, 1), (3, 4), (0, 3), (1, 4)])
+    report = run(tmp_path, vault)
+    found = corpus.splits(tmp_path)
+    assert corpus.left_out(tmp_path) == [2, 3, 4]
+    assert report["excluded"] == 3
+    assert (found[0], found[1], found[5]) == ("train", "test", "train")
+    assert report["leakage"] == 0
+
+
+def test_assigned_items_that_leak_stop_the_step(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, {0: "train", 1: "test"})
+    corpus.write(tmp_path, range(20), pairs=[(0, 1)])
+    with pytest.raises(SplitConflict, match="1 near-duplicate"):
+        run(tmp_path, vault)
+    assert len(vault.assignments("memes", version=1)) == 2
+    assert not (tmp_path / "snapshot/memes/split").exists()
+
+
+def test_a_new_version_starts_anew(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, {0: "train", 1: "test"})
+    corpus.write(tmp_path, range(20), pairs=[(0, 1)])
+    report = run(tmp_path, vault, corpus.params(version=2))
+    assert report["leakage"] == 0
+    assert len(vault.assignments("memes", version=2)) == 20
+
+
+def published(root: Path, lines: list[str]) -> Params:
+    (root / "published.csv").write_text("\n".join(["record_id,image,split", *lines]) + "\n")
+    return corpus.params(size=10, published="published.csv")
+
+
+def test_a_published_split_wins(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(40), pairs=[(7, 8)])
+    lines = [f"{corpus.record_id(i)},0,{'train' if i == 7 else 'test'}" for i in range(8)]
+    params = published(tmp_path, lines)
+    run(tmp_path, vault, params)
+    found = corpus.splits(tmp_path)
+    assert len(found) == 10
+    assert all(found[i] == "test" for i in range(7))
+    assert found.get(8, "train") == found[7] == "train"
+
+
+def test_a_published_split_moves_nothing(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, {0: "train"})
+    corpus.write(tmp_path, range(20))
+    with pytest.raises(SplitConflict, match="moves 1 assigned"):
+        run(tmp_path, vault, published(tmp_path, [f"{corpus.record_id(0)},0,test"]))
+
+
+@pytest.mark.parametrize("line", ["abc,0,somewhere", "abc,x,test", "abc,0", "abc,0,test\nabc,0,test"])
+def test_a_malformed_published_split_is_refused(tmp_path: Path, vault: Vault, line: str) -> None:
+    corpus.write(tmp_path, range(20))
+    with pytest.raises(BadParams, match="line"):
+        run(tmp_path, vault, published(tmp_path, line.split("\n")))
+
+
+def test_labels_replace_the_strata(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(100))
+    sample.run("memes", params=corpus.params(), vault=vault, root=tmp_path)
+    rows = [(corpus.record_id(i), 0, label) for i in range(100) for label in ("M1", "F3")[: 1 + i % 2]]
+    table = pa.table(dict(zip(("record_id", "image", "label"), map(list, zip(*rows, strict=True)), strict=True)))
+    report = split.run("memes", params=corpus.params(), vault=vault, root=tmp_path, labels=table)
+    assert [row["label"] for row in report["balance"]] == ["F3", "M1"]
+    assert report["max_deviation"] == 0
+    assert report["stratified_on"] == "labels"
+
+
+def test_an_empty_corpus_gives_empty_tables(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, [])
+    assert run(tmp_path, vault)["sizes"] == {"train": 0, "validation": 0, "test": 0}
+    assert pq.read_table(tmp_path / "snapshot/memes/split/splits.parquet").num_rows == 0
