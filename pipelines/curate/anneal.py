@@ -1,0 +1,174 @@
+"""The inner loops of the splitter: place units one after another, then improve by annealed moves and swaps.
+
+The kernels index flat sequences only and draw nothing themselves, so that the same call gives the same answer
+compiled by numba (2 to 3 s, kept on disk) and, where numba is missing, interpreted, some 60 times slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+try:
+    import numba
+except ImportError:
+    numba = None
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def compiled(function: Kernel) -> Kernel:
+    """Compile a kernel on first use, and keep it on disk where there is a place to write."""
+    if numba is None:
+        return function
+    try:
+        fast: Kernel = numba.njit(cache=True)(function)
+    except RuntimeError:  # neither the checkout nor the home folder can be written
+        fast = numba.njit(function)
+    return fast
+
+
+class State(NamedTuple):
+    """Units as sparse rows of counted features, and where they are now; the cost is weight * (count - target)^2."""
+
+    start: Any  # unit u has the features start[u] to start[u + 1], sorted; its size comes first, as feature 0
+    feature: Any
+    amount: Any
+    weight: Any  # by feature
+    target: Any  # by feature * splits + split
+    count: Any  # the same; changed in place
+    split: Any  # by unit, -1 where not placed; changed in place
+    splits: int
+    free: Any  # the units that may move, alike ones side by side
+    taken: Any  # room to note the units of one change
+
+
+@compiled
+def change(state: State, u: int, v: int, a: int, b: int) -> float:
+    """Return what the cost changes by when unit ``u`` goes from split ``a`` to ``b`` and ``v`` back (-1: no unit)."""
+    start, feature, amount, splits = state.start, state.feature, state.amount, state.splits
+    count, target = state.count, state.target
+    i, end_u = start[u], start[u + 1]
+    j, end_v = i, i
+    if v >= 0:
+        j, end_v = start[v], start[v + 1]
+    total = 0.0
+    while i < end_u or j < end_v:
+        if j >= end_v or (i < end_u and feature[i] < feature[j]):
+            f, c = feature[i], amount[i]
+            i += 1
+        elif i >= end_u or feature[j] < feature[i]:
+            f, c = feature[j], -amount[j]
+            j += 1
+        else:
+            f, c = feature[i], amount[i] - amount[j]
+            i += 1
+            j += 1
+        if c != 0:
+            at = f * splits
+            gap = (count[at + b] - target[at + b]) - (count[at + a] - target[at + a])
+            total += 2.0 * state.weight[f] * c * (gap + c)
+    return total
+
+
+@compiled
+def shift(state: State, u: int, a: int, b: int) -> None:
+    """Take unit ``u`` out of split ``a`` (-1: it was nowhere) and put it into ``b``."""
+    for i in range(state.start[u], state.start[u + 1]):
+        at = state.feature[i] * state.splits
+        if a >= 0:
+            state.count[at + a] -= state.amount[i]
+        state.count[at + b] += state.amount[i]
+    state.split[u] = b
+
+
+@compiled
+def place(state: State, share: Floats, seen: Ints, order: Ints) -> None:
+    """Put each unit of ``order`` where chi-square grows least: squared deviation over share, on a running target.
+
+    ``seen[f]`` is what has been placed of feature ``f`` so far and is brought up to date.
+    """
+    for k in range(len(order)):
+        u = order[k]
+        for i in range(state.start[u], state.start[u + 1]):
+            seen[state.feature[i]] += state.amount[i]
+        best, least = 0, 0.0
+        for s in range(state.splits):
+            growth = 0.0
+            for i in range(state.start[u], state.start[u + 1]):
+                f, c = state.feature[i], state.amount[i]
+                growth += state.weight[f] * c * (2.0 * (state.count[f * state.splits + s] - share[s] * seen[f]) + c)
+            growth /= share[s]
+            if s == 0 or growth < least:
+                best, least = s, growth
+        shift(state, u, -1, best)
+
+
+@compiled
+def barter(state: State, u: int, b: int, others: Ints, heat: float) -> None:
+    """Send the large unit ``u`` to split ``b`` for as many items back, out of ``others``; undo it if that is dear.
+
+    Large units would otherwise stay where they were first put: against a single small one they upset the sizes.
+    """
+    a, missing, count = state.split[u], state.amount[state.start[u]], 0
+    total = change(state, u, -1, a, b)
+    shift(state, u, a, b)
+    for k in range(len(others)):
+        v = others[k]
+        if state.split[v] == b and v != u and state.amount[state.start[v]] <= missing:
+            total += change(state, v, -1, b, a)
+            shift(state, v, b, a)
+            state.taken[count] = v
+            count += 1
+            missing -= state.amount[state.start[v]]
+            if missing == 0:
+                break
+    if total >= heat:
+        shift(state, u, b, a)
+        for k in range(count):
+            shift(state, state.taken[k], a, b)
+
+
+@compiled
+def anneal(state: State, first: Ints, other: Ints, hop: Ints, heat: Floats) -> None:
+    """Try one change per draw and keep it if the cost grows by less than its ``heat``.
+
+    Draw ``k`` swaps the units at the places ``first[k]`` and ``other[k]`` of ``state.free``, the larger one against
+    more units from there on if need be, or, where ``hop[k]`` is not 0, moves the first that many splits on. ``heat`` is
+    temperature times a standard exponential draw, which is Metropolis' rule.
+    """
+    for k in range(len(first)):
+        i, j = first[k], other[k]
+        u, v = state.free[i], state.free[j]
+        a, b = state.split[u], state.split[v]
+        if hop[k] > 0:
+            v, b = -1, (a + hop[k]) % state.splits
+        if a == b:
+            continue
+        larger = 0 if v < 0 else state.amount[state.start[u]] - state.amount[state.start[v]]
+        if larger > 0:
+            barter(state, u, b, state.free[j : j + len(state.taken)], heat[k])
+        elif larger < 0:
+            barter(state, v, a, state.free[i : i + len(state.taken)], heat[k])
+        elif change(state, u, v, a, b) < heat[k]:
+            shift(state, u, a, b)
+            if v >= 0:
+                shift(state, v, b, a)
+
+
+@compiled
+def cheapest(state: State, a: int, b: int, limit: int) -> int:
+    """Return the unit of split ``a``, of fewer than ``limit`` items, that costs least to move to ``b``; -1 if none."""
+    best, least = -1, 0.0
+    for k in range(len(state.free)):
+        u = state.free[k]
+        if state.split[u] == a and state.amount[state.start[u]] < limit:
+            cost = change(state, u, -1, a, b)
+            if best < 0 or cost < least:
+                best, least = u, cost
+    return best

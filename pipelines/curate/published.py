@@ -1,0 +1,45 @@
+"""Import a split that somebody has published and let it win, so that figures stay comparable with theirs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from pipelines.errors import BadParams
+from pipelines.params import Split
+
+HEADER = ["record_id", "image", "split"]
+
+
+def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
+    """Read the CSV ``record_id,image,split`` that ``split.published`` names; without one, nothing.
+
+    Raises:
+        BadParams: no such file, another header, an unknown split, an image that is no number, or an item twice.
+    """
+    if params.published is None:
+        return {}
+    where = f"split.published ({params.published})"
+    rows: dict[tuple[str, int], str] = {}
+    try:
+        with (root / params.published).open(newline="", encoding="utf-8") as file:
+            lines = csv.reader(file)
+            if next(lines, None) != HEADER:
+                raise BadParams(where=where, detail=f"its first line is not {','.join(HEADER)}")
+            for number, line in enumerate(lines, start=2):
+                item, split = _row(line, params=params, where=f"{where} line {number}")
+                if item in rows:
+                    raise BadParams(where=f"{where} line {number}", detail="this item stands in the file twice")
+                rows[item] = split
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadParams(where=where, detail=type(error).__name__) from None
+    return rows
+
+
+def _row(line: list[str], *, params: Split, where: str) -> tuple[tuple[str, int], str]:
+    if len(line) != len(HEADER) or not line[1].isdecimal():
+        raise BadParams(where=where, detail=f"not a {','.join(HEADER)} with a whole number for the image")
+    record_id, image, split = line
+    if split not in params.ratios:
+        raise BadParams(where=where, detail=f"its split is none of {', '.join(params.ratios)}")
+    return (record_id, int(image)), split

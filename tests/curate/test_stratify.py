@@ -1,0 +1,158 @@
+"""The splitter on T8's marginals (SPEC.md section 2.1's gates), its bounds, and its promises on any input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from bench.split import PROPOSALS, SIZES, figsim, figures, ours, theirs
+from pipelines.curate.stratify import certificate, label_pairs, stratify, target_sizes, unit_counts
+from tests.curate.small_corpus import REPO
+
+RATIOS = {"train": 60, "validation": 20, "test": 20}
+# FigSIM Table 8, row by row: Train, Val, Test.
+TABLE_8 = [
+    [97, 73, 499, 88, 113, 207, 98, 100, 18, 97, 159, 49, 42, 169, 13, 240, 572, 44, 17, 553, 80],
+    [32, 24, 165, 29, 37, 66, 33, 34, 6, 32, 54, 16, 14, 56, 4, 79, 187, 15, 6, 181, 27],
+    [32, 24, 169, 29, 39, 66, 32, 33, 6, 32, 53, 16, 14, 57, 4, 82, 187, 15, 6, 182, 26],
+]
+Problem = tuple[np.ndarray, sparse.csr_matrix]  # unit sizes, item x label
+INTERPRETED = """
+import sys
+if sys.argv[1] == "no": sys.modules["numba"] = None
+import numpy as np
+from bench.split import figsim, ours
+print(ours(*figsim(3), seed=3, proposals=3000).tolist())
+"""
+
+
+def test_sizes_go_by_largest_remainder() -> None:
+    assert target_sizes(1049, ratios=SIZES) == [633, 208, 208]
+    assert target_sizes(1049, ratios=RATIOS) == [629, 210, 210]
+    assert target_sizes(2, ratios={"train": 0.6, "validation": 0.2, "test": 0.2}) == [1, 1, 0]
+    assert target_sizes(100, ratios=RATIOS, floor=[80, 0, 5]) == [80, 10, 10]
+    assert target_sizes(0, ratios=RATIOS) == [0, 0, 0]
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 99), min_size=1, max_size=5), st.data())
+def test_sizes_add_up_and_respect_what_is_held(items: int, weights: list[int], data: st.DataObject) -> None:
+    ratios = {str(i): w for i, w in enumerate(weights)}
+    floor = [0] * len(weights)
+    for i in range(len(weights)):
+        floor[i] = data.draw(st.integers(0, items - sum(floor)))
+    sizes = target_sizes(items, ratios=ratios, floor=floor)
+    assert sum(sizes) == items
+    assert all(s >= f for s, f in zip(sizes, floor, strict=True))
+    fair = target_sizes(items, ratios=ratios)
+    assert all(abs(s - items * w / sum(weights)) < 1 for s, w in zip(fair, weights, strict=True))
+
+
+def test_the_certificate_finds_the_papers_own_deviations() -> None:
+    split = np.repeat([0, 1, 2], [633, 208, 208])
+    begins = [0, 633, 841]
+    matrix = np.zeros((1049, 21), int)
+    for begin, counts in zip(begins, TABLE_8, strict=True):
+        for column, count in enumerate(counts):
+            matrix[begin : begin + count, column] = 1
+    report = certificate(split, sparse.csr_matrix(matrix), names=[str(i) for i in range(21)], ratios=SIZES)
+    assert (round(report["max_deviation"], 2), round(report["mean_deviation"], 3)) == (3.83, 0.613)
+    assert (round(report["bound_max"], 3), round(report["bound_mean"], 3)) == (0.654, 0.240)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gates_on_the_papers_marginals(seed: int) -> None:
+    matrix, group = figsim(seed, alike=seed % 2 == 0)
+    assert 0.11 < (np.bincount(group)[group] > 1).mean() < 0.13
+    report = figures(matrix, group, ours(matrix, group, seed=seed, proposals=PROPOSALS))
+    assert report["sizes"] == SIZES
+    assert report["max_deviation"] <= 0.75
+    assert report["mean_deviation"] <= 0.25
+    assert report["straddling_groups"] == 0
+    baseline = figures(matrix, group, theirs(matrix, seed=seed))
+    assert baseline["max_deviation"] > report["max_deviation"]
+    assert baseline["mean_deviation"] > report["mean_deviation"]
+
+
+def test_a_million_items_in_under_20_seconds() -> None:
+    ours(*figsim(0), seed=0, proposals=1)  # compiles
+    matrix, group = figsim(0, times=954)
+    begin = time.process_time()
+    split = ours(matrix, group, seed=0, proposals=PROPOSALS)
+    assert time.process_time() - begin < 20
+    report = figures(matrix, group, split)
+    assert report["sizes"] == report["target_sizes"]
+    assert report["max_deviation"] < 2
+    assert report["straddling_groups"] == 0
+
+
+def test_interpreted_and_compiled_agree() -> None:
+    runs = [
+        subprocess.run([sys.executable, "-c", INTERPRETED, numba], cwd=REPO, capture_output=True, text=True, check=True)
+        for numba in ("yes", "no")
+    ]
+    assert runs[0].stdout == runs[1].stdout
+
+
+@st.composite
+def problems(draw: st.DrawFn, largest: int = 6) -> Problem:
+    """Units of up to ``largest`` items, each item with any of four labels."""
+    sizes = np.array(draw(st.lists(st.integers(1, largest), min_size=1, max_size=40)), np.int64)
+    items = draw(st.lists(st.integers(0, 15), min_size=int(sizes.sum()), max_size=int(sizes.sum())))
+    matrix = sparse.csr_matrix((np.array(items)[:, None] >> np.arange(4)) & 1)
+    return sizes, matrix
+
+
+def solve(problem: Problem, *, assigned: np.ndarray | None = None, seed: int = 1) -> np.ndarray:
+    sizes, matrix = problem
+    unit = np.repeat(np.arange(len(sizes)), sizes)
+    pairs = unit_counts(unit, label_pairs(matrix))
+    labels = unit_counts(unit, matrix)
+    return stratify(sizes, labels, ratios=RATIOS, seed=seed, proposals=400, pairs=pairs, assigned=assigned)
+
+
+def off(sizes: np.ndarray, split: np.ndarray, floor: list[int] | None = None) -> int:
+    found = np.bincount(split, weights=sizes, minlength=3)
+    return int(np.abs(found - target_sizes(int(sizes.sum()), ratios=RATIOS, floor=floor)).max())
+
+
+@given(problems())
+@settings(max_examples=80, deadline=None)
+def test_sizes_miss_by_no_more_than_the_largest_unit(problem: Problem) -> None:
+    split = solve(problem)
+    assert set(split.tolist()) <= {0, 1, 2}
+    assert off(problem[0], split) <= problem[0].max()
+
+
+@given(problems(largest=1))
+@settings(max_examples=60, deadline=None)
+def test_sizes_are_exact_where_units_are_single_items(problem: Problem) -> None:
+    assert off(problem[0], solve(problem)) == 0
+
+
+@given(problems(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_assigned_units_never_move(problem: Problem, data: st.DataObject) -> None:
+    n = len(problem[0])
+    assigned = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n)), np.int64)
+    split = solve(problem, assigned=assigned)
+    assert (split[assigned >= 0] == assigned[assigned >= 0]).all()
+    floor = [int(problem[0][assigned == s].sum()) for s in range(3)]
+    assert off(problem[0], split, floor) <= problem[0].max()
+
+
+@given(problems(), st.integers(0, 5))
+@settings(max_examples=30, deadline=None)
+def test_the_same_seed_gives_the_same_split(problem: Problem, seed: int) -> None:
+    assert (solve(problem, seed=seed) == solve(problem, seed=seed)).all()
+
+
+def test_pairs_are_counted_by_item() -> None:
+    items = sparse.csr_matrix(np.array([[1, 1, 1, 0], [0, 0, 0, 0], [1, 0, 1, 0]]))
+    assert label_pairs(items).toarray().tolist() == [[1, 1, 1], [0, 0, 0], [0, 1, 0]]
