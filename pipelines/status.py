@@ -35,7 +35,8 @@ def gather(settings: Settings) -> dict[str, Any]:
             **{key: truth[key] for key in ("precision", "recall") if key in truth},
         }
     if split:
-        status["split"] = {key: split[key] for key in ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")}
+        shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
+        status["split"] = {key: split[key] for key in shown}
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         status["vault"] = vault.counts()
     return {key: value for key, value in status.items() if value is not None}
