@@ -1,4 +1,4 @@
-"""The stage ``dedupe``: drop what repeats an earlier picture, and remember who belongs together.
+"""The stage ``dedupe``: drop what repeats an earlier picture, or one of a published split, and remember who belongs.
 
 What is dropped repeats a *kept* earlier picture (keep-first star); chains of likeness drop nothing, but stay together
 as a cluster, so that no split separates them. Captions are opened in memory and never written.
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.curate.items import image_files
+from pipelines.curate.items import Item, image_files, keys
 from pipelines.curate.near_duplicates import components, keepers
 from pipelines.curate.pairing import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.errors import SchemaMismatch
@@ -42,7 +42,8 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     Raises:
         SchemaMismatch: an image without its post, or fingerprints of two kinds, which cannot be compared.
     """
-    images, taken_down = _images(corpus, vault=vault, root=root)
+    promised = set(vault.assignments(corpus, version=params.split.version))
+    images, taken_down = _images(corpus, promised=promised, vault=vault, root=root)
     pictures = _pictures(images)
     known = kinds(pictures)
     found = pairs_of_kinds(pictures, known, params=params.dedupe)
@@ -74,8 +75,12 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     return metrics
 
 
-def _images(corpus: str, *, vault: Vault, root: Path) -> tuple[pa.Table, int]:
-    """Return the live images with their opened ``text``, earliest first, and how many were taken down."""
+def _images(corpus: str, *, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
+    """Return the live images with their opened ``text`` in the order of keeping, and how many were taken down.
+
+    The earliest comes first, after those that a published split holds: a backfill of an earlier month must not
+    replace a member of the test set by its own original.
+    """
     images = tables.concat(image_files(corpus, root=root), name="images", columns=COLUMNS)
     months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     posts = tables.concat(months, name="posts", columns=["record_id", "created"])
@@ -89,7 +94,9 @@ def _images(corpus: str, *, vault: Vault, root: Path) -> tuple[pa.Table, int]:
     identities = live["fingerprint_id"].drop_null().unique()
     if len(identities) > 1:
         raise SchemaMismatch(table="images", detail=f"fingerprints of {len(identities)} kinds cannot be compared")
-    ordered = joined.sort_by([("created", "ascending"), ("record_id", "ascending"), ("image", "ascending")])
+    later = pa.array([item not in promised for item in keys(joined)], pa.bool_())
+    order = [(column, "ascending") for column in ("later", "created", "record_id", "image")]
+    ordered = joined.append_column("later", later.cast(pa.int8())).sort_by(order)
     return ordered, images.num_rows - live.num_rows
 
 

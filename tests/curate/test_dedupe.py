@@ -149,6 +149,18 @@ def test_a_record_that_was_taken_down_leaves_its_copies_in(tmp_path: Path, vault
     assert "a" not in {c["record_id"] for c in months.read("clusters")}
 
 
+def test_a_member_of_a_published_split_outlasts_an_original_that_came_later(
+    tmp_path: Path, vault: Vault, params: Params
+) -> None:
+    months = Months(tmp_path, vault)
+    months.write([("b", 0, 5, 0b1, LONG)])
+    member = (vault.record_id("t3_b"), 0)
+    vault.assign("memes", version=params.split.version, rows={member: "test"}, now=NOW)
+    months.write([("b", 0, 5, 0b1, LONG), ("a", 0, 0, 0b1, LONG), ("c", 0, 9, 0b1, LONG)])
+    run("memes", params=params, vault=vault, root=tmp_path)
+    assert sorted(row["record_id"] for row in months.read("drops")) == ["a", "c"]
+
+
 def test_flat_pictures_have_no_hash(tmp_path: Path, vault: Vault, params: Params) -> None:
     months = Months(tmp_path, vault)
     months.write([("a", 0, 1, None, ""), ("b", 0, 2, None, ""), ("c", 0, 3, 0, "")])

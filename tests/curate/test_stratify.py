@@ -66,7 +66,8 @@ def test_the_certificate_finds_the_papers_own_deviations() -> None:
     assert (round(report["bound_max"], 3), round(report["bound_mean"], 3)) == (0.654, 0.240)
 
 
-@pytest.mark.parametrize("seed", range(5))
+# 2046, 2140 and 2188 froze before fresh starts were added
+@pytest.mark.parametrize("seed", [0, 1, 2, 2046, 2140, 2188])
 def test_gates_on_the_papers_marginals(seed: int) -> None:
     matrix, group = figsim(seed, alike=seed % 2 == 0)
     assert 0.11 < (np.bincount(group)[group] > 1).mean() < 0.13
