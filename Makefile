@@ -41,7 +41,9 @@ test: lint packages-tesseract=tesseract-ocr  ## everything but the slow tiers, t
 	$(BIN)/python -m pytest -m "not faults"
 test-faults: .venv/.installed packages-tesseract=tesseract-ocr packages-pg_ctlcluster=postgresql  ## kills, cuts and corruptions
 	$(BIN)/python -m pytest -m faults
+# imagededup is measured against and never imported: without its own torch, outside the environment
 bench: .venv/.installed packages-zstd=zstd  ## measure, and render docs/performance.md
-	$(BIN)/python bench/run.py
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2
+	PYTHONPATH=var/imagededup $(BIN)/python bench/run.py
 clean: down      ## remove var/
 	rm -rf var

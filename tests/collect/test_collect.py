@@ -1,0 +1,152 @@
+"""The step ``collect`` on a real sandbox: what comes in, what stays out, and what a bad file leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.collect import collect
+from pipelines.collect.window import Window
+from pipelines.errors import CorruptDump, SourceError
+from pipelines.params import Params, Sandbox, Settings, load
+from pipelines.privacy.vault import Vault
+from pipelines.sandbox.build import build
+from pipelines.sandbox.cases import SMALLEST
+from pipelines.sandbox.server import SandboxServer
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+
+ROOT = Path(__file__).resolve().parents[2]
+MONTH = "2022-12"
+NOW = datetime(2023, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sandbox")
+    build(root, sandbox=Sandbox(seed=3, months=("2022-11", MONTH), submissions=SMALLEST, port=8123))
+    return root
+
+
+@pytest.fixture
+def settings(tmp_path: Path, sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    for name, value in {
+        "HOME": tmp_path / "var",
+        "DUMPS": sandbox / "dumps",
+        "REDDIT_CLIENT_ID": "sandbox",
+        "REDDIT_CLIENT_SECRET": "sandbox",
+        "CONTACT": "sandbox@localhost",
+    }.items():
+        monkeypatch.setenv(f"CORPUS_{name}", str(value))
+    return Settings.from_env()
+
+
+@pytest.fixture
+def params() -> Params:
+    return load(ROOT, profile="sandbox")
+
+
+@pytest.fixture
+def vault(settings: Settings) -> Iterator[Vault]:
+    with Vault.open(settings.vault_url, secret=settings.secret()) as opened:
+        yield opened
+
+
+def run(root: Path, *, params: Params, settings: Settings, vault: Vault) -> dict[str, Any]:
+    window = Window.from_key(MONTH)
+    return collect.run("memes", window=window, params=params, settings=settings, vault=vault, now=NOW, root=root)
+
+
+def posts(root: Path) -> Any:
+    return tables.read(collect.work(root, corpus="memes", month=MONTH) / "posts.parquet", name="posts")
+
+
+def test_only_what_the_truth_keeps_comes_in(
+    tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault
+) -> None:
+    truth = json.loads((sandbox / "truth.json").read_text())
+    out = {"deleted", "removed", "deleted_later", "crosspost", "other_subreddit", "outside_window", "no_image"}
+    allowed = {
+        vault.record_id(s["fullname"])
+        for s in truth["submissions"]
+        if s["month"] == MONTH and s["expected"] not in out and not s["deleted"]
+    }
+    done = run(tmp_path, params=params, settings=settings, vault=vault)
+    assert set(posts(tmp_path)["record_id"].to_pylist()) <= allowed
+    assert done["kept"] == posts(tmp_path).num_rows > 0
+    assert done["submissions"] == done["kept"] + sum(done["dropped"].values())
+    assert {"removed", "crosspost"} <= set(done["dropped"])
+
+
+def test_the_same_month_again_gives_the_same_bytes(
+    tmp_path: Path, params: Params, settings: Settings, vault: Vault
+) -> None:
+    for name in ("first", "second"):
+        run(tmp_path / name, params=params, settings=settings, vault=vault)
+    first, second = (collect.work(tmp_path / n, corpus="memes", month=MONTH) for n in ("first", "second"))
+    for path in first.rglob("*.parquet"):
+        assert path.read_bytes() == (second / path.relative_to(first)).read_bytes()
+
+
+def test_reddit_and_the_dump_fill_the_same_table(
+    tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault
+) -> None:
+    run(tmp_path / "dump", params=params, settings=settings, vault=vault)
+    live = params.model_copy(
+        update={"corpora": {"memes": params.corpora["memes"].model_copy(update={"source": "reddit"})}}
+    )
+    with SandboxServer(sandbox) as server:
+        there = settings.model_copy(update={"reddit_url": server.address, "reddit_oauth_url": server.address})
+        run(tmp_path / "reddit", params=live, settings=there, vault=vault)
+    apart = ["source", "source_digest"]
+    assert posts(tmp_path / "dump").drop_columns(apart).equals(posts(tmp_path / "reddit").drop_columns(apart))
+
+
+def test_a_tombstoned_record_stays_out(tmp_path: Path, params: Params, settings: Settings, vault: Vault) -> None:
+    run(tmp_path / "before", params=params, settings=settings, vault=vault)
+    before = posts(tmp_path / "before")
+    victim = before["record_id"].to_pylist()[0]
+    vault.destroy([victim], reason="request", now=NOW)
+    done = run(tmp_path / "after", params=params, settings=settings, vault=vault)
+    assert done["dropped"]["tombstoned"] == 1
+    assert victim not in posts(tmp_path / "after")["record_id"].to_pylist()
+    assert open_column(before.slice(0, 1), name="posts", column="title", vault=vault) == [None]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_damaged_dump_leaves_nothing_behind(
+    seed: int, tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault
+) -> None:
+    """Cut at a random byte, half of the cuts with a checksum to match, or one bit flipped."""
+    draw = random.Random(seed)
+    shutil.copytree(sandbox / "dumps", tmp_path / "dumps")
+    path = draw.choice(sorted((tmp_path / "dumps").glob("*.zst")))
+    data = bytearray(path.read_bytes())
+    at = draw.randrange(1, len(data))
+    if seed % 2:
+        data[at] ^= 1 << draw.randrange(8)
+    else:
+        del data[at:]
+        if seed % 4:
+            path.with_name(f"{path.name}.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  {path.name}\n")
+    path.write_bytes(data)
+    damaged = settings.model_copy(update={"dumps": tmp_path / "dumps"})
+    try:
+        run(tmp_path, params=params, settings=damaged, vault=vault)
+    except CorruptDump as error:
+        assert path.name in str(error) and "nothing was committed" in str(error)
+        assert 0 <= error.fields["offset"] <= len(data)
+    except SourceError as error:
+        pytest.fail(f"{type(error).__name__} instead of CorruptDump")
+    else:
+        pytest.fail("a damaged dump was read to its end")
+    assert not collect.work(tmp_path, corpus="memes", month=MONTH).exists()
+    assert vault.counts()["records"] == 0
