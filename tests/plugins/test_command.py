@@ -17,7 +17,7 @@ from dvc_airflow import command, settings
 
 CHILD = """
 import json, pathlib, signal, subprocess, sys, time
-from pipelines.cli import _die_with_parent
+from pipelines.store.commands import die_with_parent
 what = sys.argv[1]
 if what == "answer":
     print("chatter"); print(json.dumps({"kept": 3}))
@@ -26,7 +26,7 @@ elif what == "throttled":
 elif what == "bad":
     sys.exit(65)
 else:
-    _die_with_parent()
+    die_with_parent()
     inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     pathlib.Path(sys.argv[2]).write_text(str(inner.pid))
     time.sleep(60)

@@ -1,0 +1,35 @@
+"""What every command shares: answering in JSON, opening the vault, reading the clock."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.params import Settings
+
+if TYPE_CHECKING:
+    from pipelines.privacy.vault import Vault
+
+CorpusName = Annotated[str, typer.Argument(help="memes")]
+Month = Annotated[str, typer.Option(help="the partition, YYYY-MM")]
+
+
+def emit(value: Any) -> None:
+    """Print one JSON line: counts and digests, the last line of every step."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def open_vault(settings: Settings) -> Vault:
+    """Open the vault that the settings name."""
+    from pipelines.privacy.vault import Vault
+
+    return Vault.open(settings.vault_url, secret=settings.secret())
+
+
+def now() -> datetime:
+    """Read the clock, once, at the edge; steps take the time as an argument."""
+    return datetime.now(UTC)

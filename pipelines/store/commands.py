@@ -1,0 +1,95 @@
+"""``corpus task``: what an Airflow task runs, a step or a stage in a clone of its own, or a publish."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.console import CorpusName, Month, emit, now, open_vault
+from pipelines.params import Settings, load
+
+app = typer.Typer(no_args_is_help=True, help="What an Airflow task runs: a step or a stage in a clone of its own.")
+
+
+Pointers = Annotated[str, typer.Option(help="JSON: data file -> text of its .dvc file")]
+
+
+@app.command("step", context_settings={"ignore_unknown_options": True})
+def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | None, typer.Option()] = None) -> None:
+    """Run a step in a clone of its own; hand over pointers to what it wrote under the --out globs."""
+    from pipelines.store.workspace import workspace
+
+    die_with_parent()
+    with workspace(Settings.from_env()) as clone:
+        clone.place(json.loads(pointers))
+        result = json.loads(clone.step(*argv))
+        written = [path for pattern in out or [] for path in clone.path.glob(pattern) if path.is_file()]
+        emit({"result": result, "pointers": clone.add(written)})
+
+
+@app.command("pin")
+def pin() -> None:
+    """Answer the tip of the corpus branch: all stages of one run work on the same commit."""
+    from pipelines.store.publish import head
+
+    emit({"commit": head(Settings.from_env())})
+
+
+@app.command("stage")
+def stage(stage: str, base: Annotated[str, typer.Option(help="the commit to work on")]) -> None:
+    """Reproduce one stage of dvc.yaml in a clone of its own and push its result."""
+    from pipelines.store.workspace import workspace
+
+    die_with_parent()
+    with workspace(Settings.from_env(), revision=base) as clone:
+        clone.repro(stage)
+        emit({"stage": stage, "base": clone.head})
+
+
+@app.command("publish-partition")
+def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> None:
+    """Commit a month's pointers."""
+    from pipelines.store import publish
+
+    die_with_parent()
+    emit(publish.publish_partition(Settings.from_env(), corpus=corpus, month=month, pointers=json.loads(pointers)))
+
+
+@app.command("publish-snapshot")
+def publish_snapshot(
+    corpus: CorpusName, targets: list[str], base: Annotated[str, typer.Option(help="the commit the stages worked on")]
+) -> None:
+    """Commit dvc.lock, replayed from the run-cache."""
+    from pipelines.curate import split
+    from pipelines.store import publish
+
+    def remember(root: Path) -> None:
+        with open_vault(settings) as vault:
+            split.remember(corpus, params=load(root), vault=vault, now=now(), root=root)
+
+    die_with_parent()
+    settings = Settings.from_env()
+    emit(publish.publish_snapshot(settings, corpus=corpus, targets=targets, base=base, remember=remember))
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when the Airflow worker that started it dies."""
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+
+        def end(*_: object) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if os.getpgrp() == os.getpid():
+                os.killpg(0, signal.SIGTERM)
+            sys.exit(143)
+
+        signal.signal(signal.SIGTERM, end)
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

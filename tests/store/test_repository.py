@@ -1,0 +1,69 @@
+"""The corpus repository: begun from a checkout with a profile, upgraded without losing it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelines.params import Settings, load
+from pipelines.store import repository
+from pipelines.store.workspace import git
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkout"
+    for name in ("params.yaml", "dvc.yaml", ".dvc/config", ".dvc/.gitignore", "profiles/sandbox.yaml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    git("init", "--quiet", "-b", "main", cwd=folder)
+    git("add", "--all", cwd=folder)
+    git("commit", "--quiet", "-m", "code", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    return Settings.from_env()
+
+
+def shown(settings: Settings, path: str) -> str:
+    return git("--git-dir", settings.repo, "show", f"corpus:{path}")
+
+
+def test_a_profile_is_written_where_dvc_sees_it(settings: Settings, checkout: Path, tmp_path: Path) -> None:
+    first = repository.init(settings, checkout=checkout, profile="sandbox")
+    assert repository.init(settings, checkout=checkout, profile="sandbox") == first, "beginning twice is one beginning"
+    clone = repository.clone(settings, folder=tmp_path / "laptop")
+    assert load(clone) == load(checkout, profile="sandbox").model_copy(update={"profile": "sandbox"})
+    assert "# FigSIM 3.1" in shown(settings, "params.yaml"), "the source of a value stays beside it"
+    assert f"Code-Revision: {git('rev-parse', 'HEAD', cwd=checkout)}" in git(
+        "--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus"
+    )
+
+
+def test_an_upgrade_brings_the_code_and_keeps_the_profile(settings: Settings, checkout: Path) -> None:
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    assert repository.upgrade(settings, checkout=checkout) is None, "nothing new"
+    params = checkout / "params.yaml"
+    params.write_text(params.read_text().replace("seed: 20180401", "seed: 5").replace("size: 1050", "size: 900"))
+    git("commit", "--quiet", "--all", "-m", "another seed and size", cwd=checkout)
+    upgraded = repository.upgrade(settings, checkout=checkout)
+    assert upgraded == git("--git-dir", settings.repo, "rev-parse", "corpus")
+    text = shown(settings, "params.yaml")
+    assert "seed: 5" in text
+    assert "size: 300" in text, "the profile's own value stands over the new one"
+    merged = git("--git-dir", settings.repo, "merge-base", "--is-ancestor", "code", "corpus")
+    assert merged == ""
+
+
+def test_a_folder_without_commits_is_refused(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(repository.NotARepository, match="git checkout"):
+        repository.init(settings, checkout=tmp_path / "empty", profile=None)
+    assert not Path(settings.repo).exists()
