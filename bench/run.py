@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "performance.md"
 HEAD = """# Performance
 
 Ours against what a user would otherwise use, measured in turn in the same run by `make bench`
-({date}; {machine}). Quote the ratios: absolute figures are one machine's.
+({date}; {machine}). Quote the ratios (above 1 ours is better): absolute figures are one machine's.
 
 | what | ours | baseline | ratio | unit | baseline is |
 |---|---|---|---|---|---|
@@ -41,6 +41,10 @@ def measure(script: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
+def _key(line: dict[str, object]) -> tuple[object, object]:
+    return line["name"], line["baseline_name"]
+
+
 def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -49,12 +53,12 @@ def main(names: list[str]) -> None:
     """Measure the named scripts, or all; lines of scripts that were not run again are kept."""
     kept = ROOT / "var" / "bench.jsonl"
     kept.parent.mkdir(exist_ok=True)
-    lines = {}
+    lines: dict[tuple[object, object], dict[str, object]] = {}
     if kept.exists():
-        lines = {line["name"]: line for line in map(json.loads, kept.read_text().splitlines())}
+        lines = {_key(line): line for line in map(json.loads, kept.read_text().splitlines())}
     scripts = [p for p in sorted(HERE.glob("*.py")) if p.stem != "run" and (not names or p.stem in names)]
     for script in scripts:
-        lines |= {str(line["name"]): line for line in measure(script)}
+        lines |= {_key(line): line for line in measure(script)}
         kept.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
     columns = ("name", "ours", "baseline", "ratio", "unit", "baseline_name")
     rows = ["| " + " | ".join(_cell(line[c]) for c in columns) + " |" for _, line in sorted(lines.items())]
