@@ -83,6 +83,13 @@ class BadParams(ConfigError):
     remedy = "See docs/configuration.md for the allowed keys and values."
 
 
+class NoCorpus(ConfigError):
+    """There is no corpus repository to read."""
+
+    message = "There is no corpus repository at {place}."
+    remedy = "Begin one with `corpus init`, run `make demo`, or set CORPUS_REPO."
+
+
 class SourceNotApproved(ConfigError):
     """A live source has no access basis on record, or its approval ran out."""
 

@@ -216,6 +216,13 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
         raise BadParams(where=where.name, detail=faults) from None
 
 
+def _port(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text and not text.isdecimal():
+        raise BadParams(where=variable, detail="needs a port number")
+    return int(text) if text else None
+
+
 class Settings(Section):
     """Addresses and secrets, from ``CORPUS_*`` environment variables (docs/configuration.md lists them)."""
 
@@ -257,7 +264,7 @@ class Settings(Section):
             reddit_oauth_url=env("REDDIT_OAUTH_URL", "https://oauth.reddit.com"),
             arctic_shift_url=env("ARCTIC_SHIFT_URL", "https://arctic-shift.photon-reddit.com"),
             contact=env("CONTACT", ""),
-            sandbox_port=int(env("SANDBOX_PORT", "0")) or None,
+            sandbox_port=_port("CORPUS_SANDBOX_PORT"),
             mlflow_tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
         )
 

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.errors import NoCorpus, StepFailed
 from pipelines.params import Settings
 from pipelines.privacy.vault import Vault
-from pipelines.store.workspace import BRANCH, git
+from pipelines.store.workspace import workspace
 
 
 def gather(settings: Settings) -> dict[str, Any]:
     """Return the object of ``corpus status --json``; a part appears when it exists.
 
     Raises:
-        StepFailed: there is no corpus repository yet.
+        NoCorpus: there is no corpus repository yet.
     """
-    repo = ("--git-dir", settings.repo)
-    status: dict[str, Any] = {"commit": git(*repo, "rev-parse", BRANCH)}
-    score, dedupe, split = (_metrics(settings, name) for name in ("score", "dedupe", "split"))
+    try:
+        with workspace(settings) as clone:
+            status: dict[str, Any] = {"commit": clone.head}
+            score, dedupe, split = (_metrics(clone.path, name) for name in ("score", "dedupe", "split"))
+    except StepFailed:
+        raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
     if score:
         status["collect"] = score["collect"]
         status["ocr"] = score["ocr"]
@@ -42,12 +47,9 @@ def gather(settings: Settings) -> dict[str, Any]:
     return {key: value for key, value in status.items() if value is not None}
 
 
-def _metrics(settings: Settings, name: str, *, corpus: str = "memes") -> dict[str, Any] | None:
-    path = f"metrics/{corpus}/{name}.json"
-    if not git("--git-dir", settings.repo, "ls-tree", BRANCH, "--", path):
-        return None
-    found: dict[str, Any] = json.loads(git("--git-dir", settings.repo, "show", f"{BRANCH}:{path}"))
-    return found
+def _metrics(root: Path, name: str, *, corpus: str = "memes") -> dict[str, Any] | None:
+    path = root / "metrics" / corpus / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.params import Settings
-from pipelines.store.workspace import git, workspace
+from pipelines.store.workspace import BRANCH, git, workspace
 
 
 def publish_partition(settings: Settings, *, corpus: str, month: str, pointers: Mapping[str, str]) -> dict[str, Any]:
@@ -58,5 +58,5 @@ def _result(commit: str | None, *, head: str) -> dict[str, Any]:
 
 
 def head(settings: Settings) -> str:
-    """Return the commit at the tip of the corpus branch."""
-    return git("--git-dir", settings.repo, "rev-parse", "refs/heads/corpus")
+    """Return the commit at the tip of the corpus branch, wherever the repository is."""
+    return git("ls-remote", "--exit-code", settings.repo, f"refs/heads/{BRANCH}").split()[0]

@@ -1,1 +1,0 @@
-"""The two label schemes as data."""

@@ -1,0 +1,48 @@
+"""``corpus status``: the numbers of the last publish, from the commit itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines import status
+from pipelines.errors import NoCorpus
+from pipelines.params import Settings
+from pipelines.store import publish
+from pipelines.store.workspace import git
+
+SPLIT = {"sizes": {"train": 6}, "excluded": 0, "max_deviation": 0.5, "mean_deviation": 0.2, "leakage": 0, "balance": []}
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    return Settings.from_env()
+
+
+def test_without_a_corpus_it_says_how_to_begin(settings: Settings) -> None:
+    with pytest.raises(NoCorpus, match="corpus init"):
+        status.gather(settings)
+
+
+def test_each_part_appears_when_it_exists(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "work"
+    (work / "metrics" / "memes").mkdir(parents=True)
+    (work / "metrics" / "memes" / "split.json").write_text(json.dumps(SPLIT))
+    (work / ".dvc").mkdir()
+    (work / ".dvc" / "config").touch()
+    git("init", "--quiet", "-b", "corpus", cwd=work)
+    git("add", "--all", cwd=work)
+    git("commit", "--quiet", "-m", "snapshot", cwd=work)
+    git("clone", "--quiet", "--bare", str(work), settings.repo)
+    found = status.gather(settings)
+    assert not list((settings.home / "scratch").iterdir())
+    assert found["commit"] == publish.head(settings) == git("rev-parse", "HEAD", cwd=work)
+    assert found["split"]["leakage"] == 0 and "balance" not in found["split"]
+    assert "collect" not in found and "dedupe" not in found
+    status.show(found)
+    assert "leakage" in capsys.readouterr().out
