@@ -169,7 +169,7 @@ class KeyDestroyed(DataError):
     """The record was taken down; its content cannot be opened any more, in any version."""
 
     message = "Record {record_id} was taken down; its key is destroyed."
-    remedy = "Leave the record out; `corpus takedown --show` has its receipt."
+    remedy = "Leave the record out; its tombstone in the vault has the date and the reason."
 
 
 class SealBroken(DataError):

@@ -16,7 +16,7 @@ from pipelines.collect.collect import work
 from pipelines.collect.decode import Decoder, Picture
 from pipelines.collect.fetch import Image, fetch_images
 from pipelines.collect.window import Window
-from pipelines.curate.fingerprint import FINGERPRINT_ID, fingerprint
+from pipelines.curate.fingerprint import FINGERPRINT_ID, fingerprint_or_none
 from pipelines.curate.language import LanguageGate
 from pipelines.curate.ocr import OcrEngine, open_engine
 from pipelines.curate.words import words
@@ -114,7 +114,7 @@ class _Reader:
         self.engine: OcrEngine = open_engine(params.ocr)
         self.gate = LanguageGate(params.language)
         self.kinds = params.collect.scrub
-        self.min_energy = params.fingerprint.min_energy
+        self.fingerprint = params.fingerprint
 
     def row(self, job: Job, picture: Picture) -> dict[str, Any] | str:
         """Return the picture's row of ``images``, or the reason to drop it."""
@@ -122,7 +122,7 @@ class _Reader:
         verdict = self.gate.judge(reading.text, confidence=reading.confidence, unread=reading.unread)
         if not verdict.kept:
             return "not_english"
-        code, energy = fingerprint(picture.data)
+        code, energy = fingerprint_or_none(picture.data, params=self.fingerprint)
         text, _ = scrub(reading.text, kinds=self.kinds)
         return {
             "record_id": job.record_id,
@@ -136,7 +136,7 @@ class _Reader:
             "ocr_engine": reading.engine,
             "ocr_confidence": reading.confidence,
             "language": verdict.language,
-            "fingerprint": code if energy >= self.min_energy else None,
+            "fingerprint": code,
             "fingerprint_id": FINGERPRINT_ID,
             "energy": energy,
         }

@@ -36,7 +36,8 @@ def publish_snapshot(
     changes nothing, because that month's own event wakes a run over all of them.
 
     ``remember`` is called with the clone's root before the commit: it enters what must hold from now on, and raises
-    where it contradicts what holds already. A publish that ends between the two is repeated with the same content.
+    where it contradicts what holds already. A publish that ends between the two is repeated; if a month came in
+    meanwhile, what was entered still holds, for the run over both.
 
     Returns:
         ``commit``, ``changed`` and ``superseded``.
