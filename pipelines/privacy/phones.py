@@ -130,10 +130,6 @@ def _longest(groups: list[_Group], *, allowed: range) -> int:
     return best
 
 
-def _announced(text: str, *, group: _Group) -> bool:
-    return bool(_CUE.search(text, max(0, group.start - len(group.before) - _CUE_CHARACTERS), group.start))
-
-
 def _span(text: str, *, first: _Group, last: _Group) -> tuple[int, int]:
     start = first.start - len(first.before.lstrip(_BETWEEN))
     end = last.end
