@@ -5,14 +5,13 @@ BIN := .venv/bin
 export CORPUS_HOME ?= $(CURDIR)/var
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo down test test-faults bench docs lint status setup packages-% clean
+.PHONY: help demo down test test-faults bench docs lint status setup clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
 # The lock names one file a requirement; pip's find-links (a local torch wheel, say) are handed on to uv.
 .venv/.installed: requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: apt-get install python3.11-venv"; exit 1; }
-	@$(MAKE) --no-print-directory packages-git=git
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --find-links "$${PIP_FIND_LINKS:-.}" -r requirements.lock
@@ -20,9 +19,9 @@ help:            ## this list
 	@touch $@
 setup: .venv/.installed  ## the environment alone
 
-# packages-COMMAND=PACKAGE: as root install it, else say the one line that does.
-packages-%:
-	@want="$*"; cmd=$${want%%=*}; pkg=$${want#*=}; command -v $$cmd >/dev/null || { \
+# need.COMMAND.PACKAGE: as root install it, else say the one line that does.
+need.%:
+	@want="$*"; cmd=$${want%%.*}; pkg=$${want#*.}; command -v $$cmd >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$pkg >/dev/null; \
 	  else echo "$$cmd is missing. Run: sudo apt-get install $$pkg"; exit 1; fi; }
 
@@ -37,12 +36,12 @@ lint: .venv/.installed  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-test: lint packages-tesseract=tesseract-ocr  ## everything but the slow tiers, the real Airflow included
+test: lint need.tesseract.tesseract-ocr  ## everything but the slow tiers, the real Airflow included
 	$(BIN)/python -m pytest -m "not faults"
-test-faults: .venv/.installed packages-tesseract=tesseract-ocr packages-pg_ctlcluster=postgresql  ## kills, cuts and corruptions
+test-faults: .venv/.installed need.tesseract.tesseract-ocr need.pg_ctlcluster.postgresql  ## kills, cuts and corruptions
 	$(BIN)/python -m pytest -m faults
 # imagededup is measured against and never imported: without its own torch, outside the environment
-bench: .venv/.installed packages-zstd=zstd  ## measure, and render docs/performance.md
+bench: .venv/.installed need.zstd.zstd  ## measure, and render docs/performance.md
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2
 	PYTHONPATH=var/imagededup $(BIN)/python bench/run.py
 clean: down      ## remove var/
