@@ -9,12 +9,14 @@ export OMP_NUM_THREADS ?= 1
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
-# The lock names one file a requirement; pip's find-links (a local torch wheel, say) are handed on to uv.
+# The lock names one file a requirement; pip's find-links (a local torch wheel, say) are handed on to uv. Without any,
+# torch's CPU build comes from its makers' index: the one on PyPI brings gigabytes of CUDA libraries that the lock lacks.
+TORCH = $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--index https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match)
 .venv/.installed: requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: apt-get install python3.11-venv"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --find-links "$${PIP_FIND_LINKS:-.}" -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode $(TORCH) -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 setup: .venv/.installed  ## the environment alone
