@@ -221,3 +221,42 @@ class StepFailed(CorpusError):
 
     message = "{command} exited with {returncode}."
     remedy = "Its own message stands above."
+
+
+class UnknownScheme(ConfigError):
+    """No label scheme of this name is described."""
+
+    message = "There is no label scheme '{name}'."
+    remedy = "Name one of {known}, or add its data file to pipelines/taxonomy/schemes."
+
+
+class BudgetSpent(LabellingError):
+    """The next request could cost more than the budget allows; every answer so far is kept."""
+
+    message = "The budget of {budget:.2f} US dollars is spent: {spent:.4f} so far, {left} records not asked."
+    remedy = "Raise votes.budget_usd in params.yaml and run it again: what is answered is not asked twice."
+    exit_code = 77
+
+
+class LabellerRefused(LabellingError):
+    """A provider rejects the key, the model or the account; asking again changes nothing."""
+
+    message = "Labeller '{labeller}' cannot be asked: {detail}."
+    remedy = "Check CORPUS_{provider}_KEY, CORPUS_{provider}_URL and the account's quota; answers so far are kept."
+    exit_code = 77
+
+
+class TooManyFailed(LabellingError):
+    """More answers of a labeller failed than votes.max_failed allows."""
+
+    message = "{failed} of {records} answers of '{labeller}' failed."
+    remedy = "Run it again: only what failed is asked again. If it goes on, check the provider's status."
+    exit_code = 75
+
+
+class EnsembleTooWeak(LabellingError):
+    """An offline ensemble is not better than its best member on dev, so its labels would be a worse choice."""
+
+    message = "Ensemble '{ensemble}' beats {member} on dev in {probability:.0%} of resamples only."
+    remedy = "Give it more dev gold, or name {member} alone; silver.min_probability in params.yaml is the limit."
+    exit_code = 65

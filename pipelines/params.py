@@ -8,161 +8,82 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from datetime import date
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import SecretStr, ValidationError, model_validator
 
-from pipelines.errors import BadParams, SourceNotApproved
+from pipelines.errors import BadParams
+from pipelines.sections import (
+    ArcticShift,
+    Collect,
+    Corpus,
+    Decode,
+    Dedupe,
+    Dump,
+    Ensemble,
+    Fetch,
+    Fingerprint,
+    Gold,
+    Labeller,
+    Language,
+    Ocr,
+    OfflineLabeller,
+    Price,
+    Probe,
+    Provider,
+    Reddit,
+    RemoteLabeller,
+    Sample,
+    Sandbox,
+    Score,
+    Section,
+    Silver,
+    Source,
+    SourceName,
+    Split,
+    Texts,
+    VotesParams,
+)
 
-
-class Section(BaseModel):
-    """A frozen section of ``params.yaml``; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-SourceName = Literal["dump", "reddit", "arctic_shift"]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[int, Field(gt=0)]
-Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
-
-
-class Corpus(Section):
-    subreddits: tuple[str, ...]
-    source: SourceName
-    first_month: Month
-    last_month: Month | None
-
-
-class Source(Section):
-    live: bool
-    access_basis: str | None
-    approval: str | None
-    expires: date | None
-    retention_days: int | None
-
-    def check(self, name: str, *, today: date) -> None:
-        """Refuse a live source without an access basis, an approval, an expiry in the future and a retention.
-
-        Raises:
-            SourceNotApproved: naming what is missing.
-        """
-        if not self.live:
-            return
-        missing = [k for k in ("access_basis", "approval", "expires", "retention_days") if getattr(self, k) is None]
-        if missing:
-            raise SourceNotApproved(source=name, detail=f"{', '.join(missing)} not stated")
-        if self.expires is not None and self.expires <= today:
-            raise SourceNotApproved(source=name, detail=f"its approval ended on {self.expires}")
-
-
-class Dump(Section):
-    window_log: Annotated[int, Field(ge=10, le=31)]
-    max_line_bytes: Positive
-    max_ratio: Positive
-
-
-class Reddit(Section):
-    listing_limit: Annotated[int, Field(gt=0, le=1000)]
-    page_size: Annotated[int, Field(gt=0, le=100)]
-
-
-class ArcticShift(Section):
-    page_size: Annotated[int, Field(gt=0, le=100)]
-    timeout_seconds: float
-
-
-class Collect(Section):
-    shard_size: Positive
-    scrub: tuple[str, ...]
-
-
-class Fetch(Section):
-    hosts: tuple[str, ...]
-    allow_http: bool
-    allow_loopback: bool
-    per_host: Positive
-    concurrency: Positive
-    max_bytes: Positive
-    timeout_seconds: float
-    min_bytes_per_second: Positive
-    max_redirects: int
-    max_retry_after_seconds: float
-    retries: int
-    user_agent: str
-    placeholders: tuple[str, ...]
-
-
-class Decode(Section):
-    formats: tuple[str, ...]
-    max_pixels: Positive
-    max_frames: Positive
-    memory_mb: Positive
-    timeout_seconds: float
-    quality: Annotated[int, Field(ge=1, le=100)]
-
-
-class Ocr(Section):
-    engine: Literal["rapidocr", "tesseract", "google_vision"]
-    side: Positive
-    split_words_from: Positive
-
-
-class Language(Section):
-    accept: Fraction
-    reject: Fraction
-    lingua_accept: Fraction
-    lingua_confirm: Fraction
-    min_letters: Positive
-
-
-class Fingerprint(Section):
-    min_energy: float
-
-
-class Dedupe(Section):
-    radius: Annotated[int, Field(ge=0, le=31)]
-    radius_no_text: Annotated[int, Field(ge=0, le=31)]
-    radius_long_caption: Annotated[int, Field(ge=0, le=31)]
-    long_caption: Positive
-    word_difference: Positive
-    misread_words: Annotated[int, Field(ge=0)]
-    listed_copies: Positive
-
-
-class Sample(Section):
-    size: Positive
-    seed: int
-
-
-class Split(Section):
-    version: Positive
-    ratios: dict[str, Annotated[float, Field(gt=0)]]
-    sizes: dict[str, Positive] | None = None
-    strata: tuple[Literal["month", "kind", "has_text"], ...]
-    seed: int
-    proposals: Positive
-    published: str | None = None
-
-    @model_validator(mode="after")
-    def _same_names(self) -> Split:
-        if self.sizes is not None and list(self.sizes) != list(self.ratios):
-            raise ValueError("sizes and ratios must name the same splits in the same order")
-        return self
-
-
-class Score(Section):
-    truth: bool
-
-
-class Sandbox(Section):
-    seed: int
-    months: tuple[str, ...]
-    submissions: Positive
-    port: int
+__all__ = [
+    "ArcticShift",
+    "Collect",
+    "Corpus",
+    "Decode",
+    "Dedupe",
+    "Dump",
+    "Endpoint",
+    "Ensemble",
+    "Fetch",
+    "Fingerprint",
+    "Gold",
+    "Labeller",
+    "Language",
+    "Ocr",
+    "OfflineLabeller",
+    "Params",
+    "Price",
+    "Probe",
+    "Provider",
+    "Reddit",
+    "RemoteLabeller",
+    "Sample",
+    "Sandbox",
+    "Score",
+    "Section",
+    "Settings",
+    "Silver",
+    "Source",
+    "SourceName",
+    "Split",
+    "Texts",
+    "VotesParams",
+    "load",
+    "overlay",
+]
 
 
 class Params(Section):
@@ -178,13 +99,40 @@ class Params(Section):
     fetch: Fetch
     decode: Decode
     ocr: Ocr
+    texts: Texts
     language: Language
     fingerprint: Fingerprint
     dedupe: Dedupe
-    sample: Sample
-    split: Split
+    sample: dict[str, Sample]
+    split: dict[str, Split]
     score: Score
+    gold: Gold
+    providers: dict[str, Provider]
+    labellers: dict[str, Labeller]
+    ensembles: dict[str, Ensemble]
+    votes: VotesParams
+    silver: Silver
+    probe: Probe
     sandbox: Sandbox | None = None
+
+    @model_validator(mode="after")
+    def _known_names(self) -> Params:
+        """Refuse a reference to a labeller, a provider, an ensemble or a corpus that is not described."""
+        members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
+        remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
+        asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
+            "labellers": (set(self.votes.labellers) | members, self.labellers),
+            "providers": ({labeller.provider for labeller in remote}, self.providers),
+            "ensembles": (set(self.silver.ensembles), self.ensembles),
+            "corpora": (set(self.sample) | set(self.split), self.corpora),
+        }
+        for section, (names, known) in asked.items():
+            if missing := sorted(names - set(known)):
+                raise ValueError(f"{section} does not describe {', '.join(missing)}")
+        for name, ensemble in self.ensembles.items():
+            if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
+                raise ValueError(f"the fallback of ensemble {name} is none of its members")
+        return self
 
 
 def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -223,6 +171,13 @@ def _port(variable: str) -> int | None:
     return int(text) if text else None
 
 
+class Endpoint(Section):
+    """Where a provider answers and with which key; ``url`` is ``None`` for the provider's own address."""
+
+    url: str | None
+    key: SecretStr
+
+
 class Settings(Section):
     """Addresses and secrets, from ``CORPUS_*`` environment variables (docs/configuration.md lists them)."""
 
@@ -241,6 +196,7 @@ class Settings(Section):
     contact: str
     sandbox_port: int | None
     mlflow_tracking_uri: str | None
+    answers_url: str
 
     @classmethod
     def from_env(cls) -> Settings:
@@ -266,7 +222,13 @@ class Settings(Section):
             contact=env("CONTACT", ""),
             sandbox_port=_port("CORPUS_SANDBOX_PORT"),
             mlflow_tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
+            answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
         )
+
+    def endpoint(self, provider: str) -> Endpoint:
+        """Return address and key of a provider: ``CORPUS_<PROVIDER>_URL`` (none: the provider's own), ``_KEY``."""
+        name = f"CORPUS_{provider.upper().replace('-', '_')}"
+        return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
 
     def secret(self) -> bytes:
         """Return the project secret: ``CORPUS_SECRET`` (hex), else ``<home>/secret``, made on first use with mode 600.

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_shipped_parameters_and_profiles_are_valid() -> None:
-    assert load(ROOT).sample.size == 1050
+    assert load(ROOT).sample["memes"].size == 1050
     for profile in (ROOT / "profiles").glob("*.yaml"):
         load(ROOT, profile=profile.stem)
 
