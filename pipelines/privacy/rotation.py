@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from pipelines.privacy.database import among, chunks, records
+from pipelines.privacy.database import among, records
 from pipelines.privacy.keyring import Keyring
+from pipelines.store.engine import chunks
 
 
 def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:

@@ -16,9 +16,10 @@ import sqlalchemy as sa
 
 from pipelines.errors import BadParams, KeyDestroyed, UnknownRecord, VaultMismatch
 from pipelines.privacy import ledger, marks
-from pipelines.privacy.database import Database, among, chunks, records
+from pipelines.privacy.database import Database, among, records
 from pipelines.privacy.keyring import SIV_KEY_BYTES, Keyring
 from pipelines.privacy.rotation import rewrap
+from pipelines.store.engine import chunks
 
 # A code or the number of a request: longer would be prose, and prose may quote.
 REASON_CHARACTERS = 64
