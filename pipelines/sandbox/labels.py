@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
+
+from pipelines.taxonomy import load, tiers_of
 
 # FigSIM T8 totals (SPEC.md 1.5): the three split columns summed.
 FIGURATIVE = {"F1": 161, "F2": 121, "F3": 833}
@@ -18,28 +21,7 @@ RELATED_NONE = 401
 MODALITY = {"M1": 946, "M2": 74, "M3": 29}
 CONTEXT = {"C1": 916, "C2": 133}
 MEMES = 1049
-# SPEC.md 1.1, exact strings.
-NAMES = {
-    "F1": "Metaphor",
-    "F2": "Pun/Double meaning",
-    "F3": "Irony/sarcasm",
-    "SS1": "Wish to be dead",
-    "SS2": "Suicide ideation",
-    "SS3": "Suicide planning",
-    "SS4": "Suicide attempts",
-    "SS5": "Suicide death",
-    "SS6": "None",
-    "SR1": "Suicide methods/locations: stylized depiction",
-    "SR2": "Suicide methods/locations: naturalistic depiction",
-    "SR3": "Protective factors",
-    "SR4": "Harmful factors",
-    "SR5": "Third-person description",
-    "M1": "complementary",
-    "M2": "text",
-    "M3": "image",
-    "C1": "no-context-required",
-    "C2": "context-required",
-}
+NAMES = {x.code: x.name for category in load("figsim").categories.values() for x in category.labels}
 # CRADLE T11, consensus column: 4,649 labels of 4,181 posts, 435 of which carry more than one (T7).
 CRADLE = {
     "no_crisis": 1160,
@@ -122,11 +104,10 @@ def _fitting(sets: Sequence[set[str]], *, name: str, rng: Random) -> set[str] | 
     return None
 
 
+@cache
 def _clash(left: str, right: str) -> bool:
-    """Whether rules (d) and (e) forbid the two labels in one set."""
-    (kind, when), (other_kind, other_when) = left.rsplit("_", 1), right.rsplit("_", 1)
-    ideation = kind.startswith("suicideideation") and other_kind.startswith("suicideideation")
-    return kind == other_kind or (ideation and when == other_when)
+    """Whether the two are one label, or the scheme's hard rules forbid them in one set."""
+    return bool(load("cradle").category().check([left, right], mode="strict", tiers=tiers_of("improved")).violations)
 
 
 def _scaled(totals: Mapping[str, int], *, count: int) -> dict[str, int]:
