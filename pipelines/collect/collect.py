@@ -32,7 +32,7 @@ def run(
     A submission enters only when the vault admits it: a tombstoned one stays out whatever the source says.
 
     Returns:
-        ``submissions`` (seen), ``kept``, ``dropped`` by reason, and ``shards`` for the image tasks (at least 1).
+        ``submissions`` (seen), ``kept``, ``dropped`` by reason, and ``shards`` for the tasks that follow (at least 1).
 
     Raises:
         SourceError: the source is unreadable; nothing was written.
@@ -47,8 +47,8 @@ def run(
     for item in source.submissions(window, subreddits=settings_of.subreddits):
         if isinstance(item, Dropped):
             drops[vault.record_id(item.fullname)] = item.reason
-        elif not item.media:
-            drops[vault.record_id(item.fullname)] = "no_image"
+        elif unfit := _unfit(item, content=settings_of.content):
+            drops[vault.record_id(item.fullname)] = unfit
         else:
             submissions.append(item)
     ids = [(vault.record_id(s.fullname), s.fullname) for s in submissions]
@@ -69,6 +69,15 @@ def run(
         "dropped": dict(sorted(Counter(drops.values()).items())),
         "shards": max(1, -(-kept // params.collect.shard_size)),
     }
+
+
+def _unfit(item: Submission, *, content: str) -> str | None:
+    """Return why a submission has nothing that a corpus of this content could hold, or ``None``."""
+    if content == "images":
+        return None if item.media else "no_image"
+    if item.kind != "text":
+        return "not_text"
+    return None if item.body.strip() else "no_text"
 
 
 def drop_rows(drops: dict[str, str], *, step: str) -> list[dict[str, Any]]:

@@ -10,30 +10,33 @@ import pyarrow.compute as pc
 
 from pipelines.collect.collect import work
 from pipelines.collect.window import Window
+from pipelines.params import Params
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 
 
-def run(corpus: str, *, window: Window, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Keep the submissions of which a picture was kept, join all drops, and leave out what was taken down meanwhile.
+def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+    """Keep the submissions of which an item was kept, join all drops, and leave out what was taken down meanwhile.
 
-    Reads the month's ``work/`` tables and image shards; writes ``posts`` and ``drops`` of
+    An item is a picture or the text, as the corpus's ``content`` says. Reads the month's ``work/`` tables and the
+    shards of its items; writes ``posts`` and ``drops`` of
     ``data/<corpus>/<month>/``. Content columns pass through sealed.
 
     Returns:
-        ``posts``, ``images`` and ``dropped`` by reason.
+        ``posts``, ``items`` and ``dropped`` by reason.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
-    images = tables.concat(sorted((month / "images").glob("*.parquet")), name="images", columns=["record_id"])
-    gone = vault.tombstoned(images["record_id"].unique().to_pylist())
-    with_image = [r for r in images["record_id"].unique().to_pylist() if r not in gone]
+    content = params.corpora[corpus].content
+    items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=["record_id"])
+    gone = vault.tombstoned(items["record_id"].unique().to_pylist())
+    with_item = [r for r in items["record_id"].unique().to_pylist() if r not in gone]
     posts = tables.read(folder / "posts.parquet", name="posts")
-    posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_image)))
+    posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_item)))
     drops = tables.concat([folder / "drops.parquet", *(folder / "drops").glob("*.parquet")], name="drops")
     tables.write(posts, month / "posts.parquet", name="posts")
     tables.write(drops, month / "drops.parquet", name="drops")
     return {
         "posts": posts.num_rows,
-        "images": images.num_rows,
+        "items": items.num_rows,
         "dropped": dict(sorted(Counter(drops["reason"].to_pylist()).items())),
     }

@@ -1,12 +1,11 @@
-"""The stage ``dedupe``: drop what repeats an earlier picture, or one of a published split, and remember who belongs.
+"""The stage ``dedupe``: drop what repeats an earlier item, or one of a published split, and remember who belongs.
 
-What is dropped repeats a *kept* earlier picture (keep-first star); chains of likeness drop nothing, but stay together
-as a cluster, so that no split separates them. Captions are opened in memory and never written.
+What is dropped repeats a *kept* earlier item (keep-first star); chains of likeness drop nothing, but stay together
+as a cluster, so that no split separates them. Captions and posts are opened in memory and never written.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,90 +13,132 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.curate.items import Item, image_files, keys
+from pipelines.curate.items import Item, keys, read_items
 from pipelines.curate.near_duplicates import components, keepers
 from pipelines.curate.pairing import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.curate.text_pairs import kinds_of_texts, pairs_of_texts
 from pipelines.errors import SchemaMismatch
 from pipelines.params import Params
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
+from pipelines.store.metrics import write_metrics
 from pipelines.store.seal import open_column
 
 STEP, REASON = "dedupe", "near_duplicate"
-COLUMNS = ["record_id", "image", "sha256", "text", "fingerprint", "fingerprint_id"]
+IMAGES = ["sha256", "text", "fingerprint", "fingerprint_id"]
 
 
 def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Find the near-duplicates among all images of a corpus.
+    """Find the near-duplicates among all items of a corpus.
 
-    Reads the posts and images of every month. Writes below ``snapshot/<corpus>/dedupe/``: ``pairs`` (near-duplicates),
+    Reads the posts and items of every month. Writes below ``snapshot/<corpus>/dedupe/``: ``pairs`` (near-duplicates),
     ``clusters`` (every item that a chain of pairs joins to another, under the name of the earliest; ``hamming`` and
     ``word_difference`` are those to the keeper it repeats, null where it is kept) and ``drops``; and
-    ``metrics/<corpus>/dedupe.json``. Images of records that were taken down are left out.
+    ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left out.
 
     Returns:
-        ``images``, ``taken_down``, ``without_hash``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``,
-        ``kept``.
+        ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for
+        pictures ``without_hash``.
 
     Raises:
-        SchemaMismatch: an image without its post, or fingerprints of two kinds, which cannot be compared.
+        SchemaMismatch: an item without its post, or fingerprints of two kinds, which cannot be compared.
     """
-    promised = set(vault.assignments(corpus, version=params.split.version))
-    images, taken_down = _images(corpus, promised=promised, vault=vault, root=root)
-    pictures = _pictures(images)
-    known = kinds(pictures)
-    found = pairs_of_kinds(pictures, known, params=params.dedupe)
+    promised = set(vault.assignments(corpus, version=params.split[corpus].version))
+    if params.corpora[corpus].content == "images":
+        items, taken_down = _images(corpus, params=params, promised=promised, vault=vault, root=root)
+        pictures = _pictures(items)
+        known: Kinds = (drawn := kinds(pictures))
+        found = pairs_of_kinds(pictures, drawn, params=params.dedupe)
+        more = {"without_hash": int((~pictures.hashed).sum())}
+    else:
+        items, taken_down = _texts(corpus, params=params, promised=promised, vault=vault, root=root)
+        texts = items["words"].to_pylist()
+        known = kinds_of_texts(texts)
+        found = pairs_of_texts(texts, items["signature"].to_pylist(), known, params=params)
+        more = {}
     pairs = pairs_of_items(found, known, listed=params.dedupe.listed_copies)
-    clusters = _clusters(images, found, known)
+    clusters = _clusters(items, found, known)
 
     folder = root / "snapshot" / corpus / "dedupe"
     dropped = clusters.filter(pc.invert(clusters["keeper"])).select(["record_id", "image"])
     drops = dropped.append_column("step", pa.array([STEP] * dropped.num_rows, pa.string()))
     drops = drops.append_column("reason", pa.array([REASON] * dropped.num_rows, pa.string()))
-    tables.write(_pair_table(images, pairs), folder / "pairs.parquet", name="pairs")
+    tables.write(_pair_table(items, pairs), folder / "pairs.parquet", name="pairs")
     tables.write(clusters, folder / "clusters.parquet", name="clusters")
     tables.write(drops, folder / "drops.parquet", name="drops")
 
     sizes = clusters["cluster"].value_counts().field("counts").to_numpy()
     metrics = {
-        "images": images.num_rows,
+        "items": items.num_rows,
         "taken_down": taken_down,
-        "without_hash": int((~pictures.hashed).sum()),
         "pairs": len(pairs.left),
         "clusters": len(sizes),
         "largest_cluster": int(sizes.max(initial=0)),
         "dropped": drops.num_rows,
-        "kept": images.num_rows - drops.num_rows,
+        "kept": items.num_rows - drops.num_rows,
+        **more,
     }
-    path = root / "metrics" / corpus / "dedupe.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(metrics, indent=2, sort_keys=True) + "\n")
-    return metrics
+    return write_metrics(metrics, root / "metrics" / corpus / "dedupe.json")
 
 
-def _images(corpus: str, *, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
-    """Return the live images with their opened ``text`` in the order of keeping, and how many were taken down.
-
-    The earliest comes first, after those that a published split holds: a backfill of an earlier month must not
-    replace a member of the test set by its own original.
-    """
-    images = tables.concat(image_files(corpus, root=root), name="images", columns=COLUMNS)
-    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    posts = tables.concat(months, name="posts", columns=["record_id", "created"])
+def _images(corpus: str, *, params: Params, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
+    """Return the live images with their opened text as ``words`` in the order of keeping; how many were taken down."""
+    images = read_items(corpus, params=params, columns=IMAGES, root=root)
     texts = open_column(images, name="images", column="text", vault=vault)
-    words = pa.array([None if text is None else text.decode() for text in texts], pa.string())
-    images = images.drop_columns("text").append_column("words", words)
-    live = images.filter(pc.is_valid(images["words"]))
-    joined = live.join(posts, keys="record_id", join_type="left outer")
-    if orphans := joined["created"].null_count:
-        raise SchemaMismatch(table="images", detail=f"{orphans} images have no post")
+    live = _opened(images.drop_columns("text"), texts)
     identities = live["fingerprint_id"].drop_null().unique()
     if len(identities) > 1:
         raise SchemaMismatch(table="images", detail=f"fingerprints of {len(identities)} kinds cannot be compared")
+    posts = _posts(corpus, of=images, root=root, columns=["created"])
+    return _in_order_of_keeping(live, posts, promised=promised), images.num_rows - live.num_rows
+
+
+def _texts(corpus: str, *, params: Params, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
+    """Return the live texts, opened as ``words``, with their signatures in the order of keeping, and how many gone."""
+    rows = read_items(corpus, params=params, columns=["signature"], root=root)
+    signatures = open_column(rows, name="texts", column="signature", vault=vault)
+    posts = _posts(corpus, of=rows, root=root, columns=["created", "title", "body"])
+    titles, bodies = (open_column(posts, name="posts", column=c, vault=vault) for c in ("title", "body"))
+    said = {
+        record_id: title + b"\n" + body
+        for record_id, title, body in zip(posts["record_id"].to_pylist(), titles, bodies, strict=True)
+        if title is not None and body is not None
+    }
+    rows = rows.drop_columns("signature").append_column("signature", pa.array(signatures, pa.binary()))
+    live = _opened(rows, [said.get(record_id) for record_id in rows["record_id"].to_pylist()])
+    ordered = _in_order_of_keeping(live, posts.select(["record_id", "created"]), promised=promised)
+    return ordered, rows.num_rows - live.num_rows
+
+
+def _posts(corpus: str, *, of: pa.Table, root: Path, columns: list[str]) -> pa.Table:
+    """Return the posts of all months.
+
+    Raises:
+        SchemaMismatch: an item of the table ``of`` has none.
+    """
+    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+    posts = tables.concat(months, name="posts", columns=["record_id", *columns])
+    if orphans := len(set(of["record_id"].to_pylist()) - set(posts["record_id"].to_pylist())):
+        raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
+    return posts
+
+
+def _opened(rows: pa.Table, texts: list[bytes | None]) -> pa.Table:
+    """Return the rows whose text could be opened, with it as ``words``; the others were taken down."""
+    words = pa.array([None if text is None else text.decode() for text in texts], pa.string())
+    rows = rows.append_column("words", words)
+    return rows.filter(pc.is_valid(rows["words"]))
+
+
+def _in_order_of_keeping(live: pa.Table, posts: pa.Table, *, promised: set[Item]) -> pa.Table:
+    """Sort items by the time of their post, after those that a published split holds.
+
+    A backfill of an earlier month must not replace a member of the test set by its own original.
+    """
+    joined = live.join(posts, keys="record_id", join_type="left outer")
     later = pa.array([item not in promised for item in keys(joined)], pa.bool_())
     order = [(column, "ascending") for column in ("later", "created", "record_id", "image")]
-    ordered = joined.append_column("later", later.cast(pa.int8())).sort_by(order)
-    return ordered, images.num_rows - live.num_rows
+    return joined.append_column("later", later.cast(pa.int8())).sort_by(order)
 
 
 def _pictures(images: pa.Table) -> Pictures:

@@ -1,4 +1,4 @@
-"""Read the items of a corpus, an item being one image of a submission, with what links and describes them."""
+"""Read the items of a corpus, an item being an image of a submission or its text, with what links and describes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pipelines.curate.units import Ints, Links
 from pipelines.errors import SchemaMismatch
+from pipelines.params import Params
 from pipelines.store import tables
 
 Item = tuple[str, int]
@@ -17,19 +18,19 @@ Item = tuple[str, int]
 
 @dataclass(frozen=True)
 class Corpus:
-    """All images of a corpus in the order of their ids, with what links and stratifies them."""
+    """All items of a corpus in the order of their ids, with what links and stratifies them."""
 
     items: list[Item]
     links: Links
     strata: dict[str, list[str]]
 
 
-def kept_items(corpus: str, *, root: Path) -> set[Item]:
-    """Return the images that are left after dedupe, as (record_id, image)."""
-    images = tables.concat(image_files(corpus, root=root), name="images", columns=["record_id", "image"])
+def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
+    """Return the items that are left after dedupe, as (record_id, image)."""
+    items = read_items(corpus, params=params, columns=[], root=root)
     drops = tables.read(root / "snapshot" / corpus / "dedupe" / "drops.parquet", name="drops")
     dropped = set(keys(drops))
-    return {item for item in keys(images) if item not in dropped and (item[0], -1) not in dropped}
+    return {item for item in keys(items) if item not in dropped and (item[0], -1) not in dropped}
 
 
 def keys(table: pa.Table) -> list[Item]:
@@ -37,32 +38,37 @@ def keys(table: pa.Table) -> list[Item]:
     return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
-def image_files(corpus: str, *, root: Path) -> list[Path]:
-    """Return the image shards of all partitions."""
-    return sorted((root / "data" / corpus).glob("*/images/*.parquet"))
+def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
+    """Return ``record_id``, ``image`` and ``columns`` of all items; a text is the image 0 of its record."""
+    content = params.corpora[corpus].content
+    shards = sorted((root / "data" / corpus).glob(f"*/{content}/*.parquet"))
+    if content == "images":
+        return tables.concat(shards, name=content, columns=["record_id", "image", *columns])
+    texts = tables.concat(shards, name=content, columns=["record_id", *columns])
+    return texts.add_column(1, "image", pa.array(np.zeros(texts.num_rows), pa.int16()))
 
 
-def load(corpus: str, *, root: Path) -> Corpus:
-    """Read every image of the corpus, dropped near-duplicates too: they link what is kept.
+def load(corpus: str, *, params: Params, root: Path) -> Corpus:
+    """Read every item of the corpus, dropped near-duplicates too: they link what is kept.
 
     Raises:
-        SchemaMismatch: an image without its post.
+        SchemaMismatch: an item without its post.
     """
-    shards = image_files(corpus, root=root)
-    images = tables.concat(shards, name="images", columns=["record_id", "image", "words"])
-    images = images.sort_by([("record_id", "ascending"), ("image", "ascending")])
+    rows = read_items(corpus, params=params, columns=["words"], root=root)
+    rows = rows.sort_by([("record_id", "ascending"), ("image", "ascending")])
     months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    posts = tables.concat(months, name="posts", columns=["record_id", "author_id", "created", "kind"])
-    post = {row["record_id"]: row for row in posts.to_pylist()}
-    items = keys(images)
+    wanted = ["record_id", "author_id", "created", "kind", "subreddit"]
+    post = {row["record_id"]: row for row in tables.concat(months, name="posts", columns=wanted).to_pylist()}
+    items = keys(rows)
     missing = {record_id for record_id, _ in items} - post.keys()
     if missing:
-        raise SchemaMismatch(table="images", detail=f"{len(missing)} records have images and no post")
+        raise SchemaMismatch(table="posts", detail=f"{len(missing)} records have items and no post")
     authors = np.unique([post[r]["author_id"] for r, _ in items], return_inverse=True)[1] if items else []
     strata = {
         "month": [f"{post[r]['created']:%Y-%m}" for r, _ in items],
         "kind": [post[r]["kind"] for r, _ in items],
-        "has_text": ["yes" if n else "no" for n in images["words"].to_pylist()],
+        "subreddit": [post[r]["subreddit"].lower() for r, _ in items],
+        "has_text": ["yes" if n else "no" for n in rows["words"].to_pylist()],
     }
     left, right = _pairs(corpus, items, root=root)
     return Corpus(items, Links(left, right, np.asarray(authors, np.int64)), strata)

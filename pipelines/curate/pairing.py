@@ -66,11 +66,17 @@ class Kinds:
 
     kind: Ints  # of each item, numbered by first appearance
     first: Ints  # item of each kind
+
+
+@dataclass(frozen=True)
+class PictureKinds(Kinds):
+    """Kinds of pictures, with the captions that they share."""
+
     caption: Ints  # of each kind, a position in ``captions``
     captions: Captions
 
 
-def kinds(pictures: Pictures) -> Kinds:
+def kinds(pictures: Pictures) -> PictureKinds:
     """Join the items that differ in no bit and no word.
 
     Ours: a picture without a hash has nothing but its bytes, so it repeats only one of the same bytes and words.
@@ -88,10 +94,10 @@ def kinds(pictures: Pictures) -> Kinds:
             first.append(i)
             caption.append(words)
     kind_, first_, caption_ = (np.array(x, dtype=np.int64) for x in (kind, first, caption))
-    return Kinds(kind_, first_, caption_, Captions(list(texts)))
+    return PictureKinds(kind_, first_, caption_, Captions(list(texts)))
 
 
-def pairs_of_kinds(pictures: Pictures, known: Kinds, *, params: Dedupe) -> Pairs:
+def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Pairs:
     """Return the pairs of kinds that repeat each other.
 
     Their captions differ in fewer than ``word_difference`` words, and their hashes in at most ``radius_no_text`` bits
@@ -115,7 +121,7 @@ def pairs_of_kinds(pictures: Pictures, known: Kinds, *, params: Dedupe) -> Pairs
     return Pairs.join(parts)
 
 
-def _proposed(pictures: Pictures, known: Kinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
+def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
     """Yield pairs of kinds with alike hashes, and those of long captions that share a rare word."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     radius = max(params.radius, params.radius_no_text)

@@ -1,14 +1,14 @@
 """Draw the corpus that is annotated: a seeded sample of fixed size, whose members never leave as the corpus grows.
 
-FigSIM 3.1 samples 1,050 of 1,967 memes. Here the draw is the ``size`` smallest keyed hashes, so that it depends on
-no order and a larger size contains a smaller one; items that a split has been promised to come before all others.
+FigSIM 3.1 samples 1,050 of 1,967 memes, CRADLE 5.1 has 5,307 posts. Here the draw is the ``size`` smallest keyed
+hashes, so that it depends on no order and a larger size contains a smaller one; items that a split has been promised
+to come before all others.
 """
 
 from __future__ import annotations
 
 import hashlib
 import heapq
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,22 +20,24 @@ from pipelines.curate.published import published
 from pipelines.params import Params
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
+from pipelines.store.metrics import write_metrics
 
 
 def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
     """Write ``snapshot/<corpus>/sample/sample.parquet`` and its metrics; return the metrics."""
-    kept = kept_items(corpus, root=root)
+    section, split = params.sample[corpus], params.split[corpus]
+    kept = kept_items(corpus, params=params, root=root)
     gone = vault.tombstoned(sorted({record_id for record_id, _ in kept}))
     alive = {item for item in kept if item[0] not in gone}
-    promised = {**vault.assignments(corpus, version=params.split.version), **published(params.split, root=root)}
-    taken = draw(alive, size=params.sample.size, seed=params.sample.seed, members=promised)
+    promised = {**vault.assignments(corpus, version=split.version), **published(split, root=root)}
+    taken = draw(alive, size=section.size, seed=section.seed, members=promised)
     table = pa.table({"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SAMPLE)
     tables.write(table, root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")
     metrics = {
-        "size": params.sample.size,
+        "size": section.size,
         "candidates": len(alive),
         "taken": len(taken),
-        "missing": max(0, params.sample.size - len(taken)),
+        "missing": max(0, section.size - len(taken)),
     }
     return write_metrics(metrics, root / "metrics" / corpus / "sample.json")
 
@@ -54,10 +56,3 @@ def draw(items: Iterable[Item], *, size: int, seed: int, members: Iterable[Item]
 
 def _hash(item: Item, *, key: bytes) -> bytes:
     return hashlib.blake2b(f"{item[0]}/{item[1]}".encode(), key=key, digest_size=16).digest()
-
-
-def write_metrics(metrics: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Write metrics in the one form that gives the same bytes for the same numbers; return them."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(metrics, indent=2, sort_keys=True) + "\n")
-    return metrics

@@ -1,7 +1,7 @@
 """Divide the sample into train, validation and test: balanced, without leaks, and never again otherwise.
 
 FigSIM 5 splits 60:20:20, stratified on all annotation categories; until labels exist, on strata that are known before
-(month, kind, whether there is text). What an item was given in a published snapshot is remembered by the
+(month, kind, subreddit, whether there is text). What an item was given in a published snapshot is remembered by the
 vault's ledger under ``split.version``: it stays when the corpus grows, and only new units are placed (SPEC.md 2.1).
 """
 
@@ -19,13 +19,13 @@ from scipy import sparse
 
 from pipelines.curate.items import Item, keys, load
 from pipelines.curate.published import published
-from pipelines.curate.sample import write_metrics
 from pipelines.curate.stratify import Ints, certificate, label_pairs, stratify, unit_counts
 from pipelines.curate.units import Units, leakage, resolve
 from pipelines.errors import SplitConflict
 from pipelines.params import Params, Split
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
+from pipelines.store.metrics import write_metrics
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ def run(
     Raises:
         SplitConflict: earlier assignments or a published split leak or disagree; nothing is written.
     """
-    folder, section = root / "snapshot" / corpus, params.split
-    everything = load(corpus, root=root)
+    folder, section = root / "snapshot" / corpus, params.split[corpus]
+    everything = load(corpus, params=params, root=root)
     chosen = set(keys(tables.read(folder / "sample" / "sample.parquet", name="sample")))
     sampled = np.array([item in chosen for item in everything.items], bool)
     ledger = vault.assignments(corpus, version=section.version)
@@ -87,7 +87,7 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
     """
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
     rows = dict(zip(keys(splits), splits["split"].to_pylist(), strict=True))
-    vault.assign(corpus, version=params.split.version, rows=rows, now=now)
+    vault.assign(corpus, version=params.split[corpus].version, rows=rows, now=now)
 
 
 def divide(

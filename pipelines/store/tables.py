@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.errors import SchemaMismatch
@@ -65,6 +66,14 @@ IMAGES = _schema(
     ("fingerprint_id", pa.string()),
     ("energy", pa.float32()),
 )
+# What a text corpus has instead of images: one row a post.
+TEXTS = _schema(
+    "record_id",
+    RECORD,
+    ("words", pa.int32()),
+    ("language", pa.string()),
+    _sealed("signature"),
+)
 DROPS = _schema("record_id,image,step", RECORD, IMAGE, ("step", pa.string()), ("reason", pa.string()))
 PAIRS = _schema(
     "record_id,image,other_id,other_image",
@@ -86,6 +95,33 @@ CLUSTERS = _schema(
 )
 SAMPLE = _schema("record_id,image", RECORD, IMAGE)
 SPLITS = _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string()))
+LABELS = ("labels", pa.list_(pa.string()))
+GOLD = _schema("record_id,category", RECORD, ("category", pa.string()), LABELS, ("how", pa.string()))
+VOTES = _schema(
+    "record_id,labeller,category",
+    RECORD,
+    ("labeller", pa.string()),
+    ("category", pa.string()),
+    ("prompt", pa.string()),
+    ("outcome", pa.string()),
+    ("reason", pa.string()),
+    ("repaired", pa.bool_()),
+    LABELS,
+    ("scores", pa.list_(pa.float32())),
+    ("input_tokens", pa.int32()),
+    ("output_tokens", pa.int32()),
+    ("cost", pa.float64()),
+)
+SILVER = _schema(
+    "record_id,category",
+    RECORD,
+    ("category", pa.string()),
+    ("ensemble", pa.string()),
+    LABELS,
+    ("agreement", pa.string()),
+    ("how", pa.string()),
+)
+QUEUE = _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string())))
 
 SCHEMAS: dict[str, pa.Schema] = {
     "posts": POSTS,
@@ -95,6 +131,11 @@ SCHEMAS: dict[str, pa.Schema] = {
     "clusters": CLUSTERS,
     "sample": SAMPLE,
     "splits": SPLITS,
+    "texts": TEXTS,
+    "gold": GOLD,
+    "votes": VOTES,
+    "silver": SILVER,
+    "queue": QUEUE,
 }
 
 
@@ -121,8 +162,9 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     # the other columns decide between rows of one key, lest their order came from the input
     order = list(dict.fromkeys([*key_of(schema), *schema.names]))
     try:
-        table = table.select(schema.names).cast(schema).sort_by([(c, "ascending") for c in order])
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        table = table.select(schema.names).cast(schema)
+        table = table.take(pc.sort_indices(_sortable(table), [(c, "ascending") for c in order]))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise SchemaMismatch(table=name, detail=type(error).__name__) from None
     rows = max(1, int(ROW_GROUP_BYTES / max(1.0, table.nbytes / max(1, table.num_rows))))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +180,15 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
         version="2.6",
         store_schema=True,
     )
+
+
+def _sortable(table: pa.Table) -> pa.Table:
+    """Return the table with its lists as text, because Arrow does not order lists."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_list(field.type):
+            texts = [None if value is None else repr(value) for value in table[field.name].to_pylist()]
+            table = table.set_column(i, field.name, pa.array(texts, pa.string()))
+    return table
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:

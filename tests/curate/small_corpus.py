@@ -23,8 +23,8 @@ def params(*, size: int = 1000, **split: object) -> Params:
     values = load(REPO)
     return values.model_copy(
         update={
-            "sample": values.sample.model_copy(update={"size": size}),
-            "split": values.split.model_copy(update={"proposals": 20_000, **split}),
+            "sample": {"memes": values.sample["memes"].model_copy(update={"size": size})},
+            "split": {"memes": values.split["memes"].model_copy(update={"proposals": 20_000, **split})},
         }
     )
 
@@ -59,6 +59,7 @@ def write(
                 "author_id": f"{authors[i]:032x}",
                 "created": datetime(2022, int(month[-2:]), 1 + i % 28, tzinfo=UTC),
                 "kind": "gallery" if i % 5 == 0 else "image",
+                "subreddit": "SuicideMeme",
             }
             for i in members
         ]

@@ -113,7 +113,7 @@ def test_what_is_dropped_and_what_stays_together(tmp_path: Path, vault: Vault, p
     assert sorted(pairs) == [("a", "b", 0, 2), ("a", "d", 2, 0), ("b", "c", 0, 1), ("b", "d", 2, 2), ("f", "f", 0, 0)]
     assert metrics == json.loads((tmp_path / "metrics/memes/dedupe.json").read_text())
     assert metrics == {
-        "images": 7,
+        "items": 7,
         "taken_down": 0,
         "without_hash": 0,
         "pairs": 5,
@@ -155,7 +155,7 @@ def test_a_member_of_a_published_split_outlasts_an_original_that_came_later(
     months = Months(tmp_path, vault)
     months.write([("b", 0, 5, 0b1, LONG)])
     member = (vault.record_id("t3_b"), 0)
-    vault.assign("memes", version=params.split.version, rows={member: "test"}, now=NOW)
+    vault.assign("memes", version=params.split["memes"].version, rows={member: "test"}, now=NOW)
     months.write([("b", 0, 5, 0b1, LONG), ("a", 0, 0, 0b1, LONG), ("c", 0, 9, 0b1, LONG)])
     run("memes", params=params, vault=vault, root=tmp_path)
     assert sorted(row["record_id"] for row in months.read("drops")) == ["a", "c"]
@@ -169,7 +169,7 @@ def test_flat_pictures_have_no_hash(tmp_path: Path, vault: Vault, params: Params
 
 
 def test_an_empty_corpus_gives_empty_tables(tmp_path: Path, vault: Vault, params: Params) -> None:
-    assert run("memes", params=params, vault=vault, root=tmp_path)["images"] == 0
+    assert run("memes", params=params, vault=vault, root=tmp_path)["items"] == 0
     assert Months(tmp_path, vault).read("pairs") == []
 
 
@@ -186,5 +186,5 @@ def test_fingerprints_of_two_kinds_are_refused(tmp_path: Path, vault: Vault, par
 def test_an_image_without_its_post_is_refused(tmp_path: Path, vault: Vault, params: Params) -> None:
     Months(tmp_path, vault).write(CHAIN)
     (tmp_path / "data/memes/2022-12/posts.parquet").unlink()
-    with pytest.raises(SchemaMismatch, match="7 images have no post"):
+    with pytest.raises(SchemaMismatch, match="6 records have items and no post"):
         run("memes", params=params, vault=vault, root=tmp_path)

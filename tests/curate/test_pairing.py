@@ -21,6 +21,7 @@ PARAMS = Dedupe(
     word_difference=3,
     misread_words=2,
     listed_copies=100,
+    similarity=0.7,
 )
 LONG = "nobody told me that the plant on the window needs water"
 

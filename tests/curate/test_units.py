@@ -12,7 +12,7 @@ from pipelines.curate.units import Links, leakage, resolve
 from pipelines.params import load
 from tests.curate.small_corpus import REPO
 
-SECTION = load(REPO).split.model_copy(update={"proposals": 300})
+SECTION = load(REPO).split["memes"].model_copy(update={"proposals": 300})
 
 
 @st.composite

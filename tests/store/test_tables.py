@@ -20,7 +20,10 @@ VALUES = {
     pa.int32(): st.integers(0, 3),
     pa.uint64(): st.sampled_from([0, 2**63, 2**64 - 1]),
     pa.float32(): st.sampled_from([0.0, 0.5]),
+    pa.float64(): st.sampled_from([0.0, 0.25]),
     pa.bool_(): st.booleans(),
+    pa.list_(pa.string()): st.lists(st.sampled_from(["", "a", "b"]), max_size=2),
+    pa.list_(pa.float32()): st.lists(st.sampled_from([0.0, 0.5]), max_size=2),
     tables.UTC: st.datetimes(datetime(2022, 12, 1), datetime(2022, 12, 2), timezones=st.just(UTC)),
 }
 

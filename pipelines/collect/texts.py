@@ -1,0 +1,69 @@
+"""The step ``texts``: one shard of a month's posts is counted, judged by language and given a signature."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pipelines.collect.collect import work
+from pipelines.collect.window import Window
+from pipelines.curate.language import LanguageGate
+from pipelines.curate.shingles import signature
+from pipelines.curate.words import words
+from pipelines.params import Params
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+
+STEP = "texts"
+
+
+def run(
+    corpus: str, *, window: Window, shard: int, params: Params, vault: Vault, root: Path = Path()
+) -> dict[str, Any]:
+    """Keep the English posts of a length that can be labelled, those of one shard.
+
+    A shard is the records ``shard * shard_size`` onwards of the month's posts in the order of ``record_id``.
+    Writes ``data/<corpus>/<month>/texts/<shard>.parquet`` and the shard's drops under ``work/``.
+
+    Returns:
+        ``texts`` (kept) and ``dropped`` by reason: ``too_short``, ``too_long``, ``not_english``.
+    """
+    folder, size = work(root, corpus=corpus, month=window.key), params.collect.shard_size
+    columns = ["record_id", "title", "body"]
+    posts = tables.read(folder / "posts.parquet", name="posts", columns=columns).slice(shard * size, size)
+    titles, bodies = (open_column(posts, name="posts", column=c, vault=vault) for c in ("title", "body"))
+    gate = LanguageGate(params.language)
+    rows: list[dict[str, Any]] = []
+    drops: list[dict[str, Any]] = []
+    for record_id, title, body in zip(posts["record_id"].to_pylist(), titles, bodies, strict=True):
+        if title is None or body is None:
+            continue
+        row = _row(record_id, text=f"{title.decode()}\n{body.decode()}", gate=gate, params=params)
+        if isinstance(row, str):
+            drops.append({"record_id": record_id, "image": -1, "step": STEP, "reason": row})
+        else:
+            rows.append(row)
+    name = f"{shard:03d}.parquet"
+    kept = write_rows(rows, root / "data" / corpus / window.key / "texts" / name, name="texts", vault=vault)
+    write_rows(drops, folder / "drops" / name, name="drops", vault=vault)
+    return {"texts": kept, "dropped": dict(sorted(Counter(d["reason"] for d in drops).items()))}
+
+
+def _row(record_id: str, *, text: str, gate: LanguageGate, params: Params) -> dict[str, Any] | str:
+    """Return the post's row of ``texts``, or the reason to drop it."""
+    spoken = words(text)
+    if len(spoken) < params.texts.min_words:
+        return "too_short"
+    if len(spoken) > params.texts.max_words:
+        return "too_long"
+    verdict = gate.judge(text)
+    if verdict.language != "en":
+        return "not_english"
+    return {
+        "record_id": record_id,
+        "words": len(spoken),
+        "language": verdict.language,
+        "signature": signature(spoken, params=params.texts),
+    }
