@@ -20,6 +20,8 @@ from pipelines.sandbox import dumps, scale
 from pipelines.sandbox.chance import seeded
 from pipelines.sandbox.faults import faulty
 from pipelines.sandbox.listing import live
+from pipelines.sandbox.post_truth import post_truth
+from pipelines.sandbox.post_world import COMMUNITIES, PostWorld
 from pipelines.sandbox.posts import HOME, KEPT, Picture, Post
 from pipelines.sandbox.truth import truth
 from pipelines.sandbox.variants import CONTENT_TYPE, Rendering, render
@@ -31,8 +33,9 @@ Progress = Callable[[int, int], None]
 MARKER = "build.json"
 # The generator's own modules: a change in one of them makes another sandbox. The server and the demo only read it.
 MODULES = (
-    *("build", "captions", "cases", "chance", "compose", "draw", "dumps", "faults", "labels", "languages", "listing"),
-    *("markers", "pictograms", "posts", "scale", "scenes", "schedule", "truth", "variants", "world"),
+    *("build", "captions", "cases", "chance", "compose", "draw", "dumps", "faults", "labels", "languages", "likeness"),
+    *("listing", "markers", "narratives", "pictograms", "post_truth", "post_world", "posts", "scale", "scenes"),
+    *("schedule", "statements", "talk", "truth", "variants", "world"),
 )
 # Starting a process costs about as much as drawing this many pictures.
 WORTH_A_POOL = 60
@@ -46,7 +49,8 @@ def build(
     Nothing is done when an identical build (same parameters, same generator, same Pillow) is already there.
 
     Returns:
-        Counts: ``submissions``, ``images``, ``kept_images``, ``pairs`` (near-duplicates), ``elsewhere``; or ``rows``.
+        Counts: ``submissions``, ``images``, ``kept_images``, ``pairs`` (near-duplicates), ``elsewhere``, ``posts``,
+        ``kept_posts``, ``post_pairs``; or ``rows``.
     """
     folder = root if scale is None else root / "scale"
     identity = _identity(sandbox, scale=scale)
@@ -89,12 +93,22 @@ def _world(root: Path, *, sandbox: Sandbox, progress: Progress | None) -> dict[s
             if progress:
                 progress(done, len(renderings))
     _json(root / "images.json", _served(pictures))
-    lines = [json.dumps(live(post, port=sandbox.port), ensure_ascii=False) for post in posts]
+    texts = PostWorld(sandbox).build() if sandbox.posts else []
+    lines = [json.dumps(live(post, port=sandbox.port), ensure_ascii=False) for post in (*posts, *texts)]
     (root / "submissions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     dumps.write(root / "dumps", posts=posts, sandbox=sandbox)
+    for name in COMMUNITIES if texts else ():
+        own = [post for post in texts if post.subreddit == name]
+        dumps.write(root / "dumps", posts=own, sandbox=sandbox, subreddit=name)
     known = truth(posts, sandbox=sandbox)
     _json(root / "truth.json", known)
-    return _counts(posts, renderings=renderings, known=known)
+    known_posts = post_truth(texts, sandbox=sandbox)
+    _json(root / "truth_posts.json", known_posts)
+    return _counts(posts, renderings=renderings, known=known) | {
+        "posts": len(texts),
+        "kept_posts": sum(post.expected == KEPT for post in texts),
+        "post_pairs": len(known_posts["pairs"]),
+    }
 
 
 def _counts(posts: Sequence[Post], *, renderings: Sequence[Rendering], known: dict[str, Any]) -> dict[str, int]:

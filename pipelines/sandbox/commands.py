@@ -28,7 +28,7 @@ def build(
 
 @app.command("serve")
 def serve(profile: str = "sandbox") -> None:
-    """Serve it on loopback: Reddit's OAuth API, Arctic Shift, images."""
+    """Serve it on loopback: Reddit's OAuth API, Arctic Shift, images, three vendors of language models."""
     from pipelines.sandbox import server
 
     settings = Settings.from_env()

@@ -21,7 +21,10 @@ from pipelines.sandbox.services import Deployment
 from pipelines.store import repository
 from pipelines.store.workspace import BRANCH, git
 
-PRODUCER, CONSUMER = "memes_collect", "memes_dataset"
+PRODUCERS = ("posts_collect", "memes_collect")
+CONSUMERS = ("memes_dataset", "posts_dataset", "posts_label")
+# What the last publish of each corpus says once everything is done.
+LAST = {"memes": "snapshot(memes): score@", "posts": "snapshot(posts): probe@"}
 POLL_SECONDS = 1.0
 PARSE_SECONDS = 90.0
 # No run of the demo takes half as long; a scheduler that stands still is reported instead of waited for.
@@ -91,46 +94,49 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     began = time.monotonic()
     with console.status("drawing the offline Reddit"):
         built = build(settings.sandbox, sandbox=sandbox)
-    console.print(f"[green]✓[/] sandbox: {built.get('submissions', 0)} submissions, {built.get('images', 0)} images")
+    counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
+    console.print(f"[green]✓[/] sandbox: {counts}")
     repository.init(settings, checkout=root, profile=profile)
     deployment = Deployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
     with console.status("starting") as spinner:
         deployment.up(say=lambda name: spinner.update(f"starting {name}"))
     base = f"http://127.0.0.1:{deployment.ports.airflow}"
     airflow = Airflow(base)
-    for dag_id in (CONSUMER, PRODUCER):
+    for dag_id in (*CONSUMERS, *PRODUCERS):
         airflow.unpause(dag_id)
     console.print(f"[green]✓[/] Airflow at {base}, MLflow at http://127.0.0.1:{deployment.ports.mlflow}")
-    backfill(deployment, months=sandbox.months)
+    for dag_id in PRODUCERS:
+        backfill(deployment, dag_id=dag_id, months=sandbox.months)
     follow(airflow, settings, console=console, months=sandbox.months)
     console.print(f"[green]✓[/] done in {time.monotonic() - began:.0f} s after set-up")
     status.show(status.gather(settings))
-    console.print(f"Airflow  {base}\nMLflow   http://127.0.0.1:{deployment.ports.mlflow}\nStop it  make down")
+    console.print(f"Airflow  {base}\nMLflow   http://127.0.0.1:{deployment.ports.mlflow}")
+    console.print("Votes    .venv/bin/corpus votes posts\nStop it  make down")
 
 
-def backfill(deployment: Deployment, *, months: tuple[str, ...]) -> None:
+def backfill(deployment: Deployment, *, dag_id: str, months: tuple[str, ...]) -> None:
     """Create the backfill as a person would, with Airflow's own command."""
     done = subprocess.run(
-        [sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", PRODUCER,
+        [sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", dag_id,
          "--from-date", f"{min(months)}-01", "--to-date", f"{max(months)}-01", "--max-active-runs", "2"],
         cwd=deployment.root, env=deployment.environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    (deployment.logs / "backfill.log").write_text(done.stdout + done.stderr)
+    (deployment.logs / f"backfill-{dag_id}.log").write_text(done.stdout + done.stderr)
     if done.returncode:
         raise RunFailed(
-            dag=PRODUCER, state="not backfilled", detail="see var/logs/backfill.log", address="the Airflow UI"
+            dag=dag_id, state="not backfilled", detail=f"see var/logs/backfill-{dag_id}.log", address="the Airflow UI"
         )
 
 
 def follow(airflow: Airflow, settings: Settings, *, console: Console, months: tuple[str, ...]) -> None:
-    """Show every run's tasks until the months are in and the snapshot that holds them is published."""
+    """Show every run's tasks until the months are in and the snapshots that hold them are published."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
     deadline = time.monotonic() + RUN_SECONDS
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         bars: dict[str, Any] = {}
         while time.monotonic() < deadline:
             states = {}
-            for dag_id in (PRODUCER, CONSUMER):
+            for dag_id in (*PRODUCERS, *CONSUMERS):
                 for dag_run in airflow.runs(dag_id):
                     name = f"{dag_id} {dag_run['partition_key'] or dag_run['dag_run_id']}"
                     states[name, dag_run["dag_run_id"]] = dag_run["state"]
@@ -138,11 +144,11 @@ def follow(airflow: Airflow, settings: Settings, *, console: Console, months: tu
             failed = [name for (name, _), state in states.items() if state == "failed"]
             if failed:
                 raise RunFailed(dag=failed[0], state="failed", detail="a task gave up", address=airflow.base)
-            collected = sum(name.startswith(PRODUCER) and state == "success" for (name, _), state in states.items())
-            if collected >= len(months) and set(states.values()) <= ENDED and _published(settings):
+            collected = sum(name.startswith(PRODUCERS) and state == "success" for (name, _), state in states.items())
+            if collected >= len(months) * len(PRODUCERS) and set(states.values()) <= ENDED and _published(settings):
                 return
             time.sleep(POLL_SECONDS)
-    raise RunFailed(dag=CONSUMER, state="unfinished", detail=f"after {RUN_SECONDS:.0f} s", address=airflow.base)
+    raise RunFailed(dag=CONSUMERS[-1], state="unfinished", detail=f"after {RUN_SECONDS:.0f} s", address=airflow.base)
 
 
 def _show(progress: Progress, bars: dict[str, Any], *, airflow: Airflow, dag_run: dict[str, Any], name: str) -> None:
@@ -159,6 +165,7 @@ def _show(progress: Progress, bars: dict[str, Any], *, airflow: Airflow, dag_run
 
 
 def _published(settings: Settings) -> bool:
-    """Whether the newest commit of data is a snapshot's: it then holds every month before it."""
-    subject = git("--git-dir", settings.repo, "log", "-1", "--format=%s", BRANCH)
-    return subject.startswith("snapshot(")
+    """Whether the newest commit of each corpus is its last snapshot: it then holds every month before it."""
+    subjects = git("--git-dir", settings.repo, "log", "--format=%s", BRANCH).splitlines()
+    newest = {corpus: next((s for s in subjects if f"({corpus})" in s), "") for corpus in LAST}
+    return all(subject.startswith(LAST[corpus]) for corpus, subject in newest.items())

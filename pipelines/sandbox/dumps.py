@@ -25,14 +25,14 @@ ONE_ARCHIVE, TWICE, SPACED, ASCII = 0.04, 0.03, 0.2, 0.2
 HOUR = 3600
 
 
-def write(folder: Path, *, posts: Sequence[Post], sandbox: Sandbox) -> list[Path]:
-    """Write both archives of the posts, each with its ``.sha256``; return the two dumps.
+def write(folder: Path, *, posts: Sequence[Post], sandbox: Sandbox, subreddit: str = HOME) -> list[Path]:
+    """Write both archives of a subreddit's posts, each with its ``.sha256``; return the two dumps.
 
     Every deletion is told by at least one of them: a post that its author deleted later is whole in Pushshift's file
     and marked ``_meta.was_deleted_later`` in Arctic Shift's.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rng = seeded(sandbox.seed, "dumps")
+    rng = seeded(sandbox.seed, "dumps", *([] if subreddit == HOME else [subreddit]))
     pushshift, arctic = [], []
     for post in posts:
         chance = rng.random() if post.case in ("plain", "elsewhere") else 0.5
@@ -40,7 +40,7 @@ def write(folder: Path, *, posts: Sequence[Post], sandbox: Sandbox) -> list[Path
             pushshift += _pushshift(post, port=sandbox.port, rng=rng)
         if chance < 1 - ONE_ARCHIVE:
             arctic.append(_arctic(post, port=sandbox.port, rng=rng))
-    name = f"{HOME}_submissions"
+    name = f"{subreddit}_submissions"
     return [
         _file(folder / f"{name}.zst", items=pushshift, declared=DECLARED, rng=rng),
         _file(folder / f"{name}_arctic.zst", items=arctic, declared=SEARCHED, rng=rng),

@@ -2,6 +2,7 @@
 
 The phrases are invented, euphemistic and short; they name no act, no place and no means. A model can learn them, a
 reader is not hurt by them. Codes are those of SPEC.md 1.1 (FigSIM) and the strings of SPEC.md 1.4 (CRADLE).
+What posts say at length is in ``statements.py``.
 """
 
 from __future__ import annotations

@@ -56,6 +56,8 @@ class Post:
     author: str = ""
     created: datetime = UNSCHEDULED
     failed_item: bool = False
+    language: str = "en"
+    injected: bool = False
 
     @property
     def fullname(self) -> str:

@@ -24,13 +24,17 @@ def month_window(key: str) -> tuple[datetime, datetime]:
     return start, (start + timedelta(days=32)).replace(day=1)
 
 
-def schedule(posts: Sequence[Post], *, sandbox: Sandbox) -> list[Post]:
+def schedule(
+    posts: Sequence[Post], *, sandbox: Sandbox, name: str = "schedule", first_id: int = FIRST_ID
+) -> list[Post]:
     """Fill ``created``, ``id`` and ``author`` of all posts; return them in order of creation.
+
+    Posts of another ``name`` have a schedule of their own, with ids after ``first_id``.
 
     Copies come after their originals. One post falls on the very first and one on the very last second of the
     months, and those of the case ``outside_window`` directly before and after them.
     """
-    rng = seeded(sandbox.seed, "schedule")
+    rng = seeded(sandbox.seed, name)
     windows = [month_window(key) for key in sorted(sandbox.months)]
     outside = [p for p in posts if p.case == "outside_window"]
     inside = [p for p in posts if p.case != "outside_window"]
@@ -42,7 +46,7 @@ def schedule(posts: Sequence[Post], *, sandbox: Sandbox) -> list[Post]:
         post.created = before if number % 2 == 0 else after
     _name(inside + outside, rng=rng)
     ordered = sorted(posts, key=lambda p: (p.created, p.case, p.title))
-    number = FIRST_ID
+    number = first_id
     for post in ordered:
         number += rng.randint(40, 9000)
         post.id = base36(number)

@@ -1,8 +1,8 @@
-"""One loopback server that plays Reddit's OAuth API, Arctic Shift's post search and an image host.
+"""One loopback server that plays Reddit's OAuth API, Arctic Shift's post search, an image host and three vendors.
 
-Unmodified PRAW reads it. Budgets are counted, credentials checked, and pictures come slow, cut short, moved or not at
-all, as ``images.json`` says. It logs nothing, since paths hold ids; ``/_sandbox/requests`` tells how often each kind
-of path was asked for.
+Unmodified PRAW reads it, and so do the vendors' own clients. Budgets are counted, credentials checked, and pictures
+come slow, cut short, moved or not at all, as ``images.json`` says. It logs nothing, since paths hold ids;
+``/_sandbox/requests`` tells how often each kind of path was asked for, ``/_sandbox/vendors`` what the vendors counted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import orjson
 
 from pipelines.sandbox.api import Catalogue
 from pipelines.sandbox.image_host import ImageHost
+from pipelines.sandbox.vendors import Vendors
 
 # What the demo's client says; there is nothing to protect.
 CLIENT_ID = CLIENT_SECRET = "sandbox"  # noqa: S105
@@ -37,7 +38,11 @@ ROUTES = (
     ("image", re.compile(r"/i/(?P<file>[\w.-]+)")),
     ("preview", re.compile(r"/p/(?P<file>[\w.-]+)")),
     ("requests", re.compile(r"/_sandbox/requests")),
+    ("vendors", re.compile(r"/_sandbox/vendors")),
+    ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google)(?P<rest>/.*)")),
 )
+# Asked for so often, or so much about the server itself, that /_sandbox/requests leaves them out.
+UNCOUNTED = ("requests", "vendors", "vendor")
 
 
 class Budget:
@@ -87,21 +92,23 @@ class SandboxServer(ThreadingHTTPServer):
         outage_after: int | None = None,
         outage_status: int = 503,
         clock: Callable[[], float] = time.monotonic,
+        vendors: Vendors | None = None,
     ) -> None:
-        """Read the sandbox and bind; port 0 takes any free one.
+        """Read the sandbox and bind; port 0 takes any free one. Its vendors err by the seed of ``truth.json``.
 
         Raises:
             BadParams: ``root`` holds no sandbox.
         """
         self.catalogue = Catalogue(root)
         self.images = ImageHost(root)
+        self.vendors = vendors or Vendors(root, seed=_seed(root))
         self.reddit, self.arctic = (Budget(budget, period=period, clock=clock) for _ in range(2))
         self.private = {s.lower() for s in private}
         self.credentials = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
         self.tokens: set[str] = set()
         self.outage_after, self.outage_status = outage_after, outage_status
         self.lock = threading.Lock()
-        self.counts = Counter({name: 0 for name, _ in ROUTES[:-1]} | {"other": 0})
+        self.counts = Counter({name: 0 for name, _ in ROUTES if name not in UNCOUNTED} | {"other": 0})
         super().__init__(("127.0.0.1", port), Handler)
 
     @property
@@ -116,6 +123,11 @@ class SandboxServer(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.shutdown()
         self.server_close()
+
+    def server_close(self) -> None:
+        """Release the port and the vendors' log."""
+        super().server_close()
+        self.vendors.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a client that went away is usual here, and a traceback could quote its path."""
@@ -147,13 +159,11 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def do_GET(self) -> None:
-        """Answer a GET."""
-        self._route()
-
-    def do_POST(self) -> None:
-        """Answer a POST."""
+        """Answer a GET, a POST, or a DELETE, which only the vendors' files know."""
         self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self._route()
+
+    do_POST = do_DELETE = do_GET
 
     def end_headers(self) -> None:
         """Say so before a connection is closed, or a client that keeps connections would try it once more."""
@@ -248,6 +258,19 @@ class Handler(BaseHTTPRequestHandler):
         self.server.images.serve(self, file=file, query=query)
 
     _preview = _image
+
+    def _vendors(self, _: Mapping[str, str]) -> None:
+        self.answer(self.server.vendors.counts())
+
+    def _vendor(self, _: Mapping[str, str], *, vendor: str, rest: str) -> None:
+        query = urlsplit(self.path).query
+        self.server.vendors.serve(self, vendor=vendor, path=rest, query=query, body=self._body)
+
+
+def _seed(root: Path) -> int:
+    """Return the seed that the sandbox was drawn with; a folder without a truth has none to keep to."""
+    truth = root / "truth.json"
+    return int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
 
 
 def serve(root: Path, *, port: int) -> None:

@@ -26,6 +26,8 @@ from pipelines.errors import ConfigError
 from pipelines.params import Settings
 
 READY_SECONDS = 120.0
+# Where the sandbox's three vendors answer.
+VENDORS = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
 # What a component gets between SIGTERM and SIGKILL.
 STOP_SECONDS = 15.0
 
@@ -100,6 +102,11 @@ class Deployment:
             "CORPUS_ARCTIC_SHIFT_URL": f"http://127.0.0.1:{self.ports.sandbox}",
             "CORPUS_REDDIT_CLIENT_ID": "sandbox",
             "CORPUS_REDDIT_CLIENT_SECRET": "sandbox",
+            **{
+                f"CORPUS_{vendor.upper()}_{what}": value
+                for vendor, path in VENDORS.items()
+                for what, value in (("URL", f"http://127.0.0.1:{self.ports.sandbox}{path}"), ("KEY", "sandbox"))
+            },
             "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
             "AIRFLOW_HOME": str(home / "airflow"),

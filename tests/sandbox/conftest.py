@@ -11,11 +11,12 @@ import pytest
 from pipelines.params import Sandbox
 from pipelines.sandbox.build import build
 from pipelines.sandbox.cases import SMALLEST
+from pipelines.sandbox.post_world import SMALLEST as FEWEST
 
 
 @pytest.fixture(scope="session")
 def small() -> Sandbox:
-    return Sandbox(seed=3, months=("2022-11", "2022-12"), submissions=SMALLEST, port=8123)
+    return Sandbox(seed=3, months=("2022-11", "2022-12"), submissions=SMALLEST, posts=FEWEST, port=8123)
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +32,18 @@ def known(built: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def items(built: Path) -> dict[str, dict[str, Any]]:
+def known_posts(built: Path) -> dict[str, Any]:
+    return json.loads((built / "truth_posts.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def listed(built: Path) -> dict[str, dict[str, Any]]:
+    """Everything that the offline Reddit lists: memes and posts."""
     lines = (built / "submissions.jsonl").read_text().splitlines()
     return {item["name"]: item for item in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="session")
+def items(listed: dict[str, dict[str, Any]], known: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The memes' community and the posts around it."""
+    return {s["fullname"]: listed[s["fullname"]] for s in known["submissions"]}

@@ -11,6 +11,7 @@ from pipelines.sandbox import labels
 from pipelines.sandbox.compose import compose
 from pipelines.sandbox.markers import PHRASES, PICTOGRAMS
 from pipelines.sandbox.pictograms import STROKES
+from pipelines.taxonomy import load
 
 
 @pytest.mark.parametrize("count", [100, 459, 1049])
@@ -83,6 +84,13 @@ def test_names_are_the_papers_strings(known):
     severities = {s["labels"]["figsim"]["severity"] for s in known["submissions"] if s["labels"]["figsim"]}
     assert severities <= {"None", *(labels.NAMES[c] for c in labels.SEVERITY)}
     assert {c for s in known["submissions"] for c in s["labels"]["cradle"]} <= set(labels.CRADLE)
+
+
+def test_the_counted_labels_are_those_of_the_schemes():
+    assert set(labels.CRADLE) == set(load("cradle").category().names)
+    figsim = {x.code for c in load("figsim").categories.values() for x in c.labels}
+    for totals in (labels.FIGURATIVE, labels.SEVERITY, labels.RELATED, labels.MODALITY, labels.CONTEXT):
+        assert set(totals) <= figsim
 
 
 def test_every_pictogram_is_drawn():

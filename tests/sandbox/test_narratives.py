@@ -1,0 +1,132 @@
+"""What a synthetic post says is read back exactly, whatever happens to the words around its sentences."""
+
+import re
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.privacy.scrub import KINDS, scrub
+from pipelines.sandbox import labels, narratives, statements, talk
+from pipelines.sandbox.narratives import fingerprint, recognise, write
+from pipelines.sandbox.post_world import BOILERPLATE, INJECTIONS
+
+SETS = sorted({frozenset(row) for row in labels.cradle(2000, rng=Random(1))}, key=sorted)
+RULES = [kind for kind in KINDS if kind != "names"]
+# Words that synthetic text must never contain; nothing here describes anything.
+WORDS = "kill die death dead hang jump blood cut gun knife rope pills overdose razor noose poison bridge burn drown"
+FORBIDDEN = set(WORDS.split())
+
+
+def shown(narrative):
+    return f"{narrative.title}\n{narrative.body}"
+
+
+def drawn(seed, number, words):
+    return write(sorted(SETS[number % len(SETS)]), rng=Random(seed), words=words)
+
+
+posts = st.tuples(st.integers(0, 10**6), st.integers(0, len(SETS) - 1), st.sampled_from([5, 12, 24, 25, 60, 200, 700]))
+
+
+@settings(deadline=None, max_examples=200)
+@given(drawn_by=posts)
+def test_a_post_carries_exactly_its_labels(drawn_by):
+    text, truth = shown(drawn(*drawn_by)), SETS[drawn_by[1]]
+    assert recognise(text) == truth
+    assert recognise(f"Title: {text} Text:") == truth
+
+
+@settings(deadline=None, max_examples=100)
+@given(drawn_by=posts, which=st.integers(0, len(INJECTIONS) - 1), at=st.integers(0, 20))
+def test_scrubbing_case_blanks_and_injections_change_nothing(drawn_by, which, at):
+    narrative, truth = drawn(*drawn_by), SETS[drawn_by[1]]
+    said = narrative.body.split("\n\n")
+    said.insert(at % (len(said) + 1), INJECTIONS[which])
+    body = "\n\n".join([*said, "Write to a.b@example.org, +1 202-555-0142. Ask u/Some_One.", BOILERPLATE])
+    text = f"{narrative.title}\n{body}"
+    scrubbed, _ = scrub(text, kinds=RULES)
+    for changed in (text, scrubbed, text.lower(), text.upper(), " ".join(text.split()), text.replace(" ", " \n ")):
+        assert recognise(changed) == truth
+    assert fingerprint(f"{narrative.title}\n" + "\n\n".join(said)) == fingerprint(shown(narrative))
+
+
+@settings(deadline=None, max_examples=100)
+@given(drawn_by=posts, start=st.integers(0, 4000), gone=st.integers(20, 4000))
+def test_a_cut_takes_labels_away_and_never_adds_one(drawn_by, start, gone):
+    text = shown(drawn(*drawn_by))
+    cut = f"{text[:start]} … {text[start + gone :]}"
+    assert recognise(cut) <= SETS[drawn_by[1]] | {"no_crisis"}
+    whole = [sentence for _, sentence in narratives.statements(text)]
+    left = " ".join(narratives.bare(text[:start])), " ".join(narratives.bare(text[start + gone :]))
+    kept = {s for s in whole if any(f" {s} " in f" {part} " for part in left)}
+    assert kept <= {s for _, s in narratives.statements(cut)}
+
+
+def test_every_sentence_with_a_label_is_known_as_that_label_alone():
+    every = list(narratives.every_statement())
+    assert {label for label, _ in every} == set(labels.CRADLE) - {"no_crisis"}
+    assert [s for label, s in every if recognise(s) != {label}] == []
+    assert min(len(s.split()) for _, s in every) >= 5
+    assert len({tuple(narratives.bare(s)) for _, s in every}) == len(every)
+
+
+def test_other_people_denials_and_small_talk_carry_nothing():
+    said = [f"{frame} {m}" for frame in statements.FRAMES for ms in statements.MENTIONS.values() for m in ms]
+    said += [d for ds in statements.DENIALS.values() for d in ds]
+    said += [*talk.TALK, *talk.TITLES, *INJECTIONS, BOILERPLATE, "", "a b"]
+    assert [text for text in said if recognise(text) != {"no_crisis"}] == []
+
+
+def test_every_label_has_several_wordings_and_both_times_share_words():
+    for by_time in statements.STATEMENTS.values():
+        ongoing, past = (set(re.findall(r"[a-z]{4,}", " ".join(by_time[t]))) for t in ("ongoing", "past"))
+        assert min(len(by_time["ongoing"]), len(by_time["past"])) >= 5
+        assert len(ongoing & past) >= 3
+
+
+def test_no_forbidden_word_in_any_sentence():
+    said = [s for _, s in narratives.every_statement()] + [*talk.TALK, *talk.TITLES, *statements.FRAMES]
+    said += [m for ms in (*statements.MENTIONS.values(), *statements.DENIALS.values()) for m in ms]
+    said += [w for words in talk.VOCABULARY.values() for w in words]
+    assert not set(re.findall(r"[a-z]+", " ".join(said).lower())) & FORBIDDEN
+
+
+def test_a_post_is_about_as_long_as_asked():
+    for words in (5, 30, 120, 700):
+        lengths = [len(write(("selfharm_past",), rng=Random(s), words=words).body.split()) for s in range(30)]
+        assert min(lengths) >= 5
+        assert abs(sum(lengths) / 30 - words) < max(10, 0.15 * words)
+
+
+def test_fingerprints_tell_posts_apart():
+    rng = Random(4)
+    found = {fingerprint(shown(write(("no_crisis",), rng=rng, words=60))) for _ in range(200)}
+    assert len(found) == 200
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_words_alone_tell_most_label_sets_but_not_all(seed):
+    """A classifier of words fitted on 120 posts is neither helpless nor perfect; a perfect one would prove nothing."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    rng = Random(seed)
+    truth = labels.cradle(420, rng=rng)
+    texts = [shown(write(row, rng=rng, words=round(rng.lognormvariate(4.1, 0.9)) + 5)) for row in truth]
+    features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    fitted, asked = features.fit_transform(texts[:120]), features.transform(texts[120:])
+    names = sorted(labels.CRADLE)
+    chances = np.full((300, len(names)), 0.005)
+    for column, name in enumerate(names):
+        has = [name in row for row in truth[:120]]
+        if sum(has) >= 5:
+            model = LogisticRegression(C=30, solver="liblinear").fit(fitted, has)
+            chances[:, column] = model.predict_proba(asked)[:, 1].clip(1e-4, 1 - 1e-4)
+    sets = sorted({*truth[:120], *((name,) for name in names)})
+    member = np.array([[name in row for name in names] for row in sets])
+    score = np.log(chances) @ member.T + np.log(1 - chances) @ ~member.T
+    right = np.mean([set(sets[best]) == set(row) for best, row in zip(score.argmax(1), truth[120:], strict=True)])
+    assert 0.5 < right < 0.85

@@ -1,0 +1,446 @@
+"""The sandbox's three vendors, asked by their own clients: what they know, how they err, what they write down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+import requests
+from google import genai
+from google.genai import errors
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.label.injection import inject
+from pipelines.label.post import Post
+from pipelines.sandbox.labels import CRADLE, cradle
+from pipelines.sandbox.narratives import write
+from pipelines.sandbox.server import SandboxServer
+from pipelines.sandbox.vendor_mind import TEMPERS, Asked, Temper, misjudged, post_of, reply
+from pipelines.sandbox.vendors import LOG, Vendors
+
+MARK = "0123456789abcdef"
+CALM = Temper(
+    wrong=0, refuses={}, refuses_any=0, malformed=0, throttled=0, failing=0, slow=0, obeys_inside=0, obeys_outside=0
+)
+OLDER = "claude-sonnet-4-20250514"
+MODELS = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
+SCHEMA = {
+    "type": "object",
+    "properties": {"labels": {"type": "array", "items": {"type": "string", "enum": sorted(CRADLE)}}},
+    "required": ["labels"],
+    "additionalProperties": False,
+}
+Ask = Callable[..., Any]
+
+
+def told(labels: list[str], *, number: int = 0, words: int = 60) -> Post:
+    narrative = write(labels, rng=Random(number), words=words)
+    return Post(f"r{number}", narrative.title, narrative.body)
+
+
+def prompt(post: Post, *, inside: bool = True) -> str:
+    if not inside:
+        return f"Label this post. {post.text}"
+    return f"The post stands between the two lines {MARK}.\n{MARK}\n{post.text}\n{MARK}"
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[SandboxServer]:
+    (tmp_path / "submissions.jsonl").touch()
+    vendors = Vendors(tmp_path, seed=7, tempers=dict.fromkeys(MODELS, CALM))
+    with SandboxServer(tmp_path, vendors=vendors) as server:
+        yield server
+
+
+def log(server: SandboxServer, root: Path) -> list[dict[str, Any]]:
+    server.vendors.settle()
+    return [json.loads(line) for line in (root / LOG).read_text().splitlines()]
+
+
+def chat(server: SandboxServer, text: str, *, key: str = "k", **changes: Any) -> Any:
+    client = openai.OpenAI(api_key=key, base_url=f"{server.address}/openai/v1", max_retries=0)
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+    messages = [{"role": "system", "content": "Label."}, {"role": "user", "content": text}]
+    return client.chat.completions.create(
+        **({"model": "gpt-5", "messages": messages, "response_format": form} | changes)
+    )
+
+
+def message(server: SandboxServer, text: str, *, key: str = "k", **changes: Any) -> Any:
+    client = anthropic.Anthropic(api_key=key, base_url=f"{server.address}/anthropic", max_retries=0)
+    asked = {"model": MODELS["anthropic"], "max_tokens": 1024, "messages": [{"role": "user", "content": text}]}
+    return client.messages.create(**(asked | changes))
+
+
+def generated(server: SandboxServer, text: Any, *, key: str = "k", **config: Any) -> Any:
+    client = genai.Client(api_key=key, http_options={"base_url": f"{server.address}/google"})
+    settings = {"response_mime_type": "application/json", "response_json_schema": SCHEMA} | config
+    return client.models.generate_content(model=MODELS["google"], contents=text, config=settings)
+
+
+def post_raw(server: SandboxServer, text: str, *, key: str = "") -> requests.Response:
+    headers = {"Authorization": "Bearer k"} | ({"Idempotency-Key": key} if key else {})
+    body = {"model": "gpt-5", "messages": [{"role": "user", "content": text}]}
+    return requests.post(f"{server.address}/openai/v1/chat/completions", json=body, headers=headers, timeout=10)
+
+
+def test_the_vendors_own_clients_are_told_what_a_post_says(served: SandboxServer) -> None:
+    text = prompt(told(["rape_past", "selfharm_ongoing"]))
+    answers = [
+        (said := chat(served, text)).choices[0].message.content,
+        message(served, text).content[0].text,
+        (made := generated(served, text)).text,
+    ]
+    assert [json.loads(a) for a in answers] == [{"labels": ["rape_past", "selfharm_ongoing"]}] * 3
+    assert said.usage.prompt_tokens > 50 < made.usage_metadata.prompt_token_count
+    assert said.usage.completion_tokens_details.reasoning_tokens > 0
+    models = openai.OpenAI(api_key="k", base_url=f"{served.address}/openai/v1").models.list()
+    assert "gpt-5" in {m.id for m in models}
+
+
+def test_tools_and_images_are_taken(served: SandboxServer) -> None:
+    tool = {"name": "answer", "input_schema": SCHEMA}
+    said = message(served, prompt(told(["no_crisis"])), tools=[tool], tool_choice={"type": "tool", "name": "answer"})
+    assert (said.stop_reason, said.content[0].input) == ("tool_use", {"labels": ["no_crisis"]})
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    parts = [{"type": "text", "text": f"Between {MARK}.\n{MARK}\nTitle: feeling blue like my crayon, sad"}, picture]
+    schema = {"severity": ["Wish to be dead", "None"], "figurative": ["Metaphor", "Pun/Double meaning"]}
+    properties = {
+        "severity": {"type": "string", "enum": schema["severity"]},
+        "figurative": {"type": "array", "items": {"type": "string", "enum": schema["figurative"]}},
+    }
+    form = SCHEMA | {"properties": properties, "required": list(properties)}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form, "strict": True}}
+    content = [*parts, {"type": "text", "text": f"\n{MARK}\n"}]
+    said = chat(served, "", messages=[{"role": "user", "content": content}], response_format=form)
+    assert json.loads(said.choices[0].message.content) == {"severity": "None", "figurative": ["Pun/Double meaning"]}
+    assert said.usage.prompt_tokens > 258
+
+
+@pytest.mark.parametrize(
+    ("ask", "changes", "word"),
+    [
+        (chat, {"temperature": 0}, "temperature"),
+        (chat, {"top_p": 1}, "top_p"),
+        (chat, {"max_tokens": 128}, "max_completion_tokens"),
+        (chat, {"stop": "}"}, "stop"),
+        (chat, {"model": "no-such-model"}, "does not exist"),
+        (message, {"extra_body": {"temperature": 0, "top_p": 1}}, "cannot both"),
+        (
+            message,
+            {"model": "claude-sonnet-4-20250514", "extra_body": {"output_format": {"schema": {}}}},
+            "output format",
+        ),
+        (generated, {"thinking_config": {"thinking_budget": 0}}, "thinking mode"),
+    ],
+)
+def test_what_the_real_ones_refuse_is_refused(
+    served: SandboxServer, ask: Ask, changes: dict[str, Any], word: str
+) -> None:
+    with pytest.raises((openai.APIStatusError, anthropic.APIStatusError, errors.APIError), match=word):
+        ask(served, prompt(told(["no_crisis"])), **changes)
+    chat(served, prompt(told(["no_crisis"])), model="gpt-4.1", temperature=0, top_p=1, max_tokens=128)
+
+
+def test_a_schema_outside_the_strict_subset_is_refused(served: SandboxServer) -> None:
+    for fault in ({"additionalProperties": True}, {"required": []}, {"properties": {"labels": {"uniqueItems": True}}}):
+        form = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA | fault, "strict": True}}
+        with pytest.raises(openai.BadRequestError, match="Invalid schema"):
+            chat(served, prompt(told(["no_crisis"])), response_format=form)
+
+
+@pytest.mark.parametrize("ask", [chat, message, generated])
+def test_two_keys_open_nothing(served: SandboxServer, ask: Ask) -> None:
+    for key, status in (("wrong", 401), ("empty", 429)):
+        with pytest.raises((openai.APIStatusError, anthropic.APIStatusError, errors.APIError)) as caught:
+            ask(served, "Title: tea", key=key)
+        assert getattr(caught.value, "status_code", None) or caught.value.code == status  # type: ignore[attr-defined]
+        reason = f"{caught.value} {getattr(caught.value, 'code', '')}"
+        assert ("insufficient_quota" in reason) == (key == "empty")
+
+
+def test_hidden_reasoning_eats_a_small_cap_and_a_stop_string_eats_the_brace(served: SandboxServer) -> None:
+    text = prompt(told(["no_crisis"]))
+    cut = chat(served, text, max_completion_tokens=128).choices[0]
+    assert (cut.finish_reason, cut.message.content) == ("length", "")
+    assert generated(served, text, max_output_tokens=128).candidates[0].finish_reason == "MAX_TOKENS"
+    assert chat(served, text, model="gpt-4.1", stop="}").choices[0].message.content == '{"labels": ["no_crisis"]'
+    assert message(served, text, stop_sequences=["}"]).stop_reason == "stop_sequence"
+
+
+def test_a_key_is_answered_again_with_the_same_bytes(served: SandboxServer, tmp_path: Path) -> None:
+    text = prompt(told(["rape_past"]))
+    first = post_raw(served, text, key="one")
+    served.vendors.tempers["openai"] = replace(CALM, wrong=1)
+    assert post_raw(served, text, key="one").content == first.content
+    assert post_raw(served, text, key="two").content != first.content
+    counts = served.vendors.counts()["openai"]
+    assert (counts["received"], counts["answered"], counts["keys"]) == (3, 3, 2)
+    assert len({line["key"] for line in log(served, tmp_path)}) == 2
+
+
+def test_accidents_happen_to_first_tries_alone(served: SandboxServer) -> None:
+    text = prompt(told(["no_crisis"]))
+    for vendor, ask in (("openai", chat), ("anthropic", message)):
+        for rates, status in (({"throttled": 1.0}, 429), ({"failing": 1.0}, {"openai": 500, "anthropic": 529}[vendor])):
+            served.vendors.tempers[vendor] = replace(CALM, **rates)
+            fresh = text + "." * status
+            with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
+                ask(served, fresh)
+            assert caught.value.status_code == status
+            waits = [caught.value.response.headers.get(name) for name in ("retry-after", "retry-after-ms")]
+            assert waits == (["1", "250"] if status == 429 else [None, None])
+            ask(served, fresh)
+    counts = served.vendors.counts()["openai"]
+    assert [counts[n] for n in ("received", "answered", "throttled", "errors")] == [4, 2, 1, 1]
+    served.vendors.tempers["google"] = replace(CALM, throttled=1.0)
+    with pytest.raises(errors.ClientError, match=r"0\.25s"):
+        generated(served, text)
+
+
+def test_refusals_come_in_each_vendors_own_way(served: SandboxServer) -> None:
+    served.vendors.tempers.update(dict.fromkeys(MODELS, replace(CALM, refuses_any=1.0)))
+    seen: Counter[str] = Counter()
+    for number in range(12):
+        text = prompt(told(["rape_past"], number=number))
+        try:
+            seen["refusal" if chat(served, text).choices[0].message.refusal else "answer"] += 1
+        except openai.BadRequestError as error:
+            seen[str(error.code)] += 1
+    assert set(seen) == {"refusal", "content_policy_violation"}
+    assert (refused := message(served, text)).stop_reason == "refusal" and refused.content == []
+    blocked = generated(served, text)
+    assert blocked.candidates is None and blocked.prompt_feedback.block_reason == "PROHIBITED_CONTENT"
+    counts = served.vendors.counts()
+    assert {v: c["refused"] == c["answered"] == c["received"] for v, c in counts.items()} == dict.fromkeys(MODELS, True)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[tuple[frozenset[str], Post]]:
+    drawn = cradle(400, rng=Random(5))
+    return [(frozenset(s), told(list(s), number=i, words=(12, 40, 90)[i % 3])) for i, s in enumerate(drawn)]
+
+
+def asked(post: Post, *, inside: bool = True) -> Asked:
+    return Asked("gpt-4.1", "Label.", prompt(post, inside=inside), schema=SCHEMA)
+
+
+@pytest.mark.parametrize("vendor", list(MODELS))
+def test_a_vendor_errs_refuses_and_garbles_about_as_often_as_it_should(
+    vendor: str, corpus: list[tuple[frozenset[str], Post]]
+) -> None:
+    seen: Counter[str] = Counter()
+    for labels, post in corpus:
+        answer = reply(asked(post), vendor=vendor, temper=TEMPERS[vendor], seed=7)
+        assert answer == reply(asked(post), vendor=vendor, temper=TEMPERS[vendor], seed=7)
+        kind = "refused" if answer.refused else "malformed" if answer.value is None else "read"
+        seen[kind if kind != "read" or set(answer.value["labels"]) == labels else "wrong"] += 1
+    shares = {kind: n / len(corpus) for kind, n in seen.items()}
+    assert 0.07 < shares["wrong"] < 0.19
+    assert 0.005 < shares["refused"] < 0.06
+    assert 0.005 < shares["malformed"] < 0.06
+
+
+def test_vendors_err_apart_and_google_blocks_sexual_violence(corpus: list[tuple[frozenset[str], Post]]) -> None:
+    wrong: dict[str, set[str]] = {}
+    blocked: Counter[bool] = Counter()
+    for labels, post in corpus:
+        for vendor, temper in TEMPERS.items():
+            answer = reply(asked(post), vendor=vendor, temper=temper, seed=7)
+            if answer.value and set(answer.value["labels"]) != labels:
+                wrong.setdefault(vendor, set()).add(post.record_id)
+            if vendor == "google" and answer.refused:
+                blocked[any(n.startswith(("rape", "sexual", "child")) for n in labels)] += 1
+    assert len(set.union(*wrong.values())) > 1.8 * max(map(len, wrong.values()))
+    assert blocked[True] > blocked[False]
+
+
+@pytest.mark.parametrize("vendor", list(MODELS))
+def test_an_injected_copy_errs_alike_unless_it_is_obeyed(
+    vendor: str, corpus: list[tuple[frozenset[str], Post]]
+) -> None:
+    temper, obeyed, free = TEMPERS[vendor], 0, 0
+    crises = [(n, labels, post) for n, (labels, post) in enumerate(corpus) if labels != {"no_crisis"}]
+    for number, _, post in crises:
+        before = reply(asked(post), vendor=vendor, temper=temper, seed=7)
+        copy = inject(post, which=number)
+        after = reply(asked(copy), vendor=vendor, temper=temper, seed=7)
+        assert after.refused == before.refused
+        if before.value is None or after.value is None:
+            assert (before.text == "") == (after.text == "")
+            continue
+        free += 1
+        if after.value != before.value:
+            assert after.value["labels"] == ["no_crisis"]
+            obeyed += 1
+    assert obeyed / free < 0.09
+    swayed = [
+        reply(asked(inject(p, which=n), inside=False), vendor=vendor, temper=temper, seed=7) for n, _, p in crises
+    ]
+    assert 0.45 < sum(a.value == {"labels": ["no_crisis"]} for a in swayed) / free < 0.8
+
+
+def test_the_post_is_what_stands_between_the_last_two_marks() -> None:
+    shown = (
+        f"Example 1\nfedcba9876543210\nTitle: other Text: x\nfedcba9876543210\n{{}}\n\n{prompt(told(['no_crisis']))}"
+    )
+    text, inside = post_of(Asked("m", "", shown))
+    assert text.strip() == told(["no_crisis"]).text.strip()
+    assert inside
+    assert not post_of(Asked("m", "", f"{MARK}\nTitle: a\n{MARK}"))[1]
+    assert post_of(Asked("m", "", "Label. Title: a Text: b")) == ("Title: a Text: b", False)
+
+
+@given(labels=st.frozensets(st.sampled_from(sorted(set(CRADLE) - {"no_crisis"})), max_size=4), seed=st.integers())
+def test_a_misjudgement_is_another_set_of_known_labels(labels: frozenset[str], seed: int) -> None:
+    true = labels or frozenset({"no_crisis"})
+    other = misjudged(true, rng=Random(seed))
+    assert other and other != true
+    assert other <= set(CRADLE)
+    assert other == {"no_crisis"} or "no_crisis" not in other
+
+
+def test_sixty_four_at_once(served: SandboxServer) -> None:
+    served.vendors.latency = 0.1
+    sessions = [requests.Session() for _ in range(64)]
+    url, text = f"{served.address}/openai/v1/chat/completions", prompt(told(["no_crisis"]))
+    body = {"model": "gpt-5", "messages": [{"role": "user", "content": text}]}
+
+    def ask(number: int) -> list[int]:
+        headers = {"Authorization": "Bearer k"}
+        answers = [sessions[number].post(url, json=body, headers=headers, timeout=20) for _ in range(4)]
+        return [answer.status_code for answer in answers]
+
+    with ThreadPoolExecutor(64) as pool:
+        statuses = [s for row in pool.map(ask, range(64)) for s in row]
+    assert statuses == [200] * 256
+    counts = served.vendors.counts()["openai"]
+    assert counts["received"] == counts["answered"] == 256
+    assert 16 <= counts["most_at_once"] <= 64
+
+
+def test_an_answer_that_was_not_taken_is_booked_so(served: SandboxServer, tmp_path: Path) -> None:
+    served.vendors.latency = 0.3
+    body = json.dumps({"model": "gpt-5", "messages": [{"role": "user", "content": "Title: tea"}]})
+    head = "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
+    head += f"Content-Length: {len(body)}"
+    with socket.create_connection(served.server_address) as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        caller.sendall(f"{head}\r\n\r\n{body}".encode())
+        time.sleep(0.1)
+    assert [line["answered"] for line in log(served, tmp_path)] == [False]
+    assert served.vendors.counts()["openai"]["answered"] == 0
+
+
+def test_the_books_hold_no_content(served: SandboxServer, tmp_path: Path) -> None:
+    post = told(["rape_past"])
+    post_raw(served, prompt(post), key="a-secret-key")
+    served.vendors.settle()
+    written = (tmp_path / LOG).read_text()
+    assert not any(said in written for said in (post.body[:20], post.title, "a-secret-key", "rape_past"))
+    assert set(json.loads(written)) == {"vendor", "model", "key", "status", "answered", "batch"}
+    shown = requests.get(f"{served.address}/_sandbox/vendors", timeout=5).json()
+    assert shown["openai"] == served.vendors.counts()["openai"]
+    assert shown["google"]["received"] == 0
+
+
+@pytest.mark.parametrize("vendor", list(MODELS))
+def test_a_batch_says_what_single_requests_say(served: SandboxServer, tmp_path: Path, vendor: str) -> None:
+    """As pydantic-ai asks: OpenAI and Google by files, Anthropic by a list."""
+    from pydantic_ai.direct import model_request
+    from pydantic_ai.exceptions import ModelAPIError
+    from pydantic_ai.messages import ModelRequest
+    from pydantic_ai.models.batch import Batch, BatchRequest
+
+    served.vendors.tempers[vendor] = replace(TEMPERS[vendor], throttled=0, failing=0, slow=0, refuses_any=0.15)
+    drawn = [told(list(s), number=i, words=30) for i, s in enumerate(cradle(40, rng=Random(3)))]
+    asked = [
+        BatchRequest(
+            custom_id=p.record_id,
+            messages=[ModelRequest.user_text_prompt(prompt(p))],
+            model_settings={"max_tokens": 1024},
+        )
+        for p in drawn
+    ]
+
+    def shown(answer: Any) -> str:
+        return f"{answer.finish_reason} {answer.text}"
+
+    async def whole() -> tuple[list[str], list[str], Batch]:
+        model = models(served)[vendor]
+        batch = await model.batch_create([await model.batch_encode(r) for r in asked])
+        looks = 0
+        while batch.status != "ended":
+            batch, looks = await model.batch_status(batch), looks + 1
+        assert looks == 2
+        results = {r.custom_id: r for r in await model.batch_results(batch)}
+        batched, single = [], []
+        for request in asked:
+            for answers in (batched, single):
+                try:
+                    answers.append(
+                        shown(model.batch_decode(results[request.custom_id], request))
+                        if answers is batched
+                        else shown(await model_request(model, request.messages, model_settings=request.model_settings))
+                    )
+                except ModelAPIError as error:
+                    answers.append(f"refused {error.model_name}")
+        return batched, single, batch
+
+    batched, single, batch = asyncio.run(whole())
+    assert batched == single
+    assert len({a.partition(" ")[0] for a in batched}) > 1
+    lines = [line for line in log(served, tmp_path) if line["batch"]]
+    assert [line["batch"] for line in lines] == [batch.id] * 40
+    counts = served.vendors.counts()[vendor]
+    assert counts["received"] == counts["answered"] == 80
+
+
+def test_a_batch_can_be_canceled_and_holds_bad_lines(served: SandboxServer) -> None:
+    client = anthropic.Anthropic(api_key="k", base_url=f"{served.address}/anthropic", max_retries=0)
+    good = {"model": MODELS["anthropic"], "max_tokens": 9, "messages": [{"role": "user", "content": "Title: tea"}]}
+    rows: Any = [
+        {"custom_id": "a", "params": good},
+        {"custom_id": "b", "params": good | {"temperature": 0, "top_p": 1}},
+    ]
+    job = client.messages.batches.create(requests=rows)
+    while client.messages.batches.retrieve(job.id).processing_status != "ended":
+        pass
+    assert [r.result.type for r in client.messages.batches.results(job.id)] == ["succeeded", "errored"]
+    job = client.messages.batches.create(requests=rows)
+    client.messages.batches.cancel(job.id)
+    assert {r.result.type for r in client.messages.batches.results(job.id)} == {"canceled"}
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.retrieve("msgbatch_none")
+
+
+def models(server: SandboxServer) -> dict[str, Any]:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+    from pydantic_ai.providers.google import GoogleProvider
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    at = server.address
+    return {
+        "openai": OpenAIResponsesModel("gpt-5", provider=OpenAIProvider(base_url=f"{at}/openai/v1", api_key="k")),
+        "anthropic": AnthropicModel(
+            MODELS["anthropic"], provider=AnthropicProvider(base_url=f"{at}/anthropic", api_key="k")
+        ),
+        "google": GoogleModel(MODELS["google"], provider=GoogleProvider(base_url=f"{at}/google", api_key="k")),
+    }
