@@ -1,0 +1,1 @@
+"""From rounds of annotation to gold."""
