@@ -1,0 +1,149 @@
+"""The figures that CRADLE scores label sets by (SPEC 26), from label sets or straight from counts.
+
+Exact is subset accuracy, Jaccard the mean over records (two empty sets agree: 1), micro and macro go over every label
+of the category, and whatever divides by zero is 0, as in the paper. An answer that is missing (``None``: refused,
+malformed, failed) is reported twice, as CRADLE Table 12 does: left out (*valid*), and counted as an empty answer that
+is wrong by definition (*all*), so that a model cannot look better by refusing what is hard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+LabelSet = frozenset[str]
+NAMES = (
+    "exact",
+    "jaccard",
+    "micro_f1",
+    "macro_f1",
+    "micro_precision",
+    "macro_precision",
+    "micro_recall",
+    "macro_recall",
+)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a set of records adds up to; arrays may have leading axes (records, clusters or resamples).
+
+    ``records``, ``exact`` and ``jaccard`` have the leading shape; ``tp``, ``fp`` and ``fn`` have labels as last axis.
+    """
+
+    records: Floats
+    exact: Floats
+    jaccard: Floats
+    tp: Floats
+    fp: Floats
+    fn: Floats
+
+    def flat(self) -> Floats:
+        """Return everything side by side, so that tallies add up by one matrix product."""
+        return np.concatenate(
+            [np.stack([self.records, self.exact, self.jaccard], axis=-1), self.tp, self.fp, self.fn], axis=-1
+        )
+
+    @classmethod
+    def of_flat(cls, values: Floats) -> Tally:
+        """Return the tally that :meth:`flat` laid out."""
+        tp, fp, fn = np.split(values[..., 3:], 3, axis=-1)
+        return cls(values[..., 0], values[..., 1], values[..., 2], tp, fp, fn)
+
+    def total(self) -> Tally:
+        """Return the sum over the first axis."""
+        return Tally.of_flat(self.flat().sum(axis=0))
+
+
+def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], labels: Sequence[str]) -> Tally:
+    """Compare each record's sets; the arrays' first axis is the records in the order given.
+
+    A ``None`` scores 0 on exact and Jaccard even where gold is empty, and misses every label of gold.
+
+    Raises:
+        KeyError: a set holds something that is no label of the category.
+    """
+    truth, answer = _matrix(gold, labels=labels), _matrix([p or frozenset() for p in predicted], labels=labels)
+    answered = np.array([p is not None for p in predicted], dtype=bool)
+    both, either = (truth & answer).sum(axis=1), (truth | answer).sum(axis=1)
+    jaccard = np.where(either > 0, both / np.maximum(either, 1), 1.0)
+    return Tally(
+        records=np.ones(len(gold)),
+        exact=(answered & (both == either)).astype(np.float64),
+        jaccard=np.where(answered, jaccard, 0.0),
+        tp=(truth & answer).astype(np.float64),
+        fp=(answer & ~truth).astype(np.float64),
+        fn=(truth & ~answer).astype(np.float64),
+    )
+
+
+def _matrix(sets: Sequence[LabelSet], *, labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+    place = {label: i for i, label in enumerate(labels)}
+    matrix = np.zeros((len(sets), len(labels)), dtype=bool)
+    for row, values in enumerate(sets):
+        for value in values:
+            matrix[row, place[value]] = True
+    return matrix
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
+
+
+def per_label(counts: Tally) -> dict[str, Floats]:
+    """Return F1, precision and recall of each label (CRADLE Tables 13 to 16), labels being the last axis."""
+    return {
+        "f1": _ratio(2 * counts.tp, 2 * counts.tp + counts.fp + counts.fn),
+        "precision": _ratio(counts.tp, counts.tp + counts.fp),
+        "recall": _ratio(counts.tp, counts.tp + counts.fn),
+    }
+
+
+def figures(counts: Tally) -> dict[str, Floats]:
+    """Return every metric of :data:`NAMES`, over the leading axes of ``counts``; macro is the mean of all labels."""
+    summed = Tally.of_flat(
+        np.concatenate(
+            [counts.flat()[..., :3], *(part.sum(axis=-1, keepdims=True) for part in (counts.tp, counts.fp, counts.fn))],
+            axis=-1,
+        )
+    )
+    micro = {name: values[..., 0] for name, values in per_label(summed).items()}
+    macro = {name: values.mean(axis=-1) for name, values in per_label(counts).items()}
+    return {
+        "exact": _ratio(counts.exact, counts.records),
+        "jaccard": _ratio(counts.jaccard, counts.records),
+        **{f"micro_{name}": values for name, values in micro.items()},
+        **{f"macro_{name}": values for name, values in macro.items()},
+    }
+
+
+def score(
+    gold: Mapping[str, LabelSet], *, predicted: Mapping[str, LabelSet | None], labels: Sequence[str]
+) -> dict[str, Any]:
+    """Score one labeller as CRADLE Table 12 does: ``n``, ``n_valid``, metrics over ``valid`` answers and over ``all``.
+
+    A record of gold without an entry, or with ``None``, is one without a valid answer. Where nothing was answered the
+    metrics of ``valid`` are ``None``: undefined, not 0. Records that gold does not know are not looked at.
+    """
+    records = sorted(gold)
+    answers = [predicted.get(record) for record in records]
+    counts = tally([gold[r] for r in records], predicted=answers, labels=labels).flat()
+    answered = np.array([answer is not None for answer in answers], dtype=bool)
+    return {
+        "n": len(records),
+        "n_valid": int(answered.sum()),
+        "valid": _named(counts[answered]),
+        "all": _named(counts),
+    }
+
+
+def _named(rows: Floats) -> dict[str, float] | None:
+    if not len(rows):
+        return None
+    values = figures(Tally.of_flat(rows.sum(axis=0)))
+    return {name: float(values[name]) for name in NAMES}
