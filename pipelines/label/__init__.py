@@ -1,0 +1,1 @@
+"""Labelling: posts, prompts, labellers, votes and what is made of them."""

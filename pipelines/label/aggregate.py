@@ -1,0 +1,299 @@
+"""Make one decision of many votes, so that no order of labellers or rows can change it and a tie stays a tie.
+
+:func:`valid` is the only door: whatever is not a ``vote`` never gets past it, and a missing answer equals nothing, not
+even another missing one. Every aggregator answers with a :class:`Decision` a record; ``agreement`` says how far the
+members' label *sets* agree (CRADLE 4.3, Table 5), whatever decided the labels, so that *unanimous* and *consensus* mean
+one thing everywhere; where nothing decided, it is ``none``. Only a fallback that is handed in breaks a tie (CRADLE
+4.3: on test, by a named member).
+
+What the aggregators share: ``ballots`` as :func:`valid` returns them; ``members``, the labellers that count, others
+not being looked at; ``records``, of which every one gets a decision; ``fallback``, the member that decides the rest,
+or ``None``. Beyond the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: what is
+left of an ensemble after refusals must not speak for it).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from pipelines.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from pipelines.taxonomy import Category
+
+    Floats = npt.NDArray[np.float64]
+
+LabelSet = frozenset[str]
+Ballots = Mapping[str, Mapping[str, LabelSet]]
+Scores = Mapping[str, Mapping[str, tuple[float, ...]]]
+Agreement = Literal["unanimous", "consensus", "none"]
+
+# ours: an abstained label has probability 0, whose logit would outvote everything; no member is surer than this
+SUREST = 1e-6
+# ours: closer than this, two sums of weights are a tie
+TIE = 1e-9
+# the scheme's rules (a) to (e) of SPEC 23; (f) rests on a guess about incidents
+HARD = frozenset({"base", "improved"})
+
+
+class TwoVotes(DataError):
+    """One labeller voted twice on one record: which of the two counts would depend on their order."""
+
+    message = "Labeller '{labeller}' has {votes} votes on record {record_id}."
+    remedy = "Run its votes again; a votes table holds one row for each record, labeller and category."
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The labels of a record (``None``: nobody knows), how far its voters agree, and what decided."""
+
+    labels: LabelSet | None
+    agreement: Agreement
+    how: str
+
+
+def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
+    """Return record -> labeller -> label set of the rows whose outcome is ``vote``, and of no others.
+
+    Raises:
+        TwoVotes: a labeller has two such rows for one record.
+    """
+    ballots: dict[str, dict[str, LabelSet]] = {}
+    for row in _valid_rows(votes, category=category):
+        ballots.setdefault(row["record_id"], {})[row["labeller"]] = frozenset(row["labels"] or ())
+    return ballots
+
+
+def valid_scores(votes: pa.Table, *, category: str) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Return record -> labeller -> probabilities, in the order of the category's names, of valid votes with scores."""
+    scores: dict[str, dict[str, tuple[float, ...]]] = {}
+    for row in _valid_rows(votes, category=category):
+        if row["scores"]:
+            scores.setdefault(row["record_id"], {})[row["labeller"]] = tuple(row["scores"])
+    return scores
+
+
+def _valid_rows(votes: pa.Table, *, category: str) -> list[dict[str, Any]]:
+    votes = votes.select(["record_id", "labeller", "category", "outcome", "labels", "scores"])
+    rows: list[dict[str, Any]] = [
+        row for row in votes.to_pylist() if row["outcome"] == "vote" and row["category"] == category
+    ]
+    for (record, labeller), times in sorted(Counter((row["record_id"], row["labeller"]) for row in rows).items()):
+        if times > 1:
+            raise TwoVotes(labeller=labeller, votes=times, record_id=record)
+    return rows
+
+
+def quorum(members: Sequence[str]) -> int:
+    """Return how many make a majority of all members, present or not: two of three."""
+    return len(set(members)) // 2 + 1
+
+
+def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
+    """Say how far one record's valid votes agree, and on which set; unanimous needs every member's vote."""
+    backers = Counter(votes[member] for member in set(members) if member in votes)
+    for labels, count in backers.items():
+        if count >= quorum(members):
+            return ("unanimous" if count == len(set(members)) else "consensus"), labels
+    return "none", None
+
+
+def _decide(
+    ballots: Ballots,
+    *,
+    members: Sequence[str],
+    records: Sequence[str],
+    fallback: str | None,
+    how: str,
+    choose: Callable[[str, dict[str, LabelSet]], LabelSet | None],
+) -> dict[str, Decision]:
+    """Decide every record by ``choose`` (record, members' votes), then by the fallback, else not at all."""
+    names, decisions = sorted(set(members)), {}
+    for record in sorted(set(records)):
+        cast = ballots.get(record, {})
+        votes = {member: cast[member] for member in names if member in cast}
+        labels, by = choose(record, votes), how
+        if labels is None:
+            labels = votes.get(fallback) if fallback is not None else None
+            by = "discarded" if labels is None else "fallback"
+        agreement = "none" if labels is None else agree(votes, members=members)[0]
+        decisions[record] = Decision(labels, agreement, by)
+    return decisions
+
+
+def label_set_majority(
+    ballots: Ballots, *, members: Sequence[str], records: Sequence[str], fallback: str | None
+) -> dict[str, Decision]:
+    """The paper's vote (CRADLE 4.3, SPEC 27): the set that a majority of all members gave, exactly.
+
+    Of three members two that are left may still agree; one alone may not. With ``fallback`` that member's own valid
+    vote decides the rest; without, or where it has none, the labels are ``None``.
+    """
+    return _decide(
+        ballots,
+        members=members,
+        records=records,
+        fallback=fallback,
+        how="majority",
+        choose=lambda _, votes: agree(votes, members=members)[1],
+    )
+
+
+def k_of_n(
+    ballots: Ballots,
+    *,
+    members: Sequence[str],
+    records: Sequence[str],
+    fallback: str | None,
+    category: Category,
+    k: int,
+) -> dict[str, Decision]:
+    """Every label that at least ``k`` members gave, each label voted on by itself; an empty set counts as one, too.
+
+    A union of labels that the scheme's hard rules do not allow together is repaired by those rules, which name what
+    yields to what; where they cannot (two labels of a category that wants one), nothing is decided.
+    """
+
+    def choose(_: str, votes: dict[str, LabelSet]) -> LabelSet | None:
+        backers = Counter(label for labels in votes.values() for label in labels)
+        chosen = [label for label, count in sorted(backers.items()) if count >= k]
+        if not chosen:
+            empty = sum(not labels for labels in votes.values())
+            return frozenset() if empty >= k else None
+        checked = category.check(chosen, mode="repair", tiers=HARD)
+        return None if checked.violations else checked.labels
+
+    return _decide(ballots, members=members, records=records, fallback=fallback, how="k_of_n", choose=choose)
+
+
+def weights_of(
+    ballots: Ballots, *, gold: Mapping[str, LabelSet], members: Sequence[str], classes: int
+) -> dict[str, float]:
+    """Return each member's weight from its exact match p on ``gold``: log(p (classes - 1) / (1 - p)), at least 0.
+
+    The log-odds that are best when a wrong answer is any of the other ``classes`` (the category's number of labels).
+    p has one hit and one miss added (ours: nobody is infallible for want of gold); a missing answer is no miss here,
+    for it does not vote.
+    """
+    weights = {}
+    for member in sorted(set(members)):
+        hits = [ballots[r][member] == labels for r, labels in gold.items() if member in ballots.get(r, {})]
+        p = (sum(hits) + 1) / (len(hits) + 2)
+        weights[member] = max(0.0, math.log(p * max(classes - 1, 1) / (1 - p)))
+    return weights
+
+
+def weighted(
+    ballots: Ballots,
+    *,
+    members: Sequence[str],
+    records: Sequence[str],
+    fallback: str | None,
+    weights: Mapping[str, float],
+) -> dict[str, Decision]:
+    """The label set whose backers weigh most; equal weights are a tie."""
+
+    def choose(_: str, votes: dict[str, LabelSet]) -> LabelSet | None:
+        if len(votes) < quorum(members):
+            return None
+        # fsum rounds once, so that no order of labellers shows in the last bit
+        sums = {s: math.fsum(weights.get(m, 0.0) for m, v in votes.items() if v == s) for s in set(votes.values())}
+        top = max(sums.values())
+        best = [labels for labels, weight in sums.items() if top - weight <= TIE]
+        return best[0] if len(best) == 1 else None
+
+    return _decide(ballots, members=members, records=records, fallback=fallback, how="weighted", choose=choose)
+
+
+def dawid_skene(
+    ballots: Ballots, *, members: Sequence[str], records: Sequence[str], fallback: str | None, category: Category
+) -> dict[str, Decision]:
+    """Dawid and Skene (1979) by crowd-kit, one binary model a label, decoded to the most probable valid set.
+
+    A label at a time, because three voters on whole sets leave most cells of a confusion matrix over hundreds of sets
+    empty, while two error rates for each label and member can be estimated. Fitted on all of ``records`` without any
+    gold; crowd-kit starts from majorities and adds up in row order, so rows go in sorted.
+    """
+    import numpy as np
+    from crowdkit.aggregation import DawidSkene
+
+    voters = {r: [m for m in sorted(set(members)) if m in ballots.get(r, {})] for r in sorted(set(records))}
+    tasks = [record for record, names in voters.items() if len(names) >= quorum(members)]
+    rows = [(record, member) for record in tasks for member in voters[record]]
+    probabilities = np.zeros((len(tasks), len(category.names)))
+    with warnings.catch_warnings():
+        # what pandas will drop some day is crowd-kit's business, and fills a task's log
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for column, label in enumerate(category.names):
+            given = [int(label in ballots[record][member]) for record, member in rows]
+            if any(given):
+                long = pa.table({"task": [r for r, _ in rows], "worker": [m for _, m in rows], "label": given})
+                posterior = DawidSkene(n_iter=100).fit_predict_proba(long.to_pandas())
+                probabilities[:, column] = posterior[1].reindex(tasks).to_numpy()
+    found = dict(zip(tasks, _most_probable(probabilities, category=category), strict=True))
+    return _decide(
+        ballots,
+        members=members,
+        records=records,
+        fallback=fallback,
+        how="dawid_skene",
+        choose=lambda record, _: found.get(record),
+    )
+
+
+def mean_logit(
+    ballots: Ballots,
+    *,
+    members: Sequence[str],
+    records: Sequence[str],
+    fallback: str | None,
+    category: Category,
+    scores: Scores,
+) -> dict[str, Decision]:
+    """The most probable valid set under the members' calibrated probabilities, averaged as logits (SPEC 2.3)."""
+    import numpy as np
+
+    cast = {r: [scores[r][m] for m in sorted(set(members)) if m in scores.get(r, {})] for r in sorted(set(records))}
+    tasks = [record for record, given in cast.items() if len(given) >= quorum(members)]
+    means = np.zeros((len(tasks), len(category.names)))
+    for row, record in enumerate(tasks):
+        p = np.clip(np.array(cast[record], dtype=np.float64), SUREST, 1 - SUREST)
+        means[row] = np.log(p / (1 - p)).mean(axis=0)
+    found = dict(zip(tasks, _most_probable(1 / (1 + np.exp(-means)), category=category), strict=True))
+    return _decide(
+        ballots,
+        members=members,
+        records=records,
+        fallback=fallback,
+        how="mean_logit",
+        choose=lambda record, _: found.get(record),
+    )
+
+
+def _most_probable(probabilities: Floats, *, category: Category) -> list[LabelSet | None]:
+    """Return the valid set of the greatest probability for each row of (records, labels); ``None`` for a tie."""
+    from pipelines.label.offline.decode import worth_of_sets
+
+    sets, worth = worth_of_sets(probabilities, category=category)
+    ties = (worth == worth.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    return [None if tie else sets[best] for best, tie in zip(worth.argmax(axis=1), ties, strict=True)]
+
+
+# the names of params.Ensemble.aggregate, and what each wants beyond what all share
+AGGREGATORS: dict[str, tuple[Callable[..., dict[str, Decision]], tuple[str, ...]]] = {
+    "label_set_majority": (label_set_majority, ()),
+    "k_of_n": (k_of_n, ("category", "k")),
+    "weighted": (weighted, ("weights",)),
+    "dawid_skene": (dawid_skene, ("category",)),
+    "mean_logit": (mean_logit, ("category", "scores")),
+}

@@ -1,0 +1,59 @@
+"""Turns a probability per label into the one label set that the scheme's hard rules allow and the scores favour.
+
+Thresholds per label produce sets that no annotator could have written (`no_crisis` beside a crisis, both times of one
+type); choosing among the valid sets cannot (SPEC 2.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from pipelines.taxonomy import Category
+
+Scores = npt.NDArray[np.float64]
+
+# Ours: a label scored 0 (abstained from) costs log 1e-9, so a set holds one only where every valid set does.
+FLOOR = 1e-9
+DECIMALS = 9  # of a worth: what lies below is noise of the arithmetic, and no reason to prefer a set
+
+
+def worth_of_sets(probabilities: Scores, *, category: Category, most: int = 4) -> tuple[list[frozenset[str]], Scores]:
+    """Return the valid label sets, smaller ones first, then by the alphabet, and what each is worth in every row.
+
+    A set's worth is the sum of log p over its labels and log(1 - p) over the others, all of them in
+    ``category.names``, less what all sets have in common: the log-odds of its own labels.
+
+    Args:
+        probabilities: shape (records, labels), in [0, 1], columns in the order of ``category.names``.
+        category: whose hard rules say which sets are valid.
+        most: labels of the largest set tried (CRADLE T2: no post carries more than four).
+
+    Returns:
+        the sets, and their worth, shape (records, sets).
+
+    Raises:
+        ValueError: the shape does not match, or a value is not a probability.
+    """
+    names = category.names
+    scores = np.asarray(probabilities, dtype=np.float64)
+    if scores.ndim != 2 or scores.shape[1] != len(names):
+        raise ValueError(f"expected (records, {len(names)}) probabilities, found shape {scores.shape}")
+    if not np.all((scores >= 0) & (scores <= 1)):
+        raise ValueError("a score is not a probability")
+    sets = sorted(category.valid_sets(most=most), key=lambda labels: (len(labels), sorted(labels)))
+    member = np.array([[name in labels for labels in sets] for name in names], dtype=np.float64)
+    p = np.clip(scores, FLOOR, 1 - FLOOR)
+    return sets, np.round(np.log(p / (1 - p)) @ member, DECIMALS)
+
+
+def decode(probabilities: Scores, *, category: Category, most: int = 4) -> list[frozenset[str]]:
+    """Return the most probable valid label set of every row; see :func:`worth_of_sets`.
+
+    Equal worth falls to the smaller set, then to the alphabet: never to the order of rows.
+    """
+    sets, worth = worth_of_sets(probabilities, category=category, most=most)
+    return [sets[best] for best in worth.argmax(axis=1)]

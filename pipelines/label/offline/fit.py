@@ -1,0 +1,199 @@
+"""A member of the offline ensemble: fitted on the dev gold in seconds, labels without a key (SPEC 2.3).
+
+Gold posts are labelled by models of folds that never saw them, their authors or their copies, so that a comparison
+on dev is fair. Votes of this kind are marked ``offline`` by their labeller and never mixed unseen with others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import LabellingError
+from pipelines.label.offline.calibrate import fit_sigmoids, probabilities
+from pipelines.label.offline.decode import decode
+from pipelines.label.offline.features import Head, Rows, Targets, Values, View, view
+from pipelines.label.offline.folds import deal
+from pipelines.label.outcome import Answer, Outcome
+from pipelines.params import OfflineLabeller, VotesParams
+
+if TYPE_CHECKING:
+    from pipelines.label.post import Post
+    from pipelines.taxonomy import Category
+
+RECIPE = 1  # raise it with every change that changes answers: it is part of their digest
+FOLDS = 10  # ours: each fold's model sees nine tenths of the few hundred posts that the last one sees
+CHUNK = 64  # posts between two reports of progress
+DECIMALS = 6  # of a score: what lies below is noise of the arithmetic
+
+
+class GoldTooSmall(LabellingError):
+    """The dev gold cannot teach an offline labeller anything."""
+
+    message = "'{labeller}' has {records} gold posts in {groups} groups, and no label with {needed} positives."
+    remedy = "Annotate more of the dev split, or lower votes.min_positives in params.yaml."
+    exit_code = 65
+
+
+@dataclass(frozen=True)
+class Model:
+    """Classifiers of all labels with their sigmoids, shape (labels, 2)."""
+
+    head: Head
+    sigmoids: Values
+
+
+class Offline:
+    """A fitted labeller; made by :func:`fit`.
+
+    Attributes:
+        name: of the labeller, as ``params.yaml`` has it.
+        abstains: labels too rare in the gold to be learned, sorted; their score is always 0. A report must say so.
+        digest: SHA-256 over recipe, features and gold labels; stands where a prompt's digest would.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        category: Category,
+        seen: View,
+        models: Sequence[Model],
+        held_out: dict[str, int],
+        learned: npt.NDArray[np.intp],
+        digest: str,
+    ) -> None:
+        self.name = name
+        self.digest = digest
+        self.abstains = tuple(sorted(set(category.names) - {category.names[label] for label in learned}))
+        self._category = category
+        self._view = seen
+        self._models = models  # one per fold, then the one of all the gold
+        self._held_out = held_out
+        self._learned = learned
+
+    def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
+        """Return one answer per post, in order: a vote, or ``abstained`` where no valid set avoids a rare label.
+
+        A post of the gold is labelled out of fold, and so is an altered copy under its record id. ``progress`` is
+        told how many posts are done.
+        """
+        scores = np.zeros((len(posts), len(self._category.names)))
+        for start in range(0, len(posts), CHUNK):
+            some = posts[start : start + CHUNK]
+            scores[start : start + len(some)] = self._scores(some)
+            if progress is not None:
+                progress(start + len(some))
+        decoded = decode(scores, category=self._category)
+        rare = frozenset(self.abstains)
+        return [
+            self._answer(post, labels=labels, scores=row, possible=not labels & rare)
+            for post, labels, row in zip(posts, decoded, scores, strict=True)
+        ]
+
+    def _scores(self, posts: Sequence[Post]) -> Values:
+        rows = self._view.read([post.text for post in posts])
+        last = len(self._models) - 1
+        which = np.array([self._held_out.get(post.record_id, last) for post in posts])
+        scores = np.zeros((len(posts), len(self._category.names)))
+        for index in np.unique(which):
+            mine = np.flatnonzero(which == index)
+            model = self._models[index]
+            found = probabilities(model.head(rows[mine]), sigmoids=model.sigmoids)
+            scores[np.ix_(mine, self._learned)] = np.round(found, DECIMALS)
+        return scores
+
+    def _answer(self, post: Post, *, labels: frozenset[str], scores: Values, possible: bool) -> Answer:
+        return Answer(
+            record_id=post.record_id,
+            labeller=self.name,
+            category=self._category.key,
+            prompt=self.digest,
+            outcome=Outcome.VOTE if possible else Outcome.ABSTAINED,
+            reason="" if possible else "rare_label",
+            labels=tuple(sorted(labels)) if possible else (),
+            scores=tuple(float(score) for score in scores),
+        )
+
+
+def _learnable(targets: Targets, *, groups: Sequence[str], least: int) -> npt.NDArray[np.intp]:
+    """Return the columns with ``least`` positives, in two groups or more (ours: one author's words are no label)."""
+    names = np.array(groups)
+    enough = [
+        wanted.sum() >= least and len(set(names[wanted])) > 1 and not wanted.all() for wanted in targets.T.astype(bool)
+    ]
+    return np.flatnonzero(enough)
+
+
+def _cross(rows: Rows, *, seen: View, targets: Targets, fold: npt.NDArray[np.intp], seed: int) -> list[Model]:
+    """Return the model of every fold's rest, then that of all rows.
+
+    A fold's sigmoids rest on the held-out values of the other folds: its own labels never calibrate its own scores.
+    """
+    held_out = np.zeros(targets.shape)
+    heads = []
+    for index in range(int(fold.max()) + 1):
+        inside = fold == index
+        heads.append(seen.fit(rows[np.flatnonzero(~inside)], targets=targets[~inside], seed=seed))
+        held_out[inside] = heads[-1](rows[np.flatnonzero(inside)])
+    models = [
+        Model(head=head, sigmoids=fit_sigmoids(held_out[fold != index], targets=targets[fold != index]))
+        for index, head in enumerate(heads)
+    ]
+    last = seen.fit(rows, targets=targets, seed=seed)
+    return [*models, Model(head=last, sigmoids=fit_sigmoids(held_out, targets=targets))]
+
+
+def fit(
+    name: str,
+    *,
+    labeller: OfflineLabeller,
+    gold: Sequence[tuple[Post, frozenset[str]]],
+    category: Category,
+    votes: VotesParams,
+    groups: Sequence[str],
+) -> Offline:
+    """Fit a member of the offline ensemble on the dev gold; the order of ``gold`` does not matter.
+
+    Args:
+        name: of the labeller.
+        labeller: which features it sees.
+        gold: posts of the dev split with their gold labels; labels outside ``category.names`` are not learned.
+        category: whose labels are learned and whose hard rules bind every answer.
+        votes: ``min_positives`` (SPEC 2.3: five) and ``seed``.
+        groups: author or near-duplicate group of each gold post; one is never both learned from and labelled.
+
+    Raises:
+        GoldTooSmall: fewer than two groups, or no label that is frequent enough.
+        WeightsUnknown: the embedding model is missing or not the one that was measured.
+    """
+    order = sorted(range(len(gold)), key=lambda row: gold[row][0].record_id)
+    posts = [gold[row][0] for row in order]
+    named = [groups[row] for row in order]
+    targets = np.array([[label in gold[row][1] for label in category.names] for row in order], dtype=np.bool_)
+    targets = targets.reshape(len(gold), len(category.names))
+    learned = _learnable(targets, groups=named, least=votes.min_positives)
+    if len(set(named)) < 2 or not len(learned):
+        raise GoldTooSmall(labeller=name, records=len(gold), groups=len(set(named)), needed=votes.min_positives)
+    targets = targets[:, learned]
+    seen = view(labeller.features)
+    rows = seen.read([post.text for post in posts], learn=True)
+    fold = deal(named, targets=targets, most=FOLDS, seed=votes.seed)
+    models = _cross(rows, seen=seen, targets=targets, fold=fold, seed=votes.seed % 2**32)
+    rests_on = [[gold[row][0].record_id, sorted(gold[row][1]), groups[row]] for row in order]
+    recipe = [RECIPE, labeller.features, category.key, list(category.names), votes.min_positives, votes.seed, rests_on]
+    return Offline(
+        name,
+        category=category,
+        seen=seen,
+        models=models,
+        held_out={post.record_id: int(index) for post, index in zip(posts, fold, strict=True)},
+        learned=learned,
+        digest=hashlib.sha256(json.dumps(recipe).encode()).hexdigest(),
+    )

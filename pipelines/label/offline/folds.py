@@ -1,0 +1,49 @@
+"""Deals groups of gold posts into folds, so that no model labels a post whose author or copy it was fitted on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+def deal(groups: Sequence[str], *, targets: npt.NDArray[np.bool_], most: int, seed: int) -> npt.NDArray[np.intp]:
+    """Return the fold of every row, shape (rows,); a group is never divided.
+
+    Groups with the rarest labels are dealt first, each to the fold that has fewest of that label, so that every
+    fold's rest still knows every label. The order of groups of equal rarity is drawn from ``seed`` and their names,
+    never from the order of rows.
+
+    Args:
+        groups: author or near-duplicate group of each row.
+        targets: shape (rows, labels).
+        most: folds to make, fewer where there are fewer groups.
+        seed: of the draw.
+    """
+    rows: dict[str, list[int]] = {}
+    for row, group in enumerate(groups):
+        rows.setdefault(group, []).append(row)
+    support = targets.sum(axis=0)
+
+    def rarest(group: str) -> int:
+        carried = np.flatnonzero(targets[rows[group]].any(axis=0))
+        return int(min(carried, key=lambda label: (support[label], label))) if len(carried) else -1
+
+    def turn(group: str) -> tuple[int, int, bytes]:
+        label = rarest(group)
+        rarity = int(support[label]) if label >= 0 else len(groups) + 1
+        return rarity, -len(rows[group]), hashlib.sha256(f"{seed}/{group}".encode()).digest()
+
+    count = max(1, min(most, len(rows)))
+    carried = np.zeros((count, targets.shape[1]))
+    sizes = np.zeros(count)
+    fold = np.zeros(len(groups), dtype=np.intp)
+    for group in sorted(rows, key=turn):
+        label = rarest(group)
+        chosen = min(range(count), key=lambda k: (carried[k, label] if label >= 0 else 0, sizes[k], k))
+        fold[rows[group]] = chosen
+        carried[chosen] += targets[rows[group]].sum(axis=0)
+        sizes[chosen] += len(rows[group])
+    return fold

@@ -1,0 +1,67 @@
+"""What labelling a corpus would cost, before anything is sent, and the jobs that it is made of."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import LabellingError
+from pipelines.label.remote import Remote
+from pipelines.label.votes import Material, open_labeller
+from pipelines.params import Params, RemoteLabeller, Settings
+from pipelines.privacy.vault import Vault
+
+
+class BudgetTooSmall(LabellingError):
+    """Labelling would cost more than the budget; nothing was sent."""
+
+    message = "Asking {records} records would cost about {expected:.2f} US dollars; {left:.2f} are left of the budget."
+    remedy = "Raise votes.budget_usd in params.yaml, or sample fewer records; nothing was sent."
+    exit_code = 77
+
+
+def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+    """Estimate every remote labeller of ``votes.labellers``.
+
+    Returns:
+        ``estimates`` by labeller (see :func:`pipelines.label.estimate.estimate`), ``usd_expected``, ``usd_at_most``,
+        ``budget_usd``, ``spent_usd``, and ``jobs`` ({labeller, provider, shard, batch}), those of which some record is
+        not answered yet.
+
+    Raises:
+        BudgetTooSmall: the expected cost is more than what is left of the budget.
+    """
+    material = Material.read(corpus, params=params, vault=vault, root=root)
+    shards = material.shards(size=params.votes.shard_size)
+    estimates: dict[str, dict[str, Any]] = {}
+    jobs: list[dict[str, Any]] = []
+    spent = 0.0
+    with ExitStack() as stack:
+        for name in params.votes.labellers:
+            described = params.labellers[name]
+            if not isinstance(described, RemoteLabeller):
+                continue
+            asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
+            if isinstance(asked, Remote):
+                estimates[name] = asked.estimate(list(material.posts.values()))
+                spent = asked.spent()
+                batch = params.votes.batch and asked.batches
+                jobs += [
+                    {"labeller": name, "provider": described.provider, "shard": i, "batch": batch}
+                    for i, shard in enumerate(shards)
+                    if asked.unanswered(shard)
+                ]
+    expected = sum(e["usd_expected"] for e in estimates.values())
+    left = params.votes.budget_usd - spent
+    if jobs and expected > left:
+        records = sum(e["to_ask"] for e in estimates.values())
+        raise BudgetTooSmall(records=records, expected=expected, left=left)
+    return {
+        "estimates": estimates,
+        "usd_expected": round(expected, 4),
+        "usd_at_most": round(sum(e["usd_at_most"] for e in estimates.values()), 4),
+        "budget_usd": params.votes.budget_usd,
+        "spent_usd": round(spent, 6),
+        "jobs": jobs,
+    }

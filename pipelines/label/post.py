@@ -1,0 +1,56 @@
+"""A record as a labeller sees it: its words and pictures, without what the collectors of a corpus added to them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+# SPEC 22: a sheet's instruction to its annotators was pasted behind the posts, with markup and blanks as they come.
+BOILERPLATE = re.compile(
+    r"""
+    for\s{1,9}any\s{1,9}crisis\s{1,9}present,?\s{0,9}mark\s{1,9}whether\s{1,9}it\s{1,9}is\s{1,9}
+    ongoing\s{1,9}or\s{1,9}past\.?
+    (?:[\s*_]{0,9}leave\s{1,9}a\s{1,9}row\s{1,9}blank(?:\s{1,9}if\s{1,9}(?:that|the)\s{1,9}crisis(?:\s{1,9}type)?
+        \s{1,9}is\s{1,9}not\s{1,9}present)?\.?[*_]{0,3})?
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Post:
+    """What is labelled. Its ``repr`` has the id alone, so that no log or traceback can quote it.
+
+    ``images`` are encoded pictures (PNG or JPEG); a meme's ``body`` is the text read from them, if any.
+    """
+
+    record_id: str
+    title: str = field(repr=False)
+    body: str = field(repr=False)
+    images: tuple[bytes, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def text(self) -> str:
+        """The input of the papers' models, ``Title: ... Text: ...`` (SPEC 22), without form boilerplate."""
+        title, body = (BOILERPLATE.sub("", part).strip() for part in (self.title, self.body))
+        return f"Title: {title} Text: {body}"
+
+    @cached_property
+    def strips(self) -> int:
+        """How many times boilerplate was stripped."""
+        return sum(len(BOILERPLATE.findall(part)) for part in (self.title, self.body))
+
+    def content_digest(self, *, secret: bytes) -> str:
+        """Return the HMAC-SHA-256 of everything in the post, in hex.
+
+        It is keyed because a plain digest would confirm a guess of who wrote what. Each part goes in with its length,
+        so that no two posts run into the same bytes.
+        """
+        digest = hmac.new(secret, digestmod=hashlib.sha256)
+        for part in (self.title.encode(errors="surrogatepass"), self.body.encode(errors="surrogatepass"), *self.images):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        return digest.hexdigest()

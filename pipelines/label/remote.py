@@ -1,0 +1,256 @@
+"""A labeller that is asked over HTTP: nobody pays twice, nobody overspends, and a killed run loses nothing.
+
+Every request has a key (what is asked, of whom, about which content). An answer under that key is used instead of
+asking; what arrives is stored under it, sealed, together with its cost, before anything else happens to it; and the
+key goes out as Idempotency-Key, for the requests whose answers a killed run could not hear any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cached_property
+
+from pipelines.errors import BudgetSpent
+from pipelines.label.budget import Budget
+from pipelines.label.capabilities import capabilities, price
+from pipelines.label.estimate import CHARACTERS_PER_TOKEN, estimate, size, tokens
+from pipelines.label.outcome import Answer, Outcome, Raw, interpret
+from pipelines.label.post import Post
+from pipelines.label.prompts import Prompt, delimiter
+from pipelines.label.sender import Request, Sender, Terms
+from pipelines.params import Endpoint, Provider, RemoteLabeller, VotesParams
+from pipelines.privacy.vault import Vault
+from pipelines.store.answers import NANO, Answers, Job, Stored, cache_key
+from pipelines.taxonomy import Scheme
+
+# Ours: however long the prompt and its examples are, this share of the context is the post's.
+LEAST_SHARE = 0.25
+CUT = " [...] "
+
+
+class Remote:
+    """One model of one provider, asked with one prompt; its answers are the same whoever asked first and when."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        labeller: RemoteLabeller,
+        provider: Provider,
+        endpoint: Endpoint,
+        votes: VotesParams,
+        prompt: Prompt,
+        scheme: Scheme,
+        answers: Answers,
+        vault: Vault,
+        secret: bytes,
+    ) -> None:
+        """``secret`` keys the digests of content and the delimiters around posts.
+
+        Raises:
+            ConfigError: nobody knows the price of the model.
+        """
+        self.name = name
+        self._labeller, self._provider, self._endpoint, self._votes = labeller, provider, endpoint, votes
+        self._prompt, self._scheme, self._secret = prompt, scheme, secret
+        self._answers, self._vault = answers, vault
+        self._can = capabilities(labeller.model, api=provider.api)
+        self._price = price(labeller.model, api=provider.api, given=labeller.price, name=name)
+        self._sampling = self._can.sampling(max_output_tokens=votes.max_output_tokens)
+        self._cap = int(self._sampling["max_tokens"])
+
+    def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
+        """Return one answer for each post and category of the prompt, in the order of ``posts``.
+
+        A post whose record was taken down is not sent: its answer is abstained from, ``taken_down``. What fails after
+        all retries is not kept, so that the next run asks again; refused and malformed answers are.
+
+        Args:
+            posts: whom to ask about; equal content is asked once.
+            progress: called after each post with the number of posts answered so far.
+
+        Raises:
+            BudgetSpent: every answer so far is kept.
+            LabellerRefused: the provider rejects the key, the model or the account; every answer so far is kept.
+        """
+        under = self._vault.keys({post.record_id for post in posts})
+        keys = [self._key(post) for post in posts]
+        stored = self._answers.get(set(keys), vault=self._vault)
+        report = _Progress(keys, tell=progress)
+        missing: dict[str, Post] = {}
+        for key, post in zip(keys, posts, strict=True):
+            if key not in stored and post.record_id in under:
+                missing.setdefault(key, post)
+        for key in keys:
+            if key not in missing:
+                report.one(key)
+        self._answers.count(self.name, wanted=len(posts), hits=report.done)
+        failed: dict[str, str] = {}
+        if missing:
+            try:
+                failed = asyncio.run(self._ask(missing, under=under, report=report))
+            except BudgetSpent as error:
+                raise BudgetSpent(**{**error.fields, "left": len(posts) - report.done}) from None
+            stored |= self._answers.get(missing.keys() - failed.keys(), vault=self._vault)
+        return [
+            answer
+            for key, post in zip(keys, posts, strict=True)
+            for answer in self._answered(
+                post, stored=stored.get(key) if post.record_id in under else None, failed=failed.get(key)
+            )
+        ]
+
+    def unanswered(self, posts: Sequence[Post]) -> int:
+        """Return how many of these would have to be asked about."""
+        return len(self._missing(posts))
+
+    def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
+        """Say what labelling these would cost; see :func:`pipelines.label.estimate.estimate`."""
+        missing = self._missing(posts)
+        return estimate(
+            (self._shortened(post) for post in missing),
+            prompt=self._prompt,
+            price=self._price,
+            cached=len(posts) - len(missing),
+            cap=self._cap,
+            factor=self._can.max_tokens_factor,
+            batch=self.batches,
+        )
+
+    def spent(self) -> float:
+        """Return what all labellers together have spent, or may have, in US dollars."""
+        return sum(self._answers.spent()) / NANO
+
+    @property
+    def batches(self) -> bool:
+        return self._votes.batch and self._can.batch
+
+    def hand_over(self, posts: Sequence[Post]) -> list[str]:
+        """Hand these over to the batch endpoint without waiting, and return the digests of the jobs' ids.
+
+        :meth:`label` collects them, in this process or in any later one.
+        """
+        missing = {self._key(post): post for post in self._missing(posts)}
+        under = self._vault.keys({post.record_id for post in missing.values()})
+
+        async def submit() -> list[Job]:
+            async with self._sender(under=under, arrived=lambda _: None) as sender:
+                return await sender.hand_over([self._request(key, post) for key, post in missing.items()])
+
+        return [job.id for job in asyncio.run(submit())] if missing else []
+
+    async def _ask(
+        self, missing: Mapping[str, Post], *, under: Mapping[str, bytes], report: _Progress
+    ) -> dict[str, str]:
+        if self.batches:
+            # a batch of an earlier process may hold other records too, whose answers must not be lost
+            jobs = self._answers.jobs(labeller=self.name)
+            under = {**self._vault.keys({r for job in jobs for r in job.records.values()}), **under}
+        requests = (self._request(key, post) for key, post in missing.items())
+        async with self._sender(under=under, arrived=report.one) as sender:
+            if self.batches:
+                await sender.batch(list(requests))
+            else:
+                await sender.send(requests)
+        return sender.failed
+
+    @asynccontextmanager
+    async def _sender(self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]) -> AsyncIterator[Sender]:
+        # the providers' libraries take a second to import, which a run that finds every answer does without
+        from pipelines.label.client import Client
+
+        terms = Terms(name=self.name, provider=self._provider, schema=self._prompt.schema, price=self._price)
+        client = Client(
+            self._labeller, name=self.name, provider=self._provider, endpoint=self._endpoint, votes=self._votes
+        )
+        with Budget(self._answers, limit=self._votes.budget_usd) as budget:
+            async with client:
+                yield Sender(client, terms=terms, answers=self._answers, budget=budget, under=under, arrived=arrived)
+
+    def _missing(self, posts: Sequence[Post]) -> list[Post]:
+        live = self._vault.keys({post.record_id for post in posts})
+        keyed = {self._key(post): post for post in posts if post.record_id in live}
+        stored = self._answers.get(keyed.keys(), vault=self._vault)
+        return [post for key, post in keyed.items() if key not in stored]
+
+    def _key(self, post: Post) -> str:
+        return cache_key(
+            api=self._provider.api,
+            model=self._labeller.model,
+            prompt=self._prompt.digest,
+            schema=self._prompt.schema,
+            content=post.content_digest(secret=self._secret),
+            sampling={**self._sampling, "context_tokens": self._votes.context_tokens},
+        )
+
+    def _request(self, key: str, post: Post) -> Request:
+        short = self._shortened(post)
+        system, parts = self._prompt.render(short, delimiter=delimiter(post, secret=self._secret))
+        measured = size(system, parts, schema=self._prompt.schema, cap=self._cap)
+        return Request(
+            key=key, record_id=post.record_id, system=system, parts=parts, size=measured, cut=short is not post
+        )
+
+    @cached_property
+    def _room(self) -> int:
+        """How many characters of a post the context has room for, beside the prompt and the answer."""
+        system, parts = self._prompt.render(Post(record_id="", title="", body=""), delimiter="0" * 16)
+        prompt = tokens(len(system) + sum(len(part) for part in parts if isinstance(part, str)))
+        context = self._votes.context_tokens
+        room = max(context - self._votes.max_output_tokens - prompt, int(context * LEAST_SHARE))
+        return int(room * CHARACTERS_PER_TOKEN)
+
+    def _shortened(self, post: Post) -> Post:
+        """Return the post without its middle where it is too long (CRADLE 4.1): how it begins and ends says most."""
+        surplus = len(post.text) - self._room
+        if surplus <= 0:
+            return post
+        kept = max(len(post.body) - surplus - len(CUT), 0)
+        head = math.ceil(kept / 2)
+        return replace(post, body=post.body[:head] + CUT + post.body[len(post.body) - (kept - head) :])
+
+    def _answered(self, post: Post, *, stored: Stored | None, failed: str | None) -> list[Answer]:
+        if stored is not None:
+            # equal content of two records was paid for once
+            cost = stored.cost / NANO if stored.record_id == post.record_id else 0.0
+            return interpret(
+                Raw.from_json(stored.data),
+                record_id=post.record_id,
+                labeller=self.name,
+                prompt=self._prompt,
+                scheme=self._scheme,
+                mode=self._votes.mode,
+                cost=cost,
+            )
+        return [
+            Answer(
+                record_id=post.record_id,
+                labeller=self.name,
+                category=category,
+                prompt=self._prompt.digest,
+                outcome=Outcome.FAILED if failed else Outcome.ABSTAINED,
+                reason=failed or "taken_down",
+            )
+            for category in self._prompt.schema["properties"]
+        ]
+
+
+class _Progress:
+    """Counts posts as their keys are answered."""
+
+    def __init__(self, keys: Sequence[str], *, tell: Callable[[int], None] | None) -> None:
+        self._posts = Counter(keys)
+        self._tell = tell
+        self.done = 0
+
+    def one(self, key: str) -> None:
+        """Note that the posts of this key are answered."""
+        for _ in range(self._posts.pop(key, 0)):
+            self.done += 1
+            if self._tell:
+                self._tell(self.done)

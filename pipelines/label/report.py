@@ -1,0 +1,221 @@
+"""``corpus votes``: agreement, outcomes, refusals and cost of labelling, as the paper's tables; counts only.
+
+Everything comes from the metrics that the stages left; nothing is computed again, no table of records is opened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.errors import NoCorpus, StepFailed
+from pipelines.evaluate import tables
+from pipelines.evaluate.tables import UNDEFINED, Distribution, Layout, Sheet, percent
+from pipelines.label.describe import AGREEMENTS
+from pipelines.params import Settings
+from pipelines.store.workspace import workspace
+
+OUTCOMES = ("vote", "abstained", "refused", "malformed", "failed")
+HEADINGS = {"train": "Train", "dev": "Dev", "test": "Test"}
+SUBSETS = {"train_consensus": "Train-Consensus", "train_unanimous": "Train-Unanimous", "dev": "Dev", "test": "Test"}
+
+
+def gather(root: Path, corpus: str) -> dict[str, Any]:
+    """Return ``votes`` by labeller, ``silver`` and ``probe`` by ensemble, as far as their metrics exist."""
+    folder = root / "metrics" / corpus
+    found: dict[str, Any] = {"corpus": corpus}
+    for part in ("votes", "silver", "probe"):
+        files = sorted(folder.glob(f"{part}-*.json"))
+        if files:
+            found[part] = {file.stem.removeprefix(f"{part}-"): json.loads(file.read_text()) for file in files}
+    return found
+
+
+def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``corpus status --json`` says of votes: outcomes by labeller, agreement by ensemble, cost in dollars.
+
+    Agreement is over all splits, as records: ``unanimous``, ``consensus`` (a majority, not all) and ``none``.
+    """
+    votes = gathered.get("votes", {})
+    cached = [found["cache_hits"] for found in votes.values() if "cache_hits" in found]
+    return {
+        "by_labeller": {name: found["outcomes"] for name, found in votes.items()},
+        "ensembles": {
+            name: {key: sum(counts[key] for counts in found["agreement"].values()) for key in AGREEMENTS}
+            for name, found in gathered.get("silver", {}).items()
+        },
+        "cost": round(sum(found.get("cost", 0.0) for found in votes.values()), 6),
+        **({"cache_hits": sum(cached)} if cached else {}),
+    }
+
+
+def sheets(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
+    """Give every table that the gathered metrics can fill, in the order in which they are read."""
+    if gathered.get("votes"):
+        yield labellers(gathered["votes"])
+    for name, found in gathered.get("silver", {}).items():
+        yield from _ensemble(name, found)
+    if gathered.get("probe"):
+        yield _flat("Injected copies", gathered["probe"])
+
+
+def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:
+    from pipelines.taxonomy import load
+
+    scheme = load(found["scheme"])
+    layout = Layout.of(scheme, category=scheme.category())
+    given = {SUBSETS[key]: Distribution.read(plain) for key, plain in found["distributions"].items()}
+    given = {subset: given[subset] for subset in SUBSETS.values() if given[subset].instances}
+    people = {key: d for key, d in given.items() if key in ("Dev", "Test")}
+    train = {key.removeprefix("Train-"): d for key, d in given.items() if key not in people}
+    agreed = {HEADINGS.get(split, split): found["agreement"][split] for split in _in_order(found["agreement"])}
+
+    yield _titled(tables.table_5(agreed, members=len(found["members"])), name)
+    yield _titled(right_by_agreement(found["by_agreement"]), name)
+    if people:
+        yield tables.table_1(people, layout=layout)
+        yield tables.table_2(people)
+        if layout.times:
+            yield tables.table_3(people, layout=layout)
+    if train:
+        yield _titled(tables.table_6(train, layout=layout), name)
+        yield _titled(tables.table_7(train, layout=layout), name)
+    if given:
+        yield _titled(tables.table_11(given, layout=layout), name)
+    if any(found["violations"].values()):
+        yield _titled(violations(found["violations"]), name)
+    if found["refusals"]:
+        yield _titled(refusals(found["refusals"]), name)
+    if found["comparison"]:
+        yield _titled(comparison(found["comparison"]), name)
+    for system, scored in found["test"].items():
+        yield tables.table_12(scored, name=f"Test: {name if system == 'ensemble' else system}")
+    yield _titled(queue(found["queue"], records=found["records"]), name)
+
+
+def _titled(sheet: Sheet, ensemble: str) -> Sheet:
+    return Sheet(f"{ensemble}: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
+
+
+def _in_order(splits: Mapping[str, Any]) -> list[str]:
+    return [split for split in HEADINGS if split in splits] + sorted(set(splits) - set(HEADINGS))
+
+
+def labellers(votes: Mapping[str, Mapping[str, Any]]) -> Sheet:
+    """What became of every question, how many votes were repaired, what it cost and what the cache saved."""
+    rows = []
+    for name, found in votes.items():
+        outcomes = [f"{found['outcomes'].get(outcome, 0):,}" for outcome in OUTCOMES]
+        hits = f"{found['cache_hits']:,}" if "cache_hits" in found else UNDEFINED
+        rows.append((name, *outcomes, f"{found['repaired']:,}", f"{found['cost']:.4f}", hits))
+    columns = ("Labeller", *(outcome.capitalize() for outcome in OUTCOMES), "Repaired", "US $", "From the cache")
+    return Sheet("Answers", columns, tuple(rows))
+
+
+def refusals(found: Mapping[str, Mapping[str, int]]) -> Sheet:
+    """How many of the posts that carry a gold label each member refused."""
+    members = [name for name in next(iter(found.values())) if name != "gold"]
+    rows = [
+        (label, f"{n['gold']:,}", *(f"{n[m]:,} ({percent(n[m], n['gold'], digits=1)}%)" for m in members))
+        for label, n in found.items()
+    ]
+    return Sheet("Refusals by gold label", ("Label", "Gold", *members), tuple(rows))
+
+
+def violations(found: Mapping[str, Mapping[str, int]]) -> Sheet:
+    """How many label sets of gold, members and ensemble break which rule of the scheme."""
+    rules = sorted({rule for counts in found.values() for rule in counts})
+    rows = [(rule.replace("_", " "), *(f"{counts.get(rule, 0):,}" for counts in found.values())) for rule in rules]
+    return Sheet("Label sets that break a rule", ("Rule", *found), tuple(rows))
+
+
+def right_by_agreement(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Sheet:
+    """How often the labels are exactly right where all, most or no members agree: what an agreement is worth."""
+    columns = [c for split in found for c in (f"{HEADINGS.get(split, split)} n", "exact %")]
+    rows = []
+    for name in AGREEMENTS:
+        counts = [found[split][name] for split in found]
+        rows.append((name, *(cell for n in counts for cell in (f"{n['n']:,}", percent(n["exact"], n["n"], digits=1)))))
+    return Sheet("Exactly right by agreement", ("Agreement", *columns), tuple(rows))
+
+
+def comparison(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
+    """Every aggregator and member on dev over all records, with 95 % intervals, and the lead over the best member."""
+    rows = []
+    for name, row in found.items():
+        cells = [
+            f"{row['all'][key]:.3f} [{row['interval'][key][0]:.3f}, {row['interval'][key][1]:.3f}]"
+            for key in ("exact", "jaccard", "micro_f1", "macro_f1")
+        ]
+        lead = f"{row['lead']['value']:+.3f} (p {row['lead']['probability']:.2f})" if "lead" in row else UNDEFINED
+        rows.append((name, row["kind"], f"{row['n_valid']}/{row['n']}", *cells, lead))
+    columns = ("On dev", "Kind", "Valid", "Exact", "Jaccard", "Micro F1", "Macro F1", "Lead over the best member")
+    return Sheet("Ways of voting, on dev", columns, tuple(rows))
+
+
+def queue(found: Mapping[str, Any], *, records: int) -> Sheet:
+    """How many records go to people, and why; a record may have several reasons."""
+    rows = [
+        (reason.replace("_", " "), f"{n:,}", percent(n, records, digits=1)) for reason, n in found["reasons"].items()
+    ]
+    rows.append(("in all", f"{found['records']:,}", percent(found["records"], records, digits=1)))
+    return Sheet("For people to look at", ("Reason", "Records", "%"), tuple(rows))
+
+
+def _flat(title: str, found: Mapping[str, Mapping[str, Any]]) -> Sheet:
+    """A row for each number, a column for each ensemble."""
+    keys = sorted({key for values in found.values() for key, value in values.items() if _number(value)})
+    rows = [(key.replace("_", " "), *(_text(values.get(key)) for values in found.values())) for key in keys]
+    return Sheet(title, ("", *found), tuple(rows))
+
+
+def _number(value: Any) -> bool:
+    return value is None or isinstance(value, int | float)
+
+
+def _text(value: Any) -> str:
+    if not _number(value) or value is None:
+        return UNDEFINED
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+
+
+def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Add ``cache_hits`` to the votes: how many answers were never paid again, by the store of answers on this side."""
+    from pipelines.store.answers import Answers
+
+    if "votes" in gathered:
+        with Answers.open(settings.answers_url) as answers:
+            hits = answers.hits()
+        for name, found in gathered["votes"].items():
+            if name in hits:
+                found["cache_hits"] = hits[name]
+    return gathered
+
+
+def show(settings: Settings, *, corpus: str) -> None:
+    """Print what the last publish says of a corpus's votes.
+
+    Raises:
+        NoCorpus: there is no corpus repository yet.
+    """
+    try:
+        with workspace(settings) as clone:
+            gathered = count_hits(gather(clone.path, corpus), settings)
+    except StepFailed:
+        raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
+    render(gathered, console=Console())
+
+
+def render(gathered: Mapping[str, Any], *, console: Console) -> None:
+    """Print every table for people."""
+    empty = True
+    for sheet in sheets(gathered):
+        empty = False
+        console.print(sheet.rich())
+        console.print()
+    if empty:
+        console.print(f"Nothing of {gathered['corpus']} has been labelled yet.")

@@ -1,0 +1,244 @@
+"""The stage ``silver``: what an ensemble agrees on, how good that is on gold, and what goes to people instead.
+
+A record of train on which no set has a majority keeps its row without labels (CRADLE 5.1 discards it; agreement
+statistics count it); everywhere else the ensemble's fallback decides, if it has one (CRADLE 4.3). An ensemble of
+offline members that is not better than its best member on dev is refused (SPEC 2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.errors import BadParams, EnsembleTooWeak
+from pipelines.evaluate.tables import Distribution
+from pipelines.label import aggregate, compare, describe, queue
+from pipelines.label.aggregate import Decision, LabelSet
+from pipelines.label.compare import Panel
+from pipelines.params import Ensemble, OfflineLabeller, Params
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.metrics import write_metrics
+from pipelines.taxonomy import Category, load
+
+TRAIN, DEV, TEST = "train", "dev", "test"
+EXAMPLE = "example"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the earlier stages left of the records that are alive: votes of the members, splits, gold."""
+
+    votes: pa.Table
+    split: Mapping[str, str]
+    group: Mapping[str, str]
+    gold: Mapping[str, LabelSet]
+    examples: Collection[str]
+
+    @classmethod
+    def read(cls, corpus: str, *, members: tuple[str, ...], category: Category, vault: Vault, root: Path) -> Snapshot:
+        """Read it; a record that was taken down since is left out everywhere.
+
+        Raises:
+            BadParams: a member has not voted.
+        """
+        folder = root / "snapshot" / corpus
+        splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
+        gone = vault.tombstoned(sorted({row["record_id"] for row in splits}))
+        splits = [row for row in splits if row["record_id"] not in gone]
+        alive = {row["record_id"] for row in splits}
+        files = {member: folder / "votes" / member / "votes.parquet" for member in sorted(set(members))}
+        if missing := [member for member, file in files.items() if not file.exists()]:
+            raise BadParams(where="votes.labellers", detail=f"there are no votes of {', '.join(missing)}")
+        votes = tables.concat(list(files.values()), name="votes")
+        here = [r in alive and c == category.key for r, c in columns(votes, "record_id", "category")]
+        gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+        gold = [row for row in gold if row["record_id"] in alive and row["category"] == category.key]
+        return cls(
+            votes=votes.filter(pa.array(here, pa.bool_())),
+            split={row["record_id"]: row["split"] for row in splits},
+            group={row["record_id"]: row["group"] for row in splits},
+            gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
+            examples=frozenset(row["record_id"] for row in gold if row["how"] == EXAMPLE),
+        )
+
+    def gold_of(self, split: str) -> dict[str, LabelSet]:
+        """Return the gold that a split is scored on: without what labellers were shown as examples."""
+        return {r: s for r, s in self.gold.items() if self.split[r] == split and r not in self.examples}
+
+
+def columns(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
+
+
+def run(
+    corpus: str,
+    *,
+    ensemble: str,
+    params: Params,
+    vault: Vault,
+    root: Path = Path(),
+    injected: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Write ``silver.parquet`` and ``queue.parquet`` under ``snapshot/<corpus>/silver/<ensemble>``, and the metrics.
+
+    ``injected`` are the records whose text addresses a model; without it the posts are opened and looked at.
+
+    Returns:
+        the metrics: ``agreement`` and ``how`` by split, ``distributions`` (for CRADLE's tables), ``labellers``
+        (outcomes, reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules,
+        ``refusals`` by gold label, ``queue``, ``comparison`` on dev (see :func:`pipelines.label.compare.table`),
+        ``test`` (scores), ``by_agreement``.
+
+    Raises:
+        BadParams: there is no such ensemble, a member has not voted, or it wants scores that its members do not give.
+        EnsembleTooWeak: see :func:`check_strength`; nothing was written.
+    """
+    if ensemble not in params.ensembles:
+        raise BadParams(where="ensembles", detail=f"there is no '{ensemble}'")
+    described = params.ensembles[ensemble]
+    scheme = load(params.corpora[corpus].scheme)
+    category = scheme.category()
+    found = Snapshot.read(corpus, members=described.members, category=category, vault=vault, root=root)
+    panel = Panel(
+        ballots=aggregate.valid(found.votes, category=category.key),
+        members=described.members,
+        records=sorted(found.split),
+        category=category,
+        fallback=described.fallback,
+        k=params.silver.k,
+        scores=aggregate.valid_scores(found.votes, category=category.key),
+        gold=found.gold_of(DEV),
+        groups=found.group,
+    )
+    if described.aggregate not in panel.possible and found.votes.num_rows:
+        raise BadParams(
+            where=f"ensembles.{ensemble}.aggregate", detail=f"members give no scores for {described.aggregate}"
+        )
+    comparison = compare.table(panel, resamples=params.silver.resamples, seed=params.silver.seed)
+    offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
+    if offline:
+        check_strength(comparison, ensemble=ensemble, described=described, least=params.silver.min_probability)
+    decisions = settle(panel.decide(described.aggregate), split=found.split)
+    read = set(found.split)
+    if injected is None:
+        injected, read = queue.injected_of(corpus, records=read, vault=vault, root=root)
+    refused = refused_of(found.votes)
+    queued = queue.reasons(
+        decisions,
+        ballots=panel.ballots,
+        refused=refused,
+        members=described.members,
+        injected=injected,
+        category=category,
+    )
+    _write(decisions, queued=queued, ensemble=ensemble, category=category, folder=root / "snapshot" / corpus / "silver")
+    test = found.gold_of(TEST)
+    report: dict[str, Any] = {
+        "ensemble": ensemble,
+        "aggregate": described.aggregate,
+        "members": list(described.members),
+        "fallback": described.fallback,
+        "offline": offline,
+        "scheme": scheme.name,
+        "records": len(decisions),
+        "agreement": describe.agreement(decisions, split=found.split),
+        "how": describe.counted((found.split[record], decision.how) for record, decision in decisions.items()),
+        "distributions": {name: d.plain() for name, d in _distributions(decisions, found=found).items()},
+        "labellers": describe.labellers(found.votes),
+        "violations": describe.violations(panel, decisions=decisions, gold=found.gold),
+        "refusals": describe.refusals(found.gold, refused=refused, members=described.members),
+        "queue": {
+            "records": len(queued),
+            "unread": len(found.split.keys() - read),
+            "reasons": {reason: sum(reason in given for given in queued.values()) for reason in queue.REASONS},
+        },
+        "comparison": comparison,
+        "test": describe.scores(panel, decisions=decisions, gold=test) if test else {},
+        "by_agreement": {split: describe.by_agreement(decisions, gold=found.gold_of(split)) for split in (DEV, TEST)},
+    }
+    report["cost"] = sum(labeller["cost"] for labeller in report["labellers"].values())
+    return write_metrics(rounded(report), root / "metrics" / corpus / f"silver-{ensemble}.json")
+
+
+def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:
+    """Discard on train what no majority of sets backs, or what only the fallback decided (CRADLE 5.1)."""
+    discarded = Decision(None, "none", "discarded")
+    return {
+        record: discarded
+        if split[record] == TRAIN and (decision.agreement == "none" or decision.how == "fallback")
+        else decision
+        for record, decision in decisions.items()
+    }
+
+
+def check_strength(
+    comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, described: Ensemble, least: float
+) -> None:
+    """Refuse an ensemble whose exact match beats its best member's in too few paired resamples, ties counting half.
+
+    Raises:
+        EnsembleTooWeak: it does so in fewer than ``least`` of them, or there is no dev gold that could show it.
+    """
+    if not comparison:
+        raise EnsembleTooWeak(ensemble=ensemble, member="any member", probability=0.0)
+    own = comparison[described.aggregate]
+    if own["lead"]["probability"] < least:
+        raise EnsembleTooWeak(ensemble=ensemble, member=own["best_member"], probability=own["lead"]["probability"])
+
+
+def _distributions(decisions: Mapping[str, Decision], *, found: Snapshot) -> dict[str, Distribution]:
+    """Describe the training subsets, and all gold of dev and test (examples are gold, too)."""
+    train = {record for record, split in found.split.items() if split == TRAIN}
+    people = {
+        split: Distribution.of(labels for record, labels in found.gold.items() if found.split[record] == split)
+        for split in (DEV, TEST)
+    }
+    return {**describe.training_subsets(decisions, train=train), **people}
+
+
+def _write(
+    decisions: Mapping[str, Decision],
+    *,
+    queued: Mapping[str, tuple[str, ...]],
+    ensemble: str,
+    category: Category,
+    folder: Path,
+) -> None:
+    rows = [
+        {
+            "record_id": record,
+            "category": category.key,
+            "ensemble": ensemble,
+            "labels": None if decision.labels is None else sorted(decision.labels),
+            "agreement": decision.agreement,
+            "how": decision.how,
+        }
+        for record, decision in decisions.items()
+    ]
+    waiting = [{"record_id": r, "ensemble": ensemble, "reasons": list(given)} for r, given in queued.items()]
+    for name, table in (("silver", rows), ("queue", waiting)):
+        made = pa.Table.from_pylist(table, schema=tables.SCHEMAS[name])
+        tables.write(made, folder / ensemble / f"{name}.parquet", name=name)
+
+
+def refused_of(votes: pa.Table) -> dict[str, set[str]]:
+    """Return the labellers that refused each record."""
+    refused: dict[str, set[str]] = {}
+    for record, labeller, outcome in columns(votes, "record_id", "labeller", "outcome"):
+        if outcome == "refused":
+            refused.setdefault(record, set()).add(labeller)
+    return refused
+
+
+def rounded(value: Any) -> Any:
+    """Return the same with six decimals: enough for any table, and the last bits of a machine do not show."""
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [rounded(inner) for inner in value]
+    return round(value, 6) if isinstance(value, float) else value

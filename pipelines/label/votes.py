@@ -1,0 +1,212 @@
+"""The stage ``votes``: what one labeller answers for every record of the split, and nothing paid for twice.
+
+A remote labeller's answers come from the sealed store of answers first, so that the mapped tasks of Airflow (``ask``,
+one a shard) may fill it before, and the stage itself sends only what is left. The offline members are fitted on the
+dev gold. Refused, malformed and failed answers are rows like any other; only ``vote`` is ever counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.annotate.gold import DEV, EXAMPLE
+from pipelines.errors import ConfigError, TooManyFailed
+from pipelines.label.labeller import Labeller
+from pipelines.label.outcome import Answer, Outcome
+from pipelines.label.post import Post
+from pipelines.label.prompts import Example, Prompt, build
+from pipelines.label.remote import Remote
+from pipelines.params import OfflineLabeller, Params, RemoteLabeller, Settings
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.metrics import write_metrics
+from pipelines.store.seal import open_column
+from pipelines.taxonomy import Scheme, load
+
+
+class NotCurated(ConfigError):
+    """There is nothing to label where the command was started."""
+
+    message = "There is no split and gold of {corpus} in this folder."
+    remedy = "Start it in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
+
+
+@dataclass(frozen=True)
+class Material:
+    """What labellers are given, opened in memory: the posts of the split, and the gold of some."""
+
+    posts: dict[str, Post]
+    split: dict[str, str]
+    group: dict[str, str]
+    gold: dict[str, frozenset[str]]
+    examples: tuple[str, ...]
+    scheme: Scheme
+
+    @classmethod
+    def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> Material:
+        """Open the posts of the split in the order of their ids; what was taken down is left out.
+
+        Raises:
+            NotCurated: the split or the gold is not there.
+        """
+        folder = root / "snapshot" / corpus
+        if not all((folder / name).is_dir() for name in ("split", "gold")):
+            raise NotCurated(corpus=corpus)
+        splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
+        split = {row["record_id"]: row["split"] for row in splits}
+        months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+        table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
+        table = table.filter(pa.compute.is_in(table["record_id"], value_set=tables.strings(sorted(split))))
+        titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
+        posts = {
+            record_id: Post(record_id=record_id, title=title.decode(), body=body.decode())
+            for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True)
+            if title is not None and body is not None
+        }
+        gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+        return cls(
+            posts=dict(sorted(posts.items())),
+            split=split,
+            group={row["record_id"]: row["group"] for row in splits},
+            gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
+            examples=tuple(sorted(row["record_id"] for row in gold if row["how"] == EXAMPLE)),
+            scheme=load(params.corpora[corpus].scheme),
+        )
+
+    def shards(self, *, size: int) -> list[list[Post]]:
+        """Return the posts in shards of ``size``, in the order of their ids."""
+        posts = list(self.posts.values())
+        return [posts[i : i + size] for i in range(0, len(posts), size)]
+
+    def prompt(self, labeller: RemoteLabeller, *, secret: bytes) -> Prompt:
+        """Render the scheme's prompt with the examples that the gold names; ``secret`` keys their delimiters."""
+        key = self.scheme.category().key
+        shown = [r for r in self.examples if r in self.posts]
+        examples = [Example(r, self.posts[r], {key: tuple(sorted(self.gold[r]))}) for r in shown]
+        return build(self.scheme, keys=[key], system=labeller.system, examples=examples, secret=secret)
+
+
+def open_labeller(
+    name: str, *, material: Material, params: Params, settings: Settings, vault: Vault, stack: ExitStack
+) -> Labeller:
+    """Return the labeller of a name, ready to be asked; what it holds open is closed with ``stack``."""
+    described = params.labellers[name]
+    if isinstance(described, OfflineLabeller):
+        from pipelines.label.offline.fit import fit
+
+        dev = [r for r in material.gold if material.split[r] == DEV and r in material.posts]
+        return fit(
+            name,
+            labeller=described,
+            gold=[(material.posts[r], material.gold[r]) for r in dev],
+            category=material.scheme.category(),
+            votes=params.votes,
+            groups=[material.group[r] for r in dev],
+        )
+    from pipelines.label.prompts import register
+    from pipelines.store.answers import Answers
+
+    prompt = material.prompt(described, secret=settings.secret())
+    if settings.mlflow_tracking_uri:
+        register(prompt, tracking_uri=settings.mlflow_tracking_uri)
+    return Remote(
+        name,
+        labeller=described,
+        provider=params.providers[described.provider],
+        endpoint=settings.endpoint(described.provider),
+        votes=params.votes,
+        prompt=prompt,
+        scheme=material.scheme,
+        answers=stack.enter_context(Answers.open(settings.answers_url)),
+        vault=vault,
+        secret=settings.secret(),
+    )
+
+
+def ask(
+    corpus: str,
+    *,
+    labeller: str,
+    shard: int,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    wait: bool = True,
+    root: Path = Path(),
+) -> dict[str, Any]:
+    """Ask one labeller about one shard, so that the stage finds the answers.
+
+    Returns:
+        counts by outcome; without ``wait``, ``batches``: the digests of the ids of the jobs that were handed over to a
+        batch endpoint and are noted in the store of answers.
+    """
+    material = Material.read(corpus, params=params, vault=vault, root=root)
+    posts = material.shards(size=params.votes.shard_size)[shard]
+    with ExitStack() as stack:
+        asked = open_labeller(labeller, material=material, params=params, settings=settings, vault=vault, stack=stack)
+        done: dict[str, Any] = {"labeller": labeller, "shard": shard}
+        if not wait:
+            return done | {"batches": asked.hand_over(posts) if isinstance(asked, Remote) and asked.batches else []}
+        answers = asked.label(posts, progress=report(labeller, total=len(posts)))
+    return done | {"outcomes": _outcomes(answers)}
+
+
+def run(
+    corpus: str, *, labeller: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> dict[str, Any]:
+    """Write ``snapshot/<corpus>/votes/<labeller>/votes.parquet`` and ``metrics/<corpus>/votes-<labeller>.json``.
+
+    Returns:
+        ``records``, ``outcomes``, ``reasons`` (of what is no vote, and of repairs), ``repaired``, tokens and ``cost``
+        in US dollars.
+
+    Raises:
+        TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
+        BudgetSpent: the budget ended; every answer so far is kept.
+    """
+    material = Material.read(corpus, params=params, vault=vault, root=root)
+    posts = list(material.posts.values())
+    with ExitStack() as stack:
+        found = open_labeller(
+            labeller, material=material, params=params, settings=settings, vault=vault, stack=stack
+        ).label(posts, progress=report(labeller, total=len(posts)))
+    outcomes = _outcomes(found)
+    if (failed := outcomes.get(Outcome.FAILED, 0)) > params.votes.max_failed * len(found):
+        raise TooManyFailed(labeller=labeller, failed=failed, records=len(found))
+    table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.VOTES)
+    tables.write(table, root / "snapshot" / corpus / "votes" / labeller / "votes.parquet", name="votes")
+    metrics = {
+        "records": len(posts),
+        "outcomes": outcomes,
+        "reasons": dict(sorted(Counter(a.reason for a in found if a.reason).items())),
+        "repaired": sum(a.repaired for a in found),
+        "input_tokens": sum(a.input_tokens for a in found),
+        "output_tokens": sum(a.output_tokens for a in found),
+        "cost": round(sum(a.cost for a in found), 6),
+    }
+    return write_metrics(metrics, root / "metrics" / corpus / f"votes-{labeller}.json")
+
+
+def _outcomes(answers: Sequence[Answer]) -> dict[str, int]:
+    return dict(sorted(Counter(str(a.outcome) for a in answers).items()))
+
+
+def report(labeller: str, *, total: int) -> Callable[[int], None]:
+    """Return a callback that writes a line of progress for the task's log, some twenty in all."""
+    said = 0
+
+    def progress(done: int) -> None:
+        nonlocal said
+        if done > said and (done - said >= total / 20 or done == total):
+            said = done
+            sys.stderr.write(f"{labeller}: {done}/{total}\n")
+
+    return progress

@@ -1,0 +1,222 @@
+"""A vendor of one file in a process of its own, which logs what it answered; and child processes that ask it.
+
+The model's name says how the vendor behaves: ``throttle`` and ``fail`` turn every question away once, ``late`` lets it
+time out once, ``down`` fails always, ``refuse`` refuses everything, ``prose`` answers no JSON, ``reject`` rejects the
+key. Processes are forked, so that a child that is killed at a random moment has not just been importing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pydantic_ai.direct
+import pydantic_ai.models.openai
+import pydantic_ai.providers.openai  # noqa: F401 - before the fork
+from pydantic import SecretStr
+
+from pipelines.label.post import Post
+from pipelines.label.prompts import build
+from pipelines.label.remote import Remote
+from pipelines.params import Endpoint, Price, Provider, RemoteLabeller, VotesParams
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.answers import Answers
+from pipelines.taxonomy import load
+
+FORK = multiprocessing.get_context("fork")
+SECRET = bytes(range(32))
+NOW = datetime(2022, 12, 1, tzinfo=UTC)
+# what the vendor below counts for every question, and its price: 2,000 input and 20 output tokens, .01 dollars
+TOKENS = (2_000, 20)
+PRICE = Price(input=4.0, output=100.0)
+COST = 0.01
+LABELS = ["no_crisis"]
+
+
+def answer(model: str, *, asked: int) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """Return status, headers and body of the ``asked``-th answer to a question."""
+    first = asked == 1
+    if "reject" in model:
+        return 401, {}, {"error": {"message": "no", "code": "invalid_api_key"}}
+    if "throttle" in model and first:
+        return 429, {"Retry-After": "0.05"}, {"error": {"message": "wait", "code": "rate_limit_exceeded"}}
+    if "down" in model or ("fail" in model and first):
+        return 500, {}, {"error": {"message": "down"}}
+    message: dict[str, Any] = {"role": "assistant", "content": json.dumps({"labels": LABELS})}
+    if "refuse" in model:
+        message |= {"content": None, "refusal": "no"}
+    if "prose" in model:
+        message["content"] = "It depends."
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    usage = {"prompt_tokens": TOKENS[0], "completion_tokens": TOKENS[1], "total_tokens": sum(TOKENS)}
+    head = {"id": "x", "object": "chat.completion", "created": 1, "model": model}
+    return 200, {}, {**head, "choices": [choice], "usage": usage}
+
+
+async def serve(log: Path, *, latency: float, port: Connection) -> None:
+    """Answer until the process ends; a line of the log is written before an answer's last byte leaves."""
+    seen: Counter[str] = Counter()
+    now = most = 0
+    with log.open("a") as lines:
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal now, most
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:] if line)
+                fields = {name.lower(): value for name, value in fields.items()}
+                question = json.loads(await reader.readexactly(int(fields["content-length"])))
+                key = fields["idempotency-key"]
+                seen[key] += 1
+                now += 1
+                most = max(most, now)
+                late = "late" in question["model"] and seen[key] == 1
+                await asyncio.sleep(2 if late else latency)
+                now -= 1
+                status, extra, body = answer(question["model"], asked=seen[key])
+                data = json.dumps(body).encode()
+                top = "".join(f"{k}: {v}\r\n" for k, v in extra.items())
+                lines.write(json.dumps({"key": key, "status": status, "most": most}) + "\n")
+                lines.flush()
+                writer.write(
+                    f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n{top}"
+                    f"Content-Length: {len(data)}\r\n\r\n".encode()
+                    + data
+                )
+                await writer.drain()
+
+        async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await talk(reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                writer.close()
+
+        server = await asyncio.start_server(until_closed, "127.0.0.1", 0)
+        port.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+
+def begin(log: Path, latency: float, port: Connection) -> None:
+    """The vendor's process."""
+    asyncio.run(serve(log, latency=latency, port=port))
+
+
+@contextmanager
+def started(target: Callable[..., None], *args: object) -> Iterator[BaseProcess]:
+    """Run ``target`` in a process of its own, and end that process in any case."""
+    process = FORK.Process(target=target, args=args, daemon=True)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+@contextmanager
+def vendor(log: Path, *, latency: float = 0.0) -> Iterator[str]:
+    """Start the vendor and give its address."""
+    here, there = FORK.Pipe()
+    with started(begin, log, latency, there):
+        yield f"http://127.0.0.1:{here.recv()}/v1"
+
+
+def answered(log: Path) -> list[str]:
+    """Return the keys of all answers with status 200, in order."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return [line["key"] for line in lines if line["status"] == 200]
+
+
+def posts(count: int, *, vault: Vault, words: int = 12) -> list[Post]:
+    """Return posts of admitted records with mild words."""
+    ids = {n: vault.record_id(f"t3_{n}") for n in range(count)}
+    vault.admit([(i, f"t3_{n}") for n, i in ids.items()], corpus="posts", month="2022-12", now=NOW)
+    return [Post(i, title=f"A long week, number {n}", body=" ".join(["quiet"] * words)) for n, i in ids.items()]
+
+
+def remote(
+    url: str,
+    *,
+    answers: Answers,
+    vault: Vault,
+    model: str = "small",
+    budget: float = 100.0,
+    concurrency: int = 4,
+    batch: bool = False,
+    context: int = 4096,
+    timeout: float = 5.0,
+    retries: int = 2,
+    poll: float = 0.05,
+) -> Remote:
+    """Return a labeller that asks the vendor at ``url``."""
+    scheme = load("cradle")
+    return Remote(
+        "small",
+        labeller=RemoteLabeller(kind="remote", provider="local", model=model, system="commercial", price=PRICE),
+        provider=Provider(
+            api="openai",
+            concurrency=concurrency,
+            requests_per_minute=None,
+            tokens_per_minute=None,
+            timeout_seconds=timeout,
+            max_retries=retries,
+            max_retry_after_seconds=1,
+            batch_poll_seconds=poll,
+        ),
+        endpoint=Endpoint(url=url, key=SecretStr("k")),
+        votes=VotesParams(
+            labellers=("small",),
+            mode="improved",
+            examples=0,
+            max_output_tokens=64,
+            context_tokens=context,
+            shard_size=500,
+            budget_usd=budget,
+            batch=batch,
+            max_failed=0.01,
+            min_positives=5,
+            seed=1,
+        ),
+        prompt=build(scheme, keys=["labels"], system="commercial"),
+        scheme=scheme,
+        answers=answers,
+        vault=vault,
+        secret=SECRET,
+    )
+
+
+def label(folder: Path, url: str, count: int) -> None:
+    """Label posts and write their votes: the child that may be killed."""
+    with (
+        Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault,
+        Answers.open(f"sqlite:///{folder}/answers.sqlite") as answers,
+    ):
+        found = remote(url, answers=answers, vault=vault).label(posts(count, vault=vault))
+    table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.VOTES)
+    pq.write_table(table, folder / "votes.parquet")
+
+
+def hand_over(folder: Path, url: str, count: int) -> None:
+    """Hand posts over as a batch and wait for it longer than any test: the child that is killed meanwhile."""
+    with (
+        Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault,
+        Answers.open(f"sqlite:///{folder}/answers.sqlite") as answers,
+    ):
+        asked = remote(url, answers=answers, vault=vault, model="gpt-5", batch=True, poll=3600.0)
+        asked.label(posts(count, vault=vault))
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

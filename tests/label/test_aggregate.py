@@ -1,0 +1,281 @@
+"""The vote against a reference written by hand, and what must never change it: order, refusals, names."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.label import aggregate
+from pipelines.label.aggregate import AGGREGATORS, Decision
+from pipelines.label.compare import Panel
+from pipelines.store import tables
+from pipelines.taxonomy import load
+
+# crowd-kit asks pandas 3 for what pandas 4 will not have
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
+
+CATEGORY = load("cradle").category()
+MEMBERS = ("gpt", "claude", "gemini")
+SETS = [
+    frozenset({"no_crisis"}),
+    frozenset({"rape_past"}),
+    frozenset({"selfharm_ongoing"}),
+    frozenset({"rape_past", "selfharm_ongoing"}),
+    frozenset({"suicideideation_active_ongoing", "selfharm_past"}),
+]
+OUTCOMES = ("abstained", "refused", "malformed", "failed")
+
+label_sets = st.sampled_from(SETS)
+# an answer: a label set, or the outcome that it had instead
+answers = st.one_of(label_sets, label_sets, st.sampled_from(OUTCOMES))
+vote_sets = st.lists(st.fixed_dictionaries(dict.fromkeys(MEMBERS, answers)), min_size=1, max_size=20)
+
+
+def table(rows: Sequence[dict[str, object]], *, seed: int | None = None, labelled: bool = False) -> pa.Table:
+    """Write vote sets as rows of a votes table; ``labelled`` lies: labels stand in rows that are no votes."""
+    made = []
+    for i, row in enumerate(rows):
+        for member, answer in row.items():
+            vote = isinstance(answer, frozenset)
+            made.append(
+                {
+                    "record_id": f"{i:04d}",
+                    "labeller": member,
+                    "category": "labels",
+                    "prompt": "p",
+                    "outcome": "vote" if vote else answer,
+                    "reason": "",
+                    "repaired": False,
+                    "labels": sorted(answer) if vote else ["rape_past"] if labelled else [],
+                    "scores": [float(name in answer) for name in CATEGORY.names] if vote else None,
+                    "input_tokens": 1,
+                    "output_tokens": 1,
+                    "cost": 0.0,
+                }
+            )
+    if seed is not None:
+        random.Random(seed).shuffle(made)
+    return pa.Table.from_pylist(made, schema=tables.VOTES)
+
+
+def decide(votes: pa.Table, name: str, *, members: Sequence[str] = MEMBERS, fallback: str | None = None) -> dict:
+    ballots = aggregate.valid(votes, category="labels")
+    panel = Panel(
+        ballots=ballots,
+        members=members,
+        records=votes["record_id"].to_pylist(),
+        category=CATEGORY,
+        fallback=fallback,
+        scores=aggregate.valid_scores(votes, category="labels"),
+        gold={record: SETS[int(record) % len(SETS)] for record in votes["record_id"].to_pylist()},
+    )
+    return panel.decide(name)
+
+
+def by_hand(row: dict[str, object], *, fallback: str | None) -> tuple[frozenset[str] | None, str, str]:
+    """Apply the paper's rule the long way round, for three members and nothing else."""
+    a, b, c = (row[member] if isinstance(row[member], frozenset) else None for member in MEMBERS)
+    if a is not None and a == b and b == c:
+        return a, "unanimous", "majority"
+    if a is not None and a == b:
+        return a, "consensus", "majority"
+    if a is not None and a == c:
+        return a, "consensus", "majority"
+    if b is not None and b == c:
+        return b, "consensus", "majority"
+    if fallback is not None and isinstance(row[fallback], frozenset):
+        return row[fallback], "none", "fallback"
+    return None, "none", "discarded"
+
+
+@pytest.mark.parametrize("fallback", [None, "claude"], ids=["train", "test"])
+def test_a_thousand_random_vote_sets_as_the_reference_has_them(fallback: str | None) -> None:
+    rng = random.Random(20251001)
+    rows = [
+        {member: rng.choice(SETS[:3]) if rng.random() < 0.8 else rng.choice(OUTCOMES) for member in MEMBERS}
+        for _ in range(1000)
+    ]
+    got = decide(table(rows, seed=1), "label_set_majority", fallback=fallback)
+    assert len(got) == 1000
+    assert {(d.agreement, d.how) for d in got.values()} >= {("unanimous", "majority"), ("consensus", "majority")}
+    for i, row in enumerate(rows):
+        assert got[f"{i:04d}"] == Decision(*by_hand(row, fallback=fallback)), row
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.fixed_dictionaries(dict.fromkeys(MEMBERS, answers)), st.sampled_from([None, *MEMBERS]))
+def test_any_vote_set_as_the_reference_has_it(row: dict[str, object], fallback: str | None) -> None:
+    got = decide(table([row]), "label_set_majority", fallback=fallback)
+    assert got == {"0000": Decision(*by_hand(row, fallback=fallback))}
+
+
+@pytest.mark.parametrize("name", [n for n in AGGREGATORS if n != "dawid_skene"])
+@settings(max_examples=30, deadline=None)
+@given(rows=vote_sets, seed=st.integers(0, 1000), order=st.permutations(MEMBERS))
+def test_no_order_of_rows_or_labellers_changes_anything(
+    name: str, rows: list[dict[str, object]], seed: int, order: list[str]
+) -> None:
+    one = decide(table(rows), name, fallback="claude")
+    assert decide(table(rows, seed=seed), name, members=order, fallback="claude") == one
+
+
+@settings(max_examples=4, deadline=None)
+@given(rows=vote_sets, seed=st.integers(0, 1000), order=st.permutations(MEMBERS))
+def test_nor_does_it_change_dawid_skene(rows: list[dict[str, object]], seed: int, order: list[str]) -> None:
+    one = decide(table(rows), "dawid_skene")
+    assert decide(table(rows, seed=seed), "dawid_skene", members=order) == one
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=vote_sets, data=st.data())
+def test_what_is_no_vote_never_gets_through(rows: list[dict[str, object]], data: st.DataObject) -> None:
+    votes = table(rows, labelled=True)
+    ballots = aggregate.valid(votes, category="labels")
+    let_in = {(record, member) for record, cast in ballots.items() for member in cast}
+    voted = {(f"{i:04d}", m) for i, row in enumerate(rows) for m in row if isinstance(row[m], frozenset)}
+    assert let_in == voted
+    # which outcome it was, and what it carried, changes no decision either
+    other = [
+        {m: a if isinstance(a, frozenset) else data.draw(st.sampled_from(OUTCOMES)) for m, a in row.items()}
+        for row in rows
+    ]
+    for name in ("label_set_majority", "k_of_n", "weighted", "mean_logit"):
+        assert decide(votes, name) == decide(table(other), name)
+
+
+def test_an_unknown_outcome_is_no_vote_either() -> None:
+    votes = table([{"gpt": "Vote"}, {"gpt": "voted"}, {"gpt": ""}], labelled=True)
+    assert aggregate.valid(votes, category="labels") == {}
+    assert aggregate.valid_scores(votes, category="labels") == {}
+
+
+def test_votes_of_another_category_stay_out() -> None:
+    assert aggregate.valid(table([{"gpt": SETS[0]}]), category="severity") == {}
+
+
+def test_two_votes_of_one_labeller_are_refused_not_chosen_from() -> None:
+    twice = pa.concat_tables([table([{"gpt": SETS[0]}]), table([{"gpt": SETS[1]}])])
+    with pytest.raises(aggregate.TwoVotes):
+        aggregate.valid(twice, category="labels")
+
+
+def test_others_than_the_members_are_not_looked_at() -> None:
+    row = {"gpt": SETS[0], "claude": SETS[1], "gemini": SETS[2], "words": SETS[0], "embedding": SETS[0]}
+    assert decide(table([row]), "label_set_majority")["0000"] == Decision(None, "none", "discarded")
+
+
+def test_of_five_members_two_are_no_majority() -> None:
+    members = ("a", "b", "c", "d", "e")
+    row = dict(zip(members, [SETS[0], SETS[0], SETS[1], SETS[1], SETS[2]], strict=True))
+    assert decide(table([row]), "label_set_majority", members=members)["0000"].labels is None
+    row["e"] = SETS[1]
+    assert decide(table([row]), "label_set_majority", members=members)["0000"] == Decision(
+        SETS[1], "consensus", "majority"
+    )
+
+
+def test_k_of_n_votes_label_by_label() -> None:
+    rows = [
+        {"gpt": SETS[1], "claude": SETS[3], "gemini": SETS[2]},  # each label twice, no set twice
+        {"gpt": SETS[0], "claude": SETS[1], "gemini": SETS[2]},  # nothing twice
+        {"gpt": SETS[1], "claude": "refused", "gemini": "failed"},
+    ]
+    got = decide(table(rows), "k_of_n")
+    assert got["0000"] == Decision(SETS[3], "none", "k_of_n")
+    assert got["0001"].labels is got["0002"].labels is None
+
+
+def test_k_of_n_obeys_the_rules_of_the_scheme() -> None:
+    past, now = frozenset({"rape_past"}), frozenset({"rape_ongoing"})
+    ballots = {"r": {"a": past, "b": now, "c": SETS[0]}}
+    got = aggregate.k_of_n(ballots, members="abc", records=["r"], fallback=None, category=CATEGORY, k=1)
+    assert got["r"].labels == now  # ongoing before past, and no_crisis only alone
+
+
+def test_weights_follow_what_a_member_gets_right() -> None:
+    gold = {f"{i}": SETS[i % 3] for i in range(30)}
+    wrong = dict.fromkeys(gold, SETS[4])
+    ballots = {r: {"good": gold[r], "bad": wrong[r], "half": gold[r] if int(r) % 2 else wrong[r]} for r in gold}
+    weights = aggregate.weights_of(ballots, gold=gold, members=("good", "bad", "half"), classes=15)
+    assert weights["good"] > weights["half"] > weights["bad"]
+    # two that are no better than chance do not outvote one that is right
+    got = aggregate.weighted(
+        {"x": {"good": SETS[0], "bad": SETS[1], "bad2": SETS[1]}},
+        members=("good", "bad", "bad2"),
+        records=["x"],
+        fallback=None,
+        weights={**weights, "bad2": weights["bad"]},
+    )
+    assert got["x"] == Decision(SETS[0], "consensus", "weighted")
+
+
+def test_equal_weights_are_a_tie() -> None:
+    ballots = {"x": {"a": SETS[0], "b": SETS[1]}}
+    got = aggregate.weighted(
+        ballots, members=("a", "b", "c"), records=["x"], fallback=None, weights={"a": 1.0, "b": 1.0, "c": 9.0}
+    )
+    assert got["x"] == Decision(None, "none", "discarded")
+
+
+def test_dawid_skene_learns_whom_to_trust() -> None:
+    rng = random.Random(5)
+    truth = {f"{i:03d}": rng.choice(SETS[:3]) for i in range(80)}
+
+    def noisy(labels: frozenset[str], rate: float) -> frozenset[str]:
+        return rng.choice(SETS[:3]) if rng.random() < rate else labels
+
+    ballots = {r: {"a": noisy(s, 0.05), "b": noisy(s, 0.5), "c": noisy(s, 0.5)} for r, s in truth.items()}
+    shared = {"members": ("a", "b", "c"), "records": sorted(truth), "fallback": None}
+    learnt = aggregate.dawid_skene(ballots, category=CATEGORY, **shared)
+    voted = aggregate.label_set_majority(ballots, **shared)
+    right = [sum(found[r].labels == truth[r] for r in truth) for found in (learnt, voted)]
+    assert right[0] > right[1]
+    assert all(d.labels is None or d.labels in CATEGORY.valid_sets() for d in learnt.values())
+
+
+def test_mean_logit_weighs_how_sure_members_are() -> None:
+    def sure(label: str, p: float) -> tuple[float, ...]:
+        rest = (1 - p) / (len(CATEGORY.names) - 1)
+        return tuple(p if name == label else rest for name in CATEGORY.names)
+
+    scores = {"x": {"a": sure("rape_past", 0.99), "b": sure("no_crisis", 0.4), "c": sure("no_crisis", 0.4)}}
+    ballots = {"x": {"a": SETS[1], "b": SETS[0], "c": SETS[0]}}
+    got = aggregate.mean_logit(
+        ballots, members=("a", "b", "c"), records=["x", "y"], fallback=None, category=CATEGORY, scores=scores
+    )
+    assert got["x"] == Decision(SETS[1], "consensus", "mean_logit")
+    assert got["y"] == Decision(None, "none", "discarded")
+
+
+def test_mean_logit_on_equal_probabilities_is_a_tie() -> None:
+    same = tuple(0.5 for _ in CATEGORY.names)
+    got = aggregate.mean_logit(
+        {}, members=("a",), records=["x"], fallback=None, category=CATEGORY, scores={"x": {"a": same}}
+    )
+    assert got["x"].labels is None
+
+
+def test_an_empty_set_is_a_vote_where_a_scheme_has_one() -> None:
+    figurative = load("figsim").category("figurative")
+    none, one = frozenset[str](), frozenset({figurative.names[0]})
+    ballots = {"x": {"a": none, "b": none, "c": one}}
+    shared = {"members": "abc", "records": ["x"], "fallback": None}
+    assert aggregate.label_set_majority(ballots, **shared)["x"] == Decision(none, "consensus", "majority")
+    assert aggregate.k_of_n(ballots, category=figurative, k=2, **shared)["x"].labels == none
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=vote_sets, name=st.sampled_from(["label_set_majority", "k_of_n", "weighted", "mean_logit"]))
+def test_unanimous_records_are_among_the_consensus_and_have_labels(rows: list[dict[str, object]], name: str) -> None:
+    for record, decision in decide(table(rows), name).items():
+        cast = [a for a in rows[int(record)].values() if isinstance(a, frozenset)]
+        if decision.agreement == "unanimous":
+            assert len(cast) == 3
+            assert set(cast) == {decision.labels}
+        if decision.labels is None:
+            assert (decision.agreement, decision.how) == ("none", "discarded")

@@ -1,0 +1,125 @@
+"""Batches at the sandbox's vendors: handed in by one process, collected by another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Literal
+
+import pytest
+
+from pipelines.errors import LabellerRefused
+from pipelines.label.client import Client
+from pipelines.label.outcome import Outcome, Raw, interpret
+from pipelines.label.post import Post
+from pipelines.label.prompts import build
+from pipelines.params import Provider, RemoteLabeller, VotesParams
+from pipelines.taxonomy import load
+
+APIS: tuple[Literal["openai", "anthropic", "google"], ...] = ("openai", "anthropic", "google")
+MODELS = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-20250514", "google": "gemini-2.5-pro"}
+SCHEME = load("cradle")
+PROMPT = build(SCHEME, keys=["labels"], system="commercial")
+WORDS = "The lake was still and nobody else was there."
+KEYS = ["a" * 64, "b" * 64, "c-3"]
+
+
+def client(vendors: Any, api: Any, *, key: str = "sandbox") -> Client:
+    return Client(
+        RemoteLabeller(kind="remote", provider=api, model=MODELS[api], system="commercial"),
+        name="judge",
+        provider=Provider(
+            api=api,
+            concurrency=4,
+            requests_per_minute=None,
+            tokens_per_minute=None,
+            timeout_seconds=20,
+            max_retries=0,
+            max_retry_after_seconds=1,
+            batch_poll_seconds=0.1,
+        ),
+        endpoint=vendors.endpoint(api, key=key),
+        votes=VotesParams(
+            labellers=("judge",),
+            mode="improved",
+            examples=0,
+            max_output_tokens=64,
+            context_tokens=4096,
+            shard_size=10,
+            budget_usd=1,
+            batch=True,
+            max_failed=0,
+            min_positives=5,
+            seed=1,
+        ),
+    )
+
+
+def jobs() -> list[tuple[str, str, list[str | bytes]]]:
+    asked = []
+    for number, key in enumerate(KEYS):
+        post = Post(f"r{number}", title=f"A walk, number {number}", body=WORDS)
+        asked.append((key, *PROMPT.render(post, delimiter="0123456789abcdef")))
+    return asked
+
+
+async def wait(asked: Client, job: str) -> dict[str, Raw]:
+    for _ in range(200):
+        if (found := await asked.collect(job)) is not None:
+            return dict(found)
+        await asyncio.sleep(0.05)
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_what_one_client_hands_in_another_collects(vendors: Any, api: Any) -> None:
+    vendors.calm()
+
+    async def hand_in() -> str:
+        async with client(vendors, api) as asked:
+            return await asked.submit(jobs(), schema=PROMPT.schema)
+
+    async def collect(job: str) -> dict[str, Raw]:
+        async with client(vendors, api) as asked:
+            return await wait(asked, job)
+
+    job = asyncio.run(hand_in())
+    assert isinstance(json.loads(job), dict)
+    assert WORDS not in job
+    assert "sandbox" not in json.loads(job)["effective"]
+    found = asyncio.run(collect(job))
+    assert sorted(found) == sorted(KEYS)
+    for raw in found.values():
+        assert raw.effective["batch"] is True
+        assert WORDS not in json.dumps(raw.effective)
+        (answer,) = interpret(
+            raw, record_id="r", labeller="judge", prompt=PROMPT, scheme=SCHEME, mode="paper", cost=0.0
+        )
+        assert answer.outcome is Outcome.VOTE
+        assert raw.input_tokens > 0
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_refusals_of_a_batch_are_answers_too(vendors: Any, api: Any) -> None:
+    vendors.calm()
+    vendors.change(api, refuses_any=1.0)
+
+    async def both() -> dict[str, Raw]:
+        async with client(vendors, api) as asked:
+            return await wait(asked, await asked.submit(jobs(), schema=PROMPT.schema))
+
+    found = asyncio.run(both())
+    assert sorted(found) == sorted(KEYS)
+    assert all(raw.refused for raw in found.values())
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("key", ["wrong", "empty"])
+def test_a_rejected_key_ends_the_run(vendors: Any, api: Any, key: str) -> None:
+    async def hand_in() -> str:
+        async with client(vendors, api, key=key) as asked:
+            return await asked.submit(jobs(), schema=PROMPT.schema)
+
+    with pytest.raises(LabellerRefused) as caught:
+        asyncio.run(hand_in())
+    assert WORDS not in str(caught.value)

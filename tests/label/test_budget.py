@@ -1,0 +1,107 @@
+"""A budget holds whatever the answers cost, waits for what is out, and forgives nothing of unknown end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import BudgetSpent
+from pipelines.label.budget import Budget, nano
+from pipelines.store.answers import NANO, Answers
+
+ANSWER = ("k", "0" * 32, b"sealed")
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Iterator[Answers]:
+    with Answers.open(f"sqlite:///{tmp_path}/answers.sqlite") as answers:
+        yield answers
+
+
+def work(answers: Answers, *, limit: float, bound: int, costs: list[int], workers: int) -> int:
+    """Ask for each cost, many at once; return how many were sent before the budget ended."""
+    sent = 0
+
+    async def worker(budget: Budget, left: Iterator[int]) -> None:
+        nonlocal sent
+        for cost in left:
+            try:
+                await budget.reserve(bound)
+            except BudgetSpent:
+                return
+            sent += 1
+            await asyncio.sleep(random.Random(cost).random() / 500)
+            await budget.settle(bound, cost=cost, answer=(f"{sent:064x}", *ANSWER[1:]))
+
+    async def run() -> None:
+        left = iter(costs)
+        with Budget(answers, limit=limit) as budget:
+            await asyncio.gather(*(worker(budget, left) for _ in range(workers)))
+
+    asyncio.run(run())
+    return sent
+
+
+@given(st.integers(0, 400), st.lists(st.integers(0, 50), max_size=40), st.integers(1, 9))
+@settings(max_examples=25, deadline=None)
+def test_nothing_is_spent_beyond_the_limit(limit: int, costs: list[int], workers: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, Answers.open(f"sqlite:///{folder}/a.sqlite") as answers:
+        sent = work(answers, limit=limit / NANO, bound=50, costs=costs, workers=workers)
+        paid, held = answers.spent()
+        assert held == 0
+        assert paid <= limit
+        # it stops for want of room only, not because requests were out
+        assert sent == len(costs) or paid > limit - 50
+
+
+def test_message_tells_the_sums(answers: Answers) -> None:
+    work(answers, limit=1.0, bound=nano(0.5), costs=[nano(0.4)] * 9, workers=3)
+
+    async def one() -> None:
+        with Budget(answers, limit=1.0) as budget:
+            await budget.reserve(nano(0.5))
+
+    with pytest.raises(BudgetSpent, match=r"budget of 1\.00 US dollars is spent: 0\.8000 so far"):
+        asyncio.run(one())
+
+
+def test_unknown_end_stays_held_and_a_refused_request_does_not(answers: Answers) -> None:
+    async def run() -> None:
+        with Budget(answers, limit=1.0) as budget:
+            await budget.reserve(100)
+            await budget.reserve(10)
+            await budget.release(10)
+            budget.forfeit()
+
+    asyncio.run(run())
+    assert answers.spent() == (0, 100)
+
+
+def test_batch_holds_the_first_that_fit(answers: Answers) -> None:
+    with Budget(answers, limit=100 / NANO) as budget:
+        assert budget.hold([40, 40, 40, 10]) == 2
+        assert answers.spent() == (0, 80)
+        assert budget.hold([40]) == 0
+        assert budget.hold([20]) == 1
+
+
+def test_failing_database_reaches_whoever_waits(tmp_path: Path) -> None:
+    answers = Answers.open(f"sqlite:///{tmp_path}/answers.sqlite")
+
+    async def run() -> None:
+        with Budget(answers, limit=1.0) as budget:
+            await budget.reserve(10)
+            answers.close()
+            (tmp_path / "answers.sqlite-wal").unlink(missing_ok=True)
+            (tmp_path / "answers.sqlite").write_bytes(b"x" * 5000)
+            await asyncio.gather(budget.reserve(10), budget.reserve(10))
+
+    with pytest.raises(Exception, match="answers cannot be used now"):
+        asyncio.run(run())

@@ -1,0 +1,496 @@
+"""Real HTTP in three protocols over loopback: what answers, refusals, odd shapes and errors turn into."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from pipelines.errors import LabellerRefused
+from pipelines.label.batch import NoBatches
+from pipelines.label.client import CannotSee, Client, Passing, Throttled
+from pipelines.label.outcome import Raw
+from pipelines.params import Endpoint, Provider, RemoteLabeller, VotesParams
+
+Api = Literal["openai", "anthropic", "google"]
+Reply = tuple[int, dict[str, str], Any]
+SCHEMA = {
+    "type": "object",
+    "properties": {"labels": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}},
+    "required": ["labels"],
+    "additionalProperties": False,
+}
+ANSWER = '{"labels": ["a"]}'
+MODELS: dict[Api, str] = {"openai": "gpt-4o", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
+APIS: tuple[Api, ...] = ("openai", "anthropic", "google")
+SECRET_WORDS = "an evening by the lake"
+
+
+class Vendor(ThreadingHTTPServer):
+    """Answers what it is told to, and keeps what it was asked."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.reply: Callable[[str, str, Any], Reply] = lambda _m, _p, _b: (500, {}, {})
+        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+
+    def url(self, api: Api) -> str:
+        below = {"openai": "/v1", "anthropic": "", "google": "/google"}[api]
+        return f"http://127.0.0.1:{self.server_address[1]}{below}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Vendor
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._answer("GET")
+
+    def do_POST(self) -> None:
+        self._answer("POST")
+
+    def _answer(self, method: str) -> None:
+        data = self.rfile.read(int(self.headers.get("content-length") or 0))
+        try:
+            body = json.loads(data)
+        except ValueError:
+            body = data
+        headers = {k.lower(): v for k, v in self.headers.items()}
+        self.server.asked.append((method, self.path, headers, body))
+        status, extra, reply = self.server.reply(method, self.path, body)
+        sent = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+        self.send_response(status)
+        for name, value in ({"content-type": "application/json"} | extra).items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[Vendor]:
+    with Vendor() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _forget(vendor: Vendor) -> None:
+    vendor.asked.clear()
+
+
+def client(url: str | None, *, api: Api, model: str = "", timeout: float = 5, key: str = "secret-key") -> Client:
+    return Client(
+        RemoteLabeller(kind="remote", provider="my-vendor", model=model or MODELS[api], system="commercial"),
+        name="judge",
+        provider=Provider(
+            api=api,
+            concurrency=4,
+            requests_per_minute=None,
+            tokens_per_minute=None,
+            timeout_seconds=timeout,
+            max_retries=3,
+            max_retry_after_seconds=1,
+            batch_poll_seconds=0.1,
+        ),
+        endpoint=Endpoint(url=url, key=SecretStr(key)),
+        votes=VotesParams(
+            labellers=("judge",),
+            mode="improved",
+            examples=0,
+            max_output_tokens=1024,
+            context_tokens=4096,
+            shard_size=10,
+            budget_usd=1,
+            batch=False,
+            max_failed=0,
+            min_positives=5,
+            seed=1,
+        ),
+    )
+
+
+def ask(vendor: Vendor, api: Api, reply: Reply | None = None, *, parts: Any = None, **kwargs: Any) -> Raw:
+    if reply is not None:
+        vendor.reply = lambda _m, _p, _b: reply
+
+    async def one() -> Raw:
+        async with client(vendor.url(api), api=api, **kwargs) as asked:
+            return await asked.send("Judge.", parts or [SECRET_WORDS], schema=SCHEMA, key="key-1")
+
+    return asyncio.run(one())
+
+
+def chat(text: str | None = ANSWER, *, finish: str = "stop", **message: Any) -> Reply:
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text, **message}}
+    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+    head = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
+    return 200, {}, head | {"choices": [choice], "usage": usage}
+
+
+def claude(text: str | None = ANSWER, *, stop: str = "end_turn") -> Reply:
+    content = [] if text is None else [{"type": "text", "text": text}]
+    head = {"id": "m", "type": "message", "role": "assistant", "model": "m", "stop_sequence": None}
+    return 200, {}, head | {"content": content, "stop_reason": stop, "usage": {"input_tokens": 11, "output_tokens": 7}}
+
+
+def gemini(text: str | None = ANSWER, *, finish: str = "STOP") -> Reply:
+    candidate: dict[str, Any] = {"finishReason": finish, "index": 0}
+    if text is not None:
+        candidate["content"] = {"role": "model", "parts": [{"text": text}]}
+    usage = {"promptTokenCount": 11, "candidatesTokenCount": 3, "thoughtsTokenCount": 4, "totalTokenCount": 18}
+    return 200, {}, {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m"}
+
+
+GOOD: dict[Api, Callable[..., Reply]] = {"openai": chat, "anthropic": claude, "google": gemini}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_with_its_tokens_and_what_was_sent(vendor: Vendor, api: Api) -> None:
+    raw = ask(vendor, api, GOOD[api]())
+    assert (raw.text, raw.finish, raw.refused, raw.truncated) == (ANSWER, "stop", None, False)
+    # Google's hidden thoughts are paid for as output
+    assert (raw.input_tokens, raw.output_tokens) == (11, 7)
+    assert Raw.from_json(raw.to_json()) == raw
+    assert len(vendor.asked) == 1
+    _, _, headers, body = vendor.asked[0]
+    assert headers["idempotency-key"] == "key-1"
+    assert "secret-key" in (
+        headers.get("authorization", "") + headers.get("x-api-key", "") + headers.get("x-goog-api-key", "")
+    )
+    assert SECRET_WORDS in json.dumps(body)
+    assert SECRET_WORDS not in json.dumps(raw.effective)
+    assert "enum" in json.dumps(body)
+    assert "enum" not in json.dumps(raw.effective)
+    assert "tools" not in body
+
+
+def test_effective_parameters_follow_the_capability_table(vendor: Vendor) -> None:
+    five = ask(vendor, "openai", chat(), model="gpt-5").effective
+    assert "temperature" not in five
+    assert "top_p" not in five
+    assert five["max_completion_tokens"] == 8 * 1024
+    assert five["response_format"]["json_schema"]["strict"] is True
+    four = ask(vendor, "openai", chat()).effective
+    assert (four["temperature"], four["top_p"], four["max_completion_tokens"]) == (0, 1, 1024)
+    sonnet = ask(vendor, "anthropic", claude()).effective
+    assert sonnet["temperature"] == 0
+    assert "top_p" not in sonnet
+    older = ask(vendor, "anthropic", claude(), model="claude-sonnet-4-20250514").effective
+    assert (older["temperature"], older["top_p"]) == (0, 1)
+    assert "output_config" not in older
+    google = ask(vendor, "google", gemini()).effective
+    assert google["generationConfig"]["temperature"] == 0
+    assert google["path"] == "/google/v1beta/models/gemini-2.5-pro:generateContent"
+
+
+REFUSALS: list[tuple[Api, Reply, str]] = [
+    ("openai", chat(None, refusal="I would rather not."), "model_refusal"),
+    ("openai", chat(None, finish="content_filter"), "content_filter"),
+    ("openai", chat(ANSWER, finish="content_filter"), "content_filter"),
+    ("openai", (200, {}, chat()[2] | {"choices": []}), "empty"),
+    ("openai", (200, {}, chat()[2] | {"choices": None}), "empty"),
+    ("openai", (400, {}, {"error": {"message": "no", "code": "content_policy_violation"}}), "content_filter"),
+    ("openai", (400, {}, {"error": {"message": "flagged as against our usage policy", "code": "invalid_prompt"}}), ""),
+    ("openai", (400, {}, {"error": {"code": "x", "message": "Azure's content management policy"}}), "content_filter"),
+    ("openai", (403, {}, {"error": {"code": 403, "message": "no", "metadata": {"flagged_input": "x"}}}), ""),
+    ("anthropic", claude("I", stop="refusal"), "model_refusal"),
+    ("anthropic", claude(None, stop="refusal"), "model_refusal"),
+    (
+        "anthropic",
+        (
+            400,
+            {},
+            {
+                "type": "error",
+                "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"},
+            },
+        ),
+        "content_filter",
+    ),
+    ("google", (200, {}, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}), "blocked_prompt"),
+    ("google", gemini(None, finish="PROHIBITED_CONTENT"), "content_filter"),
+    ("google", gemini(None, finish="SAFETY"), "content_filter"),
+    ("google", (200, {}, {"candidates": [], "usageMetadata": {"promptTokenCount": 11}}), "empty"),
+]
+
+
+@pytest.mark.parametrize(("api", "reply", "reason"), REFUSALS)
+def test_refusals_are_answers(vendor: Vendor, api: Api, reply: Reply, reason: str) -> None:
+    raw = ask(vendor, api, reply)
+    assert raw.refused == (reason or "content_filter")
+    assert len(vendor.asked) == 1
+    assert raw.effective
+    if reply[0] == 200 and "promptFeedback" not in reply[2]:
+        assert raw.input_tokens == 11
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("text", [None, ""])
+def test_no_text_is_no_answer(vendor: Vendor, api: Api, text: str | None) -> None:
+    raw = ask(vendor, api, GOOD[api](text))
+    assert (raw.text or None, raw.refused) == (None, None)
+
+
+def test_output_that_ran_into_its_cap_is_marked(vendor: Vendor) -> None:
+    for api, reply in (
+        ("openai", chat('{"labels"', finish="length")),
+        ("anthropic", claude('{"labels"', stop="max_tokens")),
+        ("google", gemini('{"labels"', finish="MAX_TOKENS")),
+    ):
+        raw = ask(vendor, api, reply)  # type: ignore[arg-type]
+        assert raw.truncated, api
+        assert raw.text == '{"labels"'
+
+
+ODD: list[Any] = [
+    [],
+    {},
+    "yes",
+    {"choices": [{}]},
+    {"choices": [{"message": None}]},
+    {"choices": "no"},
+    {"content": 7, "usage": "x"},
+    {"content": [{"type": "hologram"}]},
+    {"candidates": 4},
+    {"candidates": [{"content": "x"}]},
+    b"",
+    b"<html>busy</html>",
+    b"{",
+    b"\xff\xfe",
+]
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("body", ODD)
+def test_unknown_shapes_are_answers_without_labels(vendor: Vendor, api: Api, body: Any) -> None:
+    raw = ask(vendor, api, (200, {}, body))
+    assert raw.text is None
+    assert len(vendor.asked) == 1
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 99) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["choices", "message", "content", "candidates", "parts", "text", "usage", "type", "error"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=VALUES, api=st.sampled_from(APIS), status=st.sampled_from([200, 200, 400, 429, 500]))
+def test_whatever_comes_is_an_answer_or_a_known_error(vendor: Vendor, body: Any, api: Api, status: int) -> None:
+    with suppress(Throttled, Passing, LabellerRefused):
+        assert isinstance(ask(vendor, api, (status, {}, body)), Raw)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_throttled_says_how_long(vendor: Vendor, api: Api) -> None:
+    error = {"error": {"message": "slow down", "type": "rate_limit_error", "status": "RESOURCE_EXHAUSTED"}}
+    for headers, seconds in (({"Retry-After": "2"}, 2.0), ({}, None)):
+        with pytest.raises(Throttled) as caught:
+            ask(vendor, api, (429, headers, error))
+        assert caught.value.retry_after == seconds
+    with pytest.raises(Throttled) as caught:
+        ask(vendor, api, (503, {"Retry-After": "3"}, error))
+    assert caught.value.retry_after == 3
+    assert len(vendor.asked) == 3
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("status", "reason"), [(500, "server"), (502, "server"), (529, "overloaded"), (408, "server")])
+def test_the_providers_own_faults_pass(vendor: Vendor, api: Api, status: int, reason: str) -> None:
+    with pytest.raises(Passing) as caught:
+        ask(vendor, api, (status, {}, {"error": {"message": SECRET_WORDS}}))
+    assert caught.value.reason == reason
+    assert len(vendor.asked) == 1
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+def test_rejections_end_the_run_without_a_word_of_the_post(vendor: Vendor, api: Api, status: int) -> None:
+    with pytest.raises(LabellerRefused) as caught:
+        ask(vendor, api, (status, {}, {"error": {"message": f"no: {SECRET_WORDS}", "code": SECRET_WORDS}}))
+    assert str(status) in str(caught.value)
+    assert "CORPUS_MY_VENDOR_KEY" in str(caught.value)
+    assert SECRET_WORDS not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert len(vendor.asked) == 1
+
+
+QUOTA: list[tuple[Api, int, Any]] = [
+    ("openai", 429, {"error": {"message": "no", "type": "insufficient_quota", "code": "insufficient_quota"}}),
+    ("anthropic", 400, {"error": {"type": "invalid_request_error", "message": "Your credit balance is too low"}}),
+    ("anthropic", 429, {"type": "error", "error": {"type": "insufficient_quota", "message": "no"}}),
+    ("google", 429, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "insufficient_quota"}}),
+]
+
+
+@pytest.mark.parametrize(("api", "status", "body"), QUOTA)
+def test_an_empty_account_is_never_asked_again(vendor: Vendor, api: Api, status: int, body: Any) -> None:
+    with pytest.raises(LabellerRefused, match="insufficient_quota"):
+        ask(vendor, api, (status, {"Retry-After": "1"}, body))
+    assert len(vendor.asked) == 1
+
+
+def test_a_post_that_is_too_long_is_its_own_outcome(vendor: Vendor) -> None:
+    long = {"error": {"code": "context_length_exceeded", "message": "maximum context length"}}
+    raw = ask(vendor, "openai", (400, {}, long))
+    assert (raw.text, raw.finish, raw.refused) == (None, "too_long", None)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_redirects_are_not_followed(vendor: Vendor, api: Api) -> None:
+    with pytest.raises((LabellerRefused, Passing)):
+        ask(vendor, api, (307, {"Location": f"{vendor.url(api)}/elsewhere"}, {}))
+    assert len(vendor.asked) == 1
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_trickling_answer_times_out_as_a_whole(api: Api) -> None:
+    with trickle() as url, pytest.raises(Passing) as caught:
+        began = time.monotonic()
+
+        async def one() -> Raw:
+            async with client(url, api=api, timeout=0.5) as asked:
+                return await asked.send("s", ["x"], schema=SCHEMA, key="k")
+
+        asyncio.run(one())
+    assert caught.value.reason == "timeout"
+    assert time.monotonic() - began < 5
+
+
+@contextmanager
+def trickle() -> Iterator[str]:
+    """One byte each tenth of a second: no single read ever times out."""
+    stop = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+            while not stop.wait(0.1):
+                try:
+                    connection.sendall(b" ")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_nobody_there(api: Api) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    async def one() -> Raw:
+        async with client(url, api=api) as asked:
+            return await asked.send("s", ["x"], schema=SCHEMA, key="k")
+
+    with pytest.raises(Passing) as caught:
+        asyncio.run(one())
+    assert caught.value.reason == "connection"
+
+
+def test_without_a_key_nothing_goes_to_the_providers_own_address() -> None:
+    async def enter() -> None:
+        async with client(None, api="openai", key=""):
+            pass
+
+    with pytest.raises(LabellerRefused, match="no key"):
+        asyncio.run(enter())
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_images_travel_in_their_place(vendor: Vendor, api: Api) -> None:
+    picture = b"\x89PNG\r\n\x1a\n" + b"0" * 40
+    raw = ask(vendor, api, GOOD[api](), parts=["before ", picture, " after"])
+    assert raw.text == ANSWER
+    sent = json.dumps(vendor.asked[0][3])
+    assert sent.index("before") < sent.index("iVBORw0K") < sent.index("after")
+    assert "image/png" in sent
+    assert "iVBORw0K" not in json.dumps(raw.effective)
+
+
+def test_what_cannot_be_shown_is_not_sent(vendor: Vendor) -> None:
+    with pytest.raises(CannotSee, match="no images"):
+        ask(vendor, "openai", chat(), model="qwen3-14b", parts=[b"\x89PNG0"])
+    with pytest.raises(CannotSee, match="neither"):
+        ask(vendor, "openai", chat(), parts=[b"BM0000"])
+    assert vendor.asked == []
+
+
+def test_many_at_once_share_one_client(vendor: Vendor) -> None:
+    def echo(_method: str, _path: str, body: Any) -> Reply:
+        return chat(body["messages"][-1]["content"])
+
+    vendor.reply = echo
+
+    async def many() -> list[Raw]:
+        async with client(vendor.url("openai"), api="openai") as asked:
+            for _ in range(2):
+                raws = await asyncio.gather(
+                    *(asked.send("s", [f"post {n}"], schema=SCHEMA, key=f"key-{n}") for n in range(24))
+                )
+            return raws
+
+    raws = asyncio.run(many())
+    assert [raw.text for raw in raws] == [f"post {n}" for n in range(24)]
+    keys = {(body["messages"][-1]["content"], headers["idempotency-key"]) for _, _, headers, body in vendor.asked}
+    assert keys == {(f"post {n}", f"key-{n}") for n in range(24)}
+
+
+def test_a_cancelled_question_leaves_the_client_usable(vendor: Vendor) -> None:
+    def slow(_method: str, _path: str, body: Any) -> Reply:
+        time.sleep(0.3 if "slow" in json.dumps(body) else 0)
+        return chat()
+
+    vendor.reply = slow
+
+    async def both() -> Raw:
+        async with client(vendor.url("openai"), api="openai") as asked:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asked.send("s", ["slow"], schema=SCHEMA, key="a"), 0.1)
+            return await asked.send("s", ["quick"], schema=SCHEMA, key="b")
+
+    assert asyncio.run(both()).text == ANSWER
+
+
+def test_batches_need_a_provider_that_has_them(vendor: Vendor) -> None:
+    async def hand_in() -> str:
+        async with client(vendor.url("openai"), api="openai", model="qwen3-14b") as asked:
+            return await asked.submit([("a", "s", ["x"])], schema=SCHEMA)
+
+    with pytest.raises(NoBatches):
+        asyncio.run(hand_in())
+    assert vendor.asked == []

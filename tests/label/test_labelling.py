@@ -1,0 +1,231 @@
+"""Posts of the sandbox through all of labelling: its vendors err, refuse, stammer and stall, and nothing is faked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.annotate import gold
+from pipelines.collect import collect, partition, texts
+from pipelines.collect.window import Window
+from pipelines.curate import dedupe, sample, split
+from pipelines.errors import BudgetSpent
+from pipelines.label import plan, probe, report, silver, votes
+from pipelines.params import Params, Sandbox, Settings, load
+from pipelines.privacy.vault import Vault
+from pipelines.sandbox.build import build
+from pipelines.sandbox.cases import SMALLEST
+from pipelines.store import tables
+
+ROOT = Path(__file__).resolve().parents[2]
+MONTHS = ("2022-11", "2022-12")
+NOW = datetime(2023, 1, 2, tzinfo=UTC)
+SIZES = {"train": 80, "dev": 70, "test": 50}
+VENDORS = ("gpt", "claude", "gemini")
+
+
+@dataclass
+class Lab:
+    """A small corpus of posts that is split and has gold, and everything that labelling needs."""
+
+    root: Path
+    params: Params
+    settings: Settings
+    vault: Vault
+
+    def votes(self, labeller: str, *, params: Params | None = None) -> dict[str, Any]:
+        return votes.run(
+            "posts",
+            labeller=labeller,
+            params=params or self.params,
+            settings=self.settings,
+            vault=self.vault,
+            root=self.root,
+        )
+
+    def file(self, labeller: str) -> Path:
+        return self.root / "snapshot" / "posts" / "votes" / labeller / "votes.parquet"
+
+
+def small(values: Params) -> Params:
+    section = values.split["posts"]
+    sized = section.model_copy(update={"proposals": 20_000, "ratios": SIZES, "sizes": SIZES})
+    return values.model_copy(
+        update={
+            "sample": {"posts": values.sample["posts"].model_copy(update={"size": sum(SIZES.values())})},
+            "split": {"posts": sized},
+            "votes": values.votes.model_copy(update={"shard_size": 100, "min_positives": 3}),
+            "silver": values.silver.model_copy(update={"resamples": 200, "min_probability": 0.0}),
+            "probe": values.probe.model_copy(update={"size": 40}),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a home with a sandbox, a vault and a clone whose posts are split and have gold."""
+    home = tmp_path_factory.mktemp("labelling")
+    sandbox = Sandbox(seed=7, months=MONTHS, submissions=SMALLEST, posts=300, port=8124)
+    build(home / "sandbox", sandbox=sandbox)
+    params = small(load(ROOT, profile="sandbox"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORPUS_HOME", str(home))
+        settings = Settings.from_env()
+        with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+            for month in MONTHS:
+                window, root = Window.from_key(month), home / "clone"
+                collect.run("posts", window=window, params=params, settings=settings, vault=vault, now=NOW, root=root)
+                texts.run("posts", window=window, shard=0, params=params, vault=vault, root=root)
+                texts.run("posts", window=window, shard=1, params=params, vault=vault, root=root)
+                partition.run("posts", window=window, params=params, vault=vault, root=root)
+            for stage in (dedupe, sample, split):
+                stage.run("posts", params=params, vault=vault, root=root)
+            gold.run("posts", params=params, settings=settings, vault=vault, root=root)
+    return home
+
+
+@pytest.fixture
+def lab(curated: Path, vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """Labelling over a store of answers of its own."""
+    for name, value in vendors.environ().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CORPUS_HOME", str(curated))
+    monkeypatch.setenv("CORPUS_ANSWERS_URL", f"sqlite:///{tmp_path}/answers.sqlite")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    settings = Settings.from_env()
+    with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+        yield Lab(curated / "clone", small(load(ROOT, profile="sandbox")), settings, vault)
+
+
+def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
+    estimated = plan.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root)
+    assert {job["labeller"] for job in estimated["jobs"]} == set(VENDORS)
+    assert len(estimated["jobs"]) == 3 * 2
+    assert all(vendors.counts(p)["received"] == 0 for p in ("openai", "anthropic", "google")), "nothing is sent"
+
+    for job in estimated["jobs"]:
+        votes.ask(
+            "posts",
+            labeller=job["labeller"],
+            shard=job["shard"],
+            params=lab.params,
+            settings=lab.settings,
+            vault=lab.vault,
+            root=lab.root,
+        )
+    asked = {p: vendors.counts(p)["keys"] for p in ("openai", "anthropic", "google")}
+    assert set(asked.values()) == {sum(SIZES.values())}
+    counted = {labeller: lab.votes(labeller) for labeller in lab.params.votes.labellers}
+    assert asked == {p: vendors.counts(p)["keys"] for p in asked}, "the stage found every answer"
+    assert sum(counted[v]["cost"] for v in VENDORS) <= estimated["usd_at_most"]
+    assert all(counted[v]["outcomes"].get("refused", 0) for v in VENDORS)
+    assert sum(counted[v]["outcomes"].get("malformed", 0) for v in VENDORS)
+    assert sum(counted[v]["repaired"] for v in VENDORS)
+
+    for ensemble in ("cradle", "offline"):
+        numbers = silver.run("posts", ensemble=ensemble, params=lab.params, vault=lab.vault, root=lab.root)
+        assert numbers["records"] == sum(SIZES.values())
+        assert numbers["queue"]["unread"] == 0
+        assert sum(sum(split.values()) for split in numbers["agreement"].values()) == sum(SIZES.values())
+        folder = lab.root / "snapshot/posts/silver" / ensemble
+        rows = tables.read(folder / "silver.parquet", name="silver").to_pylist()
+        assert {row["ensemble"] for row in rows} == {ensemble}
+        best = max(numbers["test"][m]["all"]["exact"] for m in numbers["members"])
+        assert numbers["test"]["ensemble"]["all"]["exact"] >= best - 0.05
+
+    flipped = probe.run(
+        "posts", ensemble="cradle", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root
+    )
+    assert flipped["asked"] == 40
+    assert flipped["detected"] == 40
+    assert flipped["flip_rate"] < 0.05
+    assert flipped["lost_severity_not_queued"] == flipped["lost_labels_not_queued"] == 0
+    members = flipped["members"].values()
+    assert any(m["flipped"] for m in members), "a vendor that never obeys would prove nothing"
+    assert set(report.gather(lab.root, "posts")["silver"]) == {"cradle", "offline"}
+
+
+def test_no_answer_but_a_vote_has_labels(lab: Lab, vendors: Any) -> None:
+    vendors.change("openai", refuses_any=0.3, malformed=0.3)
+    lab.votes("gpt")
+    rows = tables.read(lab.file("gpt"), name="votes").to_pylist()
+    outcomes = {row["outcome"] for row in rows}
+    assert {"vote", "refused", "malformed"} <= outcomes
+    assert all(bool(row["labels"]) == (row["outcome"] == "vote") for row in rows)
+    assert all(row["reason"] for row in rows if row["outcome"] != "vote")
+
+
+def test_the_same_votes_again_are_the_same_bytes_and_cost_nothing(lab: Lab, vendors: Any) -> None:
+    lab.votes("claude")
+    before, sent = lab.file("claude").read_bytes(), vendors.counts("anthropic")["received"]
+    lab.votes("claude")
+    assert lab.file("claude").read_bytes() == before
+    assert vendors.counts("anthropic")["received"] == sent
+
+
+def test_a_spent_budget_stops_and_a_greater_one_goes_on(lab: Lab, vendors: Any) -> None:
+    poor = lab.params.model_copy(update={"votes": lab.params.votes.model_copy(update={"budget_usd": 0.7})})
+    with pytest.raises(BudgetSpent):
+        lab.votes("gemini", params=poor)
+    first = vendors.counts("google")["keys"]
+    assert 0 < first < sum(SIZES.values())
+    lab.votes("gemini")
+    assert vendors.counts("google")["keys"] == sum(SIZES.values())
+    answered = [line for line in vendors.log() if line["vendor"] == "google" and line["status"] == 200]
+    assert len(answered) == len({line["key"] for line in answered}), "nothing is paid twice"
+
+
+def test_killed_at_any_moment_it_asks_nothing_twice(lab: Lab, vendors: Any, tmp_path: Path) -> None:
+    vendors.change(latency=0.02)
+    lab.votes("gpt")
+    undisturbed, wanted = lab.file("gpt").read_bytes(), vendors.counts("openai")["keys"]
+    lab.file("gpt").unlink()
+    answers = tmp_path / "killed.sqlite"
+    environment = {
+        **os.environ,
+        "CORPUS_ANSWERS_URL": f"sqlite:///{answers}",
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
+    (lab.root / "params.yaml").write_text(yaml_of(lab.params))
+    argv = [sys.executable, "-m", "pipelines", "votes", "posts", "--labeller", "gpt"]
+    before = len(vendors.log())
+    kills = 0
+    for answered in (30, 75, 130):
+        with subprocess.Popen(
+            argv, cwd=lab.root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            while process.poll() is None and len(asked(vendors, since=before)) < answered:
+                time.sleep(0.002)
+            kills += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+    last = subprocess.run(argv, cwd=lab.root, env=environment, check=False, capture_output=True)
+    assert last.returncode == 0
+    assert kills == 3, "a run ended before it could be killed"
+    assert lab.file("gpt").read_bytes() == undisturbed
+    assert len(asked(vendors, since=before)) == wanted, "the vendor's own log: as many questions as without a kill"
+
+
+def asked(vendors: Any, *, since: int) -> set[str]:
+    """Return the questions in the vendors' log after its first ``since`` lines."""
+    return {line["key"] for line in vendors.log()[since:] if line["vendor"] == "openai"}
+
+
+def yaml_of(params: Params) -> str:
+    return json.dumps(json.loads(params.model_dump_json()))
+
+
+def test_where_nothing_is_curated_it_says_where_to_go(lab: Lab, tmp_path: Path) -> None:
+    with pytest.raises(votes.NotCurated, match="corpus clone"):
+        plan.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=tmp_path)

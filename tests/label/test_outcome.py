@@ -1,0 +1,196 @@
+"""A refusal is never a vote, and what is mended is small and named."""
+
+from __future__ import annotations
+
+import json
+import string
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.label.outcome import Answer, Outcome, Raw, interpret, parse
+from pipelines.label.prompts import build
+from pipelines.store import tables
+from pipelines.taxonomy import load
+
+CRADLE = load("cradle")
+FIGSIM = load("figsim")
+PROMPT = build(CRADLE, keys=["labels"], system="commercial")
+THREE = build(FIGSIM, keys=["figurative", "severity", "related"], system="commercial")
+
+
+def raw(text: str | None, **changes: Any) -> Raw:
+    fields = {"finish": "stop", "refused": None, "input_tokens": 5, "output_tokens": 3, "effective": {"model": "m"}}
+    return Raw(text=text, **(fields | changes))
+
+
+def one(text: str | None, *, mode: Any = "improved", **changes: Any) -> Answer:
+    (found,) = interpret(
+        raw(text, **changes), record_id="r", labeller="l", prompt=PROMPT, scheme=CRADLE, mode=mode, cost=0.5
+    )
+    return found
+
+
+def test_a_clean_vote() -> None:
+    found = one('{"labels": ["selfharm_past", "rape_ongoing"]}')
+    assert found == Answer(
+        record_id="r",
+        labeller="l",
+        category="labels",
+        prompt=PROMPT.digest,
+        outcome=Outcome.VOTE,
+        labels=("rape_ongoing", "selfharm_past"),
+        input_tokens=5,
+        output_tokens=3,
+        cost=0.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "repairs"),
+    [
+        ('```json\n{"labels": ["rape_past"]}\n```', ("rape_past",), "fence"),
+        ('```\n{"labels": ["rape_past"]}', ("rape_past",), "fence"),
+        ('{"labels": ["rape_past"]', ("rape_past",), "brace"),
+        ('```json\n{"labels": ["rape_past"]\n```', ("rape_past",), "fence+brace"),
+        ('<think>\n\n</think>\n\n{"labels": ["rape_past"]}', ("rape_past",), "thinking"),
+        ('{"labels": []}', ("no_crisis",), "empty"),
+        ('{"labels": ["childabuse_past"]}', ("childabuse_endangerment_past",), "alias"),
+        ('{"labels": ["rape_past", "rape_past"]}', ("rape_past",), "duplicate"),
+        ('{"labels": ["rape_past", "no_crisis"]}', ("rape_past",), "exclusive"),
+        ('{"labels": ["rape_past", "rape_ongoing"]}', ("rape_ongoing",), "ongoing_before_past"),
+    ],
+)
+def test_small_repairs_are_votes_that_say_so(text: str, labels: tuple[str, ...], repairs: str) -> None:
+    found = one(text)
+    assert (found.outcome, found.labels, found.reason, found.repaired) == (Outcome.VOTE, labels, repairs, True)
+
+
+def test_paper_mode_leaves_the_later_rules_alone() -> None:
+    found = one('{"labels": ["rape_past", "rape_ongoing"]}', mode="paper")
+    assert (found.labels, found.repaired) == (("rape_ongoing", "rape_past"), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ("no_crisis", "not_json"),
+        ('{"labels": ["rape_past"', "not_json"),
+        ('The post says it. {"labels": ["rape_past"]}', "not_json"),
+        ('{"labels": ["rape_past"]} I am not sure.', "not_json"),
+        ('{"labels": ["rape_past"]}\n{"labels": []}', "not_json"),
+        ('["rape_past"]', "wrong_shape"),
+        ("null", "wrong_shape"),
+        ('{"labels": "rape_past"}', "wrong_shape"),
+        ('{"labels": [1]}', "wrong_shape"),
+        ('{"labels": null}', "wrong_shape"),
+        ('{"labels": ["rape_past"], "why": "x"}', "wrong_shape"),
+        ('{"labels": ["rape_past"], "labels": []}', "wrong_shape"),
+        ("{}", "wrong_shape"),
+        ('{"labels": ["sadness"]}', "unknown_label"),
+        ('{"labels": ["rape_past", "sadness"]}', "unknown_label"),
+        ("[" * 100_000, "not_json"),
+    ],
+)
+def test_everything_else_is_malformed(text: str, reason: str) -> None:
+    found = one(text)
+    assert (found.outcome, found.reason, found.labels, found.repaired) == (Outcome.MALFORMED, reason, (), False)
+
+
+@pytest.mark.parametrize(
+    "text", ["I'm sorry, but I cannot help with that.", "I can\u2019t label this.", "Sorry - no.", "I won't do this."]
+)
+def test_prose_that_declines_is_a_refusal(text: str) -> None:
+    found = one(text)
+    assert (found.outcome, found.reason) == (Outcome.REFUSED, "model_refusal")
+
+
+def test_an_object_beside_a_refusal_is_no_vote() -> None:
+    found = one("I'm sorry, I can't judge this. {\"labels\": []}")
+    assert (found.outcome, found.labels) == (Outcome.REFUSED, ())
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "model_refusal", "blocked_prompt", "empty"])
+@pytest.mark.parametrize("text", [None, '{"labels": ["no_crisis"]}'])
+def test_what_the_provider_refused_stays_refused(text: str | None, reason: str) -> None:
+    found = one(text, refused=reason)
+    assert (found.outcome, found.reason, found.labels) == (Outcome.REFUSED, reason, ())
+
+
+def test_no_text_has_a_reason() -> None:
+    assert one(None, finish="unreadable").reason == "unreadable"
+    assert one(None, finish="too_long").reason == "too_long"
+    assert one(None).reason == "empty"
+    assert one(None, finish="length", truncated=True).reason == "truncated"
+    assert one('{"labels": ["rape', finish="length", truncated=True).reason == "truncated"
+    assert one('{"labels": ["rape_past"]}', finish="length", truncated=True).outcome is Outcome.VOTE
+
+
+def three(text: str) -> list[Answer]:
+    return interpret(raw(text), record_id="r", labeller="l", prompt=THREE, scheme=FIGSIM, mode="improved", cost=0.5)
+
+
+def test_one_row_a_category_and_each_stands_for_itself() -> None:
+    severity = FIGSIM.category("severity").names[1]
+    found = three(json.dumps({"figurative": ["Metaphor"], "severity": severity}))
+    assert [a.category for a in found] == ["figurative", "severity", "related"]
+    assert [a.outcome for a in found] == [Outcome.VOTE, Outcome.VOTE, Outcome.MALFORMED]
+    assert found[1].labels == (severity,)
+    # one request, one price
+    assert sum(a.cost for a in found) == 0.5
+    assert sum(a.input_tokens for a in found) == 5
+
+
+def test_one_of_a_kind_is_a_string() -> None:
+    for value in (["Suicide ideation"], None, 3):
+        assert three(json.dumps({"figurative": [], "severity": value, "related": []}))[1].outcome is Outcome.MALFORMED
+
+
+def test_rows_fit_the_votes_table() -> None:
+    rows = [one('{"labels": []}').row(), one(None).row(), *(a.row() for a in three("{}"))]
+    table = pa.Table.from_pylist(rows, schema=tables.VOTES)
+    assert table.num_rows == 5
+    assert table["outcome"].to_pylist()[:2] == ["vote", "malformed"]
+    assert Answer("r", "l", "c", "p", Outcome.VOTE, scores=(0.5, 0.25)).row()["scores"] == [0.5, 0.25]
+
+
+TEXTS = st.text(max_size=60) | st.recursive(
+    st.none() | st.booleans() | st.text(string.ascii_letters + "_", max_size=12) | st.sampled_from(["no_crisis"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["labels", "x"]), inner),
+    max_leaves=6,
+).map(json.dumps)
+
+
+@given(text=TEXTS, refused=st.none() | st.just("content_filter"), truncated=st.booleans())
+def test_only_votes_have_labels_and_only_allowed_ones(text: str, refused: str | None, truncated: bool) -> None:
+    found = one(text, refused=refused, truncated=truncated)
+    assert (found.outcome is Outcome.VOTE) == bool(found.labels)
+    assert set(found.labels) <= set(CRADLE.category().names)
+    assert found.labels == tuple(sorted(found.labels))
+    if refused:
+        assert found.outcome is Outcome.REFUSED
+    assert text not in found.reason or len(text) < 3 or text in ("empty",)
+
+
+@given(text=st.none() | st.text(), effective=st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3)))
+def test_raw_survives_its_bytes(text: str | None, effective: dict[str, Any]) -> None:
+    kept = raw(text, effective=effective)
+    assert Raw.from_json(kept.to_json()) == kept
+    assert Raw.from_json(kept.to_json()).to_json() == kept.to_json()
+
+
+def test_a_lone_surrogate_survives() -> None:
+    kept = raw("\ud83d")
+    assert Raw.from_json(kept.to_json()) == kept
+
+
+@given(st.text(max_size=80))
+def test_parse_gives_an_object_or_a_reason(text: str) -> None:
+    value, repairs, reason = parse(text)
+    assert (value is None) == bool(reason)
+    assert value is not None or repairs == ()

@@ -1,0 +1,100 @@
+"""What people are shown: the paper's tables for any ensemble, from metrics alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipelines.evaluate.metrics import NAMES
+from pipelines.evaluate.tables import Distribution
+from pipelines.label import report
+
+KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())["table11"]
+SIZES = {
+    "train_consensus": ("cons", 4181, {1: 3746, 2: 405, 3: 27, 4: 3}),
+    "train_unanimous": ("unan", 3058, {1: 2872, 2: 175, 3: 9, 4: 2}),
+    "dev": ("dev", 420, {1: 398, 2: 21, 3: 1}),
+    "test": ("test", 600, {1: 539, 2: 53, 3: 7, 4: 1}),
+}
+SCORES = dict.fromkeys(NAMES, 0.7816)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "metrics" / "posts"
+    folder.mkdir(parents=True)
+    score = {"n": 600, "n_valid": 586, "valid": SCORES, "all": dict.fromkeys(NAMES, 0.7633)}
+    row = {**score, "interval": {name: [0.7, 0.8] for name in NAMES}}
+    lead = {"value": 0.0233, "low": 0.001, "high": 0.04, "probability": 0.98}
+    silver = {
+        "ensemble": "cradle",
+        "members": ["gpt", "claude", "gemini"],
+        "scheme": "cradle",
+        "records": 4887,
+        "agreement": {
+            "test": {"unanimous": 411, "consensus": 163, "none": 26},
+            "train": {"unanimous": 3058, "consensus": 1123, "none": 106},
+        },
+        "distributions": {
+            name: Distribution(n, {label: counts[key] for label, counts in KNOWN.items()}, sizes).plain()
+            for name, (key, n, sizes) in SIZES.items()
+        },
+        "violations": {"gold": {"rape_before_harassment": 2}, "gpt": {}},
+        "refusals": {"rape_past": {"gold": 62, "gpt": 0, "claude": 0, "gemini": 7}},
+        "queue": {"records": 132, "unread": 0, "reasons": {"no_majority": 132, "injection": 0}},
+        "comparison": {
+            "claude": {"kind": "member", **row},
+            "label_set_majority": {"kind": "aggregate", **row, "best_member": "claude", "lead": lead},
+        },
+        "test": {"gemini": score, "ensemble": score},
+        "by_agreement": {
+            split: {name: {"n": 10, "exact": n} for name, n in (("unanimous", 9), ("consensus", 5), ("none", 2))}
+            for split in ("dev", "test")
+        },
+    }
+    votes = {"records": 4887, "outcomes": {"vote": 4873, "refused": 14}, "reasons": {}, "repaired": 3, "cost": 12.5}
+    (folder / "silver-cradle.json").write_text(json.dumps(silver))
+    (folder / "votes-gemini.json").write_text(json.dumps(votes))
+    (folder / "probe-cradle.json").write_text(json.dumps({"n": 120, "flip_rate": 0.025, "lost_severity": 1}))
+    return tmp_path
+
+
+def shown(root: Path) -> str:
+    console = Console(record=True, width=200)
+    report.render(report.gather(root, "posts"), console=console)
+    return console.export_text()
+
+
+def test_the_papers_figures_appear(corpus: Path) -> None:
+    text = shown(corpus)
+    for figure in ("3,058 (71.3%)", "163 (27.2%)", "26 (4.3%)", "186 (27.8%)", "94.76", "209 (31.2%)"):
+        assert figure in text
+    for figure in ("1,160 (24.95%)", "4,649 (1.11)", "89.60", "46.30", "15.12"):
+        assert figure in text
+    assert "7 (11.3%)" in text  # refused of 62 posts with rape_past
+    assert "rape before harassment" in text
+    assert "n=586" in text
+    assert "0.7633" in text
+    assert "+0.023 (p 0.98)" in text
+    assert "0.0250" in text
+
+
+def test_train_comes_before_test_in_table_5(corpus: Path) -> None:
+    sheet = next(s for s in report.sheets(report.gather(corpus, "posts")) if "agreement between" in s.title)
+    assert sheet.columns == ("Agreement", "Train", "Test")
+
+
+def test_the_summary_for_status(corpus: Path) -> None:
+    assert report.summary(report.gather(corpus, "posts")) == {
+        "by_labeller": {"gemini": {"vote": 4873, "refused": 14}},
+        "ensembles": {"cradle": {"unanimous": 3469, "consensus": 1286, "none": 132}},
+        "cost": 12.5,
+    }
+
+
+def test_before_anything_is_labelled(tmp_path: Path) -> None:
+    assert "labelled yet" in shown(tmp_path)
+    assert report.summary(report.gather(tmp_path, "posts")) == {"by_labeller": {}, "ensembles": {}, "cost": 0}

@@ -1,0 +1,294 @@
+"""The stage from votes to silver, on a small corpus whose every decision is known."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.errors import BadParams, EnsembleTooWeak
+from pipelines.label import report, silver
+from pipelines.params import Params, load
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.taxonomy import load as scheme
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
+
+REPO = Path(__file__).parents[2]
+NAMES = scheme("cradle").category().names
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOTHING, PAST, HARM, ACTIVE = "no_crisis", "rape_past", "selfharm_ongoing", "suicideideation_active_ongoing"
+LLMS = ("gpt", "claude", "gemini")
+OFFLINE = ("characters", "words", "embedding")
+
+# split, gold, and what gpt, claude and gemini answered: a label, or an outcome
+CASES: dict[str, tuple[str, str | None, tuple[str, str, str]]] = {
+    "t1": ("train", None, (HARM, HARM, HARM)),
+    "t2": ("train", None, (HARM, HARM, NOTHING)),
+    "t3": ("train", None, (HARM, NOTHING, PAST)),
+    "t4": ("train", None, (HARM, "refused", HARM)),
+    "t5": ("train", None, ("refused", "refused", PAST)),
+    "t6": ("train", None, (NOTHING, NOTHING, ACTIVE)),
+    "d1": ("dev", HARM, (HARM, HARM, HARM)),
+    "d2": ("dev", PAST, (PAST, NOTHING, HARM)),
+    "d3": ("dev", NOTHING, (NOTHING, NOTHING, "failed")),
+    "d4": ("dev", ACTIVE, (ACTIVE, ACTIVE, ACTIVE)),
+    "x1": ("test", HARM, (HARM, HARM, "malformed")),
+    "x2": ("test", PAST, (HARM, PAST, "refused")),
+    "x3": ("test", PAST, (HARM, "refused", NOTHING)),
+}
+EXAMPLES = {"d4"}
+
+
+def answer(record: str, labeller: str, given: str, *, surely: float = 0.0) -> dict[str, Any]:
+    vote = given in NAMES
+    rest = (1 - surely) / (len(NAMES) - 1)
+    return {
+        "record_id": record,
+        "labeller": labeller,
+        "category": "labels",
+        "prompt": "p",
+        "outcome": "vote" if vote else given,
+        "reason": "" if vote else "content_filter",
+        "repaired": False,
+        "labels": [given] if vote else [],
+        "scores": [surely if name == given else rest for name in NAMES] if vote and surely else None,
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "cost": 0.001,
+    }
+
+
+def write(root: Path, name: str, where: str, rows: list[dict[str, Any]]) -> None:
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS[name])
+    tables.write(table, root / "snapshot" / "posts" / where, name=name)
+
+
+def write_corpus(
+    root: Path, *, split: dict[str, str], gold: dict[str, str | None], votes: list[dict[str, Any]]
+) -> None:
+    write(
+        root,
+        "splits",
+        "split/splits.parquet",
+        [{"record_id": r, "image": 0, "group": f"g-{r}", "split": part} for r, part in split.items()],
+    )
+    rows = [
+        {"record_id": r, "category": "labels", "labels": [g], "how": "example" if r in EXAMPLES else "published"}
+        for r, g in gold.items()
+        if g is not None
+    ]
+    write(root, "gold", "gold/gold.parquet", rows)
+    for labeller in sorted({vote["labeller"] for vote in votes}):
+        own = [vote for vote in votes if vote["labeller"] == labeller]
+        write(root, "votes", f"votes/{labeller}/votes.parquet", own)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[Vault]:
+    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(range(64))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def params() -> Params:
+    values = load(REPO)
+    return values.model_copy(update={"silver": values.silver.model_copy(update={"resamples": 200})})
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    write_corpus(
+        tmp_path,
+        split={record: case[0] for record, case in CASES.items()},
+        gold={record: case[1] for record, case in CASES.items()},
+        votes=[
+            answer(record, labeller, given)
+            for record, case in CASES.items()
+            for labeller, given in zip(LLMS, case[2], strict=True)
+        ],
+    )
+    return tmp_path
+
+
+def made(root: Path, ensemble: str, name: str) -> dict[str, dict[str, Any]]:
+    table = tables.read(root / "snapshot" / "posts" / "silver" / ensemble / f"{name}.parquet", name=name)
+    return {row["record_id"]: row for row in table.to_pylist()}
+
+
+def run(root: Path, *, params: Params, vault: Vault, ensemble: str = "cradle", **more: Any) -> dict[str, Any]:
+    more.setdefault("injected", {"t1"})
+    return silver.run("posts", ensemble=ensemble, params=params, vault=vault, root=root, **more)
+
+
+def test_every_record_gets_the_decision_of_the_paper(corpus: Path, params: Params, vault: Vault) -> None:
+    run(corpus, params=params, vault=vault)
+    rows = made(corpus, "cradle", "silver")
+    got = {r: (row["labels"], row["agreement"], row["how"]) for r, row in rows.items()}
+    assert got == {
+        "t1": ([HARM], "unanimous", "majority"),
+        "t2": ([HARM], "consensus", "majority"),
+        "t3": (None, "none", "discarded"),
+        "t4": ([HARM], "consensus", "majority"),
+        "t5": (None, "none", "discarded"),
+        "t6": ([NOTHING], "consensus", "majority"),
+        "d1": ([HARM], "unanimous", "majority"),
+        "d2": ([NOTHING], "none", "fallback"),
+        "d3": ([NOTHING], "consensus", "majority"),
+        "d4": ([ACTIVE], "unanimous", "majority"),
+        "x1": ([HARM], "consensus", "majority"),
+        "x2": ([PAST], "none", "fallback"),
+        "x3": (None, "none", "discarded"),
+    }
+    assert {row["ensemble"] for row in rows.values()} == {"cradle"}
+
+
+def test_people_get_what_is_open_or_milder_than_someone_saw(corpus: Path, params: Params, vault: Vault) -> None:
+    run(corpus, params=params, vault=vault)
+    assert {r: row["reasons"] for r, row in made(corpus, "cradle", "queue").items()} == {
+        "t1": ["injection"],
+        "t3": ["no_majority", "severity_dissent"],
+        "t5": ["no_majority", "severity_dissent", "refused_by_most"],
+        "t6": ["severity_dissent"],
+        "d2": ["no_majority", "severity_dissent"],
+        "x2": ["no_majority", "severity_dissent"],
+        "x3": ["no_majority", "severity_dissent"],
+    }
+
+
+def test_the_metrics_say_what_was_counted(corpus: Path, params: Params, vault: Vault) -> None:
+    metrics = run(corpus, params=params, vault=vault)
+    assert metrics == json.loads((corpus / "metrics" / "posts" / "silver-cradle.json").read_text())
+    assert metrics["agreement"] == {
+        "dev": {"unanimous": 2, "consensus": 1, "none": 1},
+        "test": {"unanimous": 0, "consensus": 1, "none": 2},
+        "train": {"unanimous": 1, "consensus": 3, "none": 2},
+    }
+    assert metrics["labellers"]["gemini"]["outcomes"] == {"failed": 1, "malformed": 1, "refused": 1, "vote": 10}
+    assert metrics["cost"] == pytest.approx(0.039)
+    assert metrics["refusals"][PAST] == {"gold": 3, "gpt": 0, "claude": 1, "gemini": 1}
+    assert metrics["distributions"]["train_consensus"] == {
+        "instances": 4,
+        "labels": {NOTHING: 1, HARM: 3},
+        "sizes": {"1": 4},
+    }
+    assert metrics["distributions"]["train_unanimous"]["instances"] == 1
+    assert metrics["queue"]["reasons"] == {
+        "no_majority": 5,
+        "severity_dissent": 6,
+        "refused_by_most": 1,
+        "injection": 1,
+    }
+    # d4 was shown to the labellers as an example: nobody is scored on it
+    assert metrics["comparison"]["gpt"]["n"] == 3
+    assert metrics["by_agreement"]["dev"] == {
+        "unanimous": {"n": 1, "exact": 1},
+        "consensus": {"n": 1, "exact": 1},
+        "none": {"n": 1, "exact": 0},
+    }
+    assert metrics["violations"] == {name: {} for name in ("gold", *LLMS, "ensemble")}
+    test = metrics["test"]
+    assert (test["ensemble"]["n"], test["ensemble"]["n_valid"]) == (3, 2)
+    assert test["ensemble"]["valid"]["exact"] == 1
+    assert test["ensemble"]["all"]["exact"] == pytest.approx(2 / 3, abs=1e-6)
+    assert test["gemini"]["n_valid"] == 1
+    assert list(report.sheets(report.gather(corpus, "posts")))
+
+
+def test_the_same_votes_give_the_same_bytes(corpus: Path, params: Params, vault: Vault) -> None:
+    def files() -> dict[str, bytes]:
+        folder = corpus / "snapshot" / "posts" / "silver" / "cradle"
+        return {
+            path.name: path.read_bytes() for path in [*folder.iterdir(), corpus / "metrics/posts/silver-cradle.json"]
+        }
+
+    run(corpus, params=params, vault=vault)
+    first = files()
+    cradle = params.ensembles["cradle"].model_copy(update={"members": ("gemini", "gpt", "claude")})
+    turned = params.model_copy(update={"ensembles": {**params.ensembles, "cradle": cradle}})
+    run(corpus, params=turned, vault=vault)
+    second = files()
+    assert {name: data for name, data in first.items() if name.endswith("parquet")} == {
+        name: data for name, data in second.items() if name.endswith("parquet")
+    }
+    run(corpus, params=params, vault=vault)
+    assert files() == first
+
+
+def test_what_was_taken_down_is_in_no_table(corpus: Path, params: Params, vault: Vault, tmp_path: Path) -> None:
+    gone = vault.record_id("t3_gone")
+    vault.admit([(gone, "t3_gone")], corpus="posts", month="2022-11", now=NOW)
+    write_corpus(
+        tmp_path,
+        split={gone: "train", "t1": "train"},
+        gold={},
+        votes=[answer(r, labeller, HARM) for r in (gone, "t1") for labeller in LLMS],
+    )
+    assert run(tmp_path, params=params, vault=vault)["records"] == 2
+    vault.destroy([gone], reason="test", now=NOW)
+    metrics = run(tmp_path, params=params, vault=vault)
+    assert metrics["records"] == 1
+    assert set(made(tmp_path, "cradle", "silver")) == {"t1"}
+    assert metrics["labellers"]["gpt"]["outcomes"] == {"vote": 1}
+    assert metrics["comparison"] == {}
+
+
+def offline(root: Path, *, rates: tuple[float, float, float]) -> None:
+    """Write three offline members that are wrong at these rates, apart from one another."""
+    rng = random.Random(11)
+    labels = (NOTHING, PAST, HARM)
+    gold = {f"r{i:03d}": rng.choice(labels) for i in range(120)}
+    votes = []
+    for record, truth in gold.items():
+        for labeller, rate in zip(OFFLINE, rates, strict=True):
+            wrong = rng.random() < rate
+            given = rng.choice([x for x in labels if x != truth]) if wrong else truth
+            votes.append(answer(record, labeller, given, surely=0.6 if wrong else 0.9))
+    write_corpus(root, split=dict.fromkeys(gold, "dev"), gold=gold, votes=votes)
+
+
+def test_an_offline_ensemble_that_helps_is_taken(tmp_path: Path, params: Params, vault: Vault) -> None:
+    offline(tmp_path, rates=(0.3, 0.3, 0.3))
+    metrics = run(tmp_path, params=params, vault=vault, ensemble="offline")
+    assert metrics["offline"] is True
+    assert metrics["comparison"]["mean_logit"]["lead"]["probability"] > 0.9
+    assert {row["how"] for row in made(tmp_path, "offline", "silver").values()} == {"mean_logit"}
+
+
+def test_one_that_is_weaker_than_its_best_member_is_refused(tmp_path: Path, params: Params, vault: Vault) -> None:
+    offline(tmp_path, rates=(0.02, 0.7, 0.7))
+    least = params.model_copy(update={"silver": params.silver.model_copy(update={"min_probability": 0.9})})
+    weak = params.ensembles["offline"].model_copy(update={"aggregate": "label_set_majority"})
+    least = least.model_copy(update={"ensembles": {**params.ensembles, "offline": weak}})
+    with pytest.raises(EnsembleTooWeak) as raised:
+        run(tmp_path, params=least, vault=vault, ensemble="offline")
+    assert raised.value.fields["member"] == "characters"
+    assert not (tmp_path / "snapshot" / "posts" / "silver").exists()
+
+
+def test_an_offline_ensemble_without_dev_gold_has_shown_nothing(tmp_path: Path, params: Params, vault: Vault) -> None:
+    votes = [answer("r1", labeller, HARM, surely=0.9) for labeller in OFFLINE]
+    write_corpus(tmp_path, split={"r1": "train"}, gold={}, votes=votes)
+    with pytest.raises(EnsembleTooWeak):
+        run(tmp_path, params=params, vault=vault, ensemble="offline")
+
+
+def test_scores_are_asked_for_where_the_aggregator_needs_them(corpus: Path, params: Params, vault: Vault) -> None:
+    wrong = params.ensembles["cradle"].model_copy(update={"aggregate": "mean_logit"})
+    with pytest.raises(BadParams, match="no scores"):
+        run(
+            corpus,
+            params=params.model_copy(update={"ensembles": {**params.ensembles, "cradle": wrong}}),
+            vault=vault,
+        )
+    with pytest.raises(BadParams, match="no votes of characters, embedding, words"):
+        run(corpus, params=params, vault=vault, ensemble="offline")
+    with pytest.raises(BadParams, match="there is no"):
+        run(corpus, params=params, vault=vault, ensemble="nobody")
