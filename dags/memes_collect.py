@@ -12,49 +12,6 @@ again for months that exist: add `--reprocess-behavior completed`. One month by 
 
 from __future__ import annotations
 
-from typing import Any
+from dvc_airflow.dags import collect_dag
 
-from airflow.sdk import DAG, Asset, CronPartitionTimetable, task
-
-from dvc_airflow.graph import period
-from dvc_airflow.tasks import DEFAULT_ARGS, month_of, publish_partition, step
-
-CORPUS = "memes"
-FIRST, LAST = period(CORPUS)
-
-with DAG(
-    dag_id="memes_collect",
-    doc_md=__doc__,
-    schedule=CronPartitionTimetable("0 0 1 * *", timezone="UTC", run_offset=-1, key_format="%Y-%m"),
-    start_date=FIRST,
-    end_date=LAST,
-    catchup=False,
-    max_active_runs=2,
-    default_args=DEFAULT_ARGS,
-    tags=["memes", "partition"],
-):
-
-    @task(pool="reddit")
-    def collect(*, dag_run: Any = None) -> list[dict[str, Any]]:
-        """Scan the source once; seal the month's submissions; answer one job a shard."""
-        month = month_of(dag_run)
-        done = step("collect", CORPUS, "--month", month, out=[f"work/{CORPUS}/{month}/*.parquet"])
-        return [{"shard": shard, "pointers": done["pointers"]} for shard in range(done["result"]["shards"])]
-
-    @task(pool="images")
-    def images(job: dict[str, Any], *, dag_run: Any = None) -> dict[str, str]:
-        """Fetch, decode, read and fingerprint one shard's pictures."""
-        month, pointers = month_of(dag_run), job["pointers"]
-        out = [f"data/{CORPUS}/{month}/images/*.parquet", f"work/{CORPUS}/{month}/drops/*.parquet"]
-        argv = ("images", CORPUS, "--month", month, "--shard", str(job["shard"]))
-        return pointers | dict(step(*argv, out=out, pointers=pointers)["pointers"])
-
-    @task
-    def partition(shards: list[dict[str, str]], *, dag_run: Any = None) -> dict[str, str]:
-        """Join the shards into the month's tables; hand over what is to be committed."""
-        month = month_of(dag_run)
-        pointers = {path: text for shard in shards for path, text in shard.items()}
-        done = step("partition", CORPUS, "--month", month, out=[f"data/{CORPUS}/{month}/*.parquet"], pointers=pointers)
-        return {path: text for path, text in (pointers | done["pointers"]).items() if path.startswith("data/")}
-
-    publish_partition(partition(images.expand(job=collect())), corpus=CORPUS, asset=Asset("memes"))
+dag = collect_dag("memes", items="images", pool="images", doc=__doc__)

@@ -8,23 +8,6 @@ arrive while it runs are coalesced into one further run. On a laptop the same gr
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Asset, FixedKeyMapper, PartitionedAssetTimetable
+from dvc_airflow.dags import dataset_dag
 
-from dvc_airflow.graph import period
-from dvc_airflow.tasks import DEFAULT_ARGS, snapshot, track
-
-CORPUS = "memes"
-FIRST, _ = period(CORPUS)
-
-with DAG(
-    dag_id="memes_dataset",
-    doc_md=__doc__,
-    # every month maps to the one snapshot: a waiting run takes all months that came meanwhile
-    schedule=PartitionedAssetTimetable(assets=Asset("memes"), default_partition_mapper=FixedKeyMapper("snapshot")),
-    start_date=FIRST,
-    catchup=False,
-    max_active_runs=1,
-    default_args=DEFAULT_ARGS,
-    tags=["memes", "snapshot"],
-):
-    snapshot(f"score@{CORPUS}", corpus=CORPUS, asset=Asset("memes/dataset")) >> track(CORPUS)
+dag = dataset_dag("memes", doc=__doc__)

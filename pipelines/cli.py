@@ -51,11 +51,11 @@ def upgrade() -> None:
 
 @app.command(rich_help_panel="Repository")
 def clone(folder: Path) -> None:
-    """Clone the corpus for yourself: then `dvc pull`, `dvc repro` as on any laptop."""
+    """Clone the corpus for yourself: then `dvc pull` and `dvc repro` as on any laptop."""
     from pipelines.store import repository
 
     repository.clone(Settings.from_env(), folder=folder)
-    typer.echo(f"cd {folder} && dvc pull && dvc repro")
+    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro score@memes`, or another stage")
 
 
 @app.command(rich_help_panel="Repository")
@@ -114,13 +114,23 @@ def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
 
 
 @app.command(rich_help_panel="Collect")
+def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
+    """Count, judge and sign the texts of one shard of a month."""
+    from pipelines.collect import texts as step
+    from pipelines.collect.window import Window
+
+    with open_vault(Settings.from_env()) as vault:
+        emit(step.run(corpus, window=Window.from_key(month), shard=shard, params=load(), vault=vault))
+
+
+@app.command(rich_help_panel="Collect")
 def partition(corpus: CorpusName, month: Month) -> None:
     """Join the shards of a month into its tables."""
     from pipelines.collect import partition as step
     from pipelines.collect.window import Window
 
     with open_vault(Settings.from_env()) as vault:
-        emit(step.run(corpus, window=Window.from_key(month), vault=vault))
+        emit(step.run(corpus, window=Window.from_key(month), params=load(), vault=vault))
 
 
 # -- curate: stages of dvc.yaml -------------------------------------------------------------------------------------
@@ -170,6 +180,89 @@ def score(corpus: CorpusName) -> None:
     settings = Settings.from_env()
     with open_vault(settings) as vault:
         emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
+
+
+# -- annotate and label ---------------------------------------------------------------------------------------------
+
+LabellerName = Annotated[str, typer.Option(help="a name of the section labellers")]
+EnsembleName = Annotated[str, typer.Option(help="a name of the section ensembles")]
+
+
+@app.command(rich_help_panel="Annotate")
+def gold(corpus: CorpusName) -> None:
+    """Gather what people answered; choose the examples of the prompt."""
+    _not_in_a_replay("gold")
+    from pipelines.annotate import gold as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
+
+
+@app.command(rich_help_panel="Label")
+def estimate(corpus: CorpusName) -> None:
+    """Say what labelling would cost, before anything is sent."""
+    from pipelines.label import plan
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(plan.run(corpus, params=load(), settings=settings, vault=vault))
+
+
+@app.command(rich_help_panel="Label")
+def ask(
+    corpus: CorpusName,
+    labeller: LabellerName,
+    shard: int = 0,
+    wait: Annotated[bool, typer.Option(help="without: hand a batch over and come back later")] = True,
+) -> None:
+    """Ask one labeller about one shard; its answers wait, sealed, for the stage votes."""
+    from pipelines.label import votes as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(
+            stage.ask(corpus, labeller=labeller, shard=shard, params=load(), settings=settings, vault=vault, wait=wait)
+        )
+
+
+@app.command(rich_help_panel="Label")
+def votes(
+    corpus: CorpusName, labeller: Annotated[str | None, typer.Option(help="a name of the section labellers")] = None
+) -> None:
+    """Gather one labeller's answers; without a labeller, show the votes of the last publish."""
+    settings = Settings.from_env()
+    if labeller is None:
+        from pipelines.label import report
+
+        report.show(settings, corpus=corpus)
+        return
+    _not_in_a_replay("votes")
+    from pipelines.label import votes as stage
+
+    with open_vault(settings) as vault:
+        emit(stage.run(corpus, labeller=labeller, params=load(), settings=settings, vault=vault))
+
+
+@app.command(rich_help_panel="Label")
+def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
+    """Count an ensemble's votes; send to people what it cannot decide."""
+    _not_in_a_replay("silver")
+    from pipelines.label import silver as stage
+
+    with open_vault(Settings.from_env()) as vault:
+        emit(stage.run(corpus, ensemble=ensemble, params=load(), vault=vault))
+
+
+@app.command(rich_help_panel="Label")
+def probe(corpus: CorpusName, ensemble: EnsembleName) -> None:
+    """Ask an ensemble about copies of posts that address the models; count the labels that change."""
+    _not_in_a_replay("probe")
+    from pipelines.label import probe as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(stage.run(corpus, ensemble=ensemble, params=load(), settings=settings, vault=vault))
 
 
 def main() -> None:

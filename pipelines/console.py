@@ -14,7 +14,7 @@ from pipelines.params import Settings
 if TYPE_CHECKING:
     from pipelines.privacy.vault import Vault
 
-CorpusName = Annotated[str, typer.Argument(help="memes")]
+CorpusName = Annotated[str, typer.Argument(help="memes or posts")]
 Month = Annotated[str, typer.Option(help="the partition, YYYY-MM")]
 
 

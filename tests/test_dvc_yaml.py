@@ -12,8 +12,16 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # What every stage uses and what never shapes a result: messages, the reading of values that DVC tracks itself
-# (params), the vault (a record is there or it is not) and the embedded deployment.
-APART = ("pipelines/errors.py", "pipelines/params.py", "pipelines/privacy/", "pipelines/sandbox/", "__init__.py")
+# (params), the vault (a record is there or it is not), how a database is opened, and the embedded deployment.
+APART = (
+    "pipelines/errors.py",
+    "pipelines/params.py",
+    "pipelines/sections.py",
+    "pipelines/privacy/",
+    "pipelines/sandbox/",
+    "pipelines/store/engine.py",
+    "__init__.py",
+)
 SHAPES_RESULTS = ("pipelines/privacy/scrub.py", "pipelines/curate/ocr/")
 
 

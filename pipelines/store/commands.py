@@ -17,6 +17,7 @@ from pipelines.params import Settings, load
 app = typer.Typer(no_args_is_help=True, help="What an Airflow task runs: a step or a stage in a clone of its own.")
 
 
+Base = Annotated[str, typer.Option(help="the commit to work on")]
 Pointers = Annotated[str, typer.Option(help="JSON: data file -> text of its .dvc file")]
 
 
@@ -42,7 +43,7 @@ def pin() -> None:
 
 
 @app.command("stage")
-def stage(stage: str, base: Annotated[str, typer.Option(help="the commit to work on")]) -> None:
+def stage(stage: str, base: Base) -> None:
     """Reproduce one stage of dvc.yaml in a clone of its own and push its result."""
     from pipelines.store.workspace import workspace
 
@@ -50,6 +51,29 @@ def stage(stage: str, base: Annotated[str, typer.Option(help="the commit to work
     with workspace(Settings.from_env(), revision=base) as clone:
         clone.repro(stage)
         emit({"stage": stage, "base": clone.head})
+
+
+@app.command("ask")
+def ask(corpus: CorpusName, labeller: str, shard: int, base: Base, wait: bool = True) -> None:
+    """Ask one labeller about one shard of the records that a commit's split holds."""
+    from pipelines.store.workspace import workspace
+
+    die_with_parent()
+    with workspace(Settings.from_env(), revision=base) as clone:
+        clone.repro(f"gold@{corpus}")
+        how = "--wait" if wait else "--no-wait"
+        emit(json.loads(clone.step("ask", corpus, "--labeller", labeller, "--shard", str(shard), how)))
+
+
+@app.command("estimate")
+def estimate(corpus: CorpusName, base: Base) -> None:
+    """Say what labelling a commit's records would cost, and name the jobs."""
+    from pipelines.store.workspace import workspace
+
+    die_with_parent()
+    with workspace(Settings.from_env(), revision=base) as clone:
+        clone.repro(f"gold@{corpus}")
+        emit(json.loads(clone.step("estimate", corpus)))
 
 
 @app.command("publish-partition")
@@ -63,7 +87,10 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
 
 @app.command("publish-snapshot")
 def publish_snapshot(
-    corpus: CorpusName, targets: list[str], base: Annotated[str, typer.Option(help="the commit the stages worked on")]
+    corpus: CorpusName,
+    targets: list[str],
+    base: Base,
+    below: Annotated[str | None, typer.Option(help="a stage of another Dag that these build on")] = None,
 ) -> None:
     """Commit dvc.lock, replayed from the run-cache."""
     from pipelines.curate import split
@@ -75,7 +102,7 @@ def publish_snapshot(
 
     die_with_parent()
     settings = Settings.from_env()
-    emit(publish.publish_snapshot(settings, corpus=corpus, targets=targets, base=base, remember=remember))
+    emit(publish.publish_snapshot(settings, corpus=corpus, targets=targets, base=base, remember=remember, below=below))
 
 
 def die_with_parent() -> None:

@@ -28,12 +28,19 @@ def publish_partition(settings: Settings, *, corpus: str, month: str, pointers: 
 
 
 def publish_snapshot(
-    settings: Settings, *, corpus: str, targets: Sequence[str], base: str, remember: Callable[[Path], None]
+    settings: Settings,
+    *,
+    corpus: str,
+    targets: Sequence[str],
+    base: str,
+    remember: Callable[[Path], None],
+    below: str | None = None,
 ) -> dict[str, Any]:
     """Commit ``dvc.lock`` and the metrics of ``targets``, replayed from the run-cache without running anything.
 
     A month that was committed after ``base``, the commit that the stages worked on, supersedes this publish: it
-    changes nothing, because that month's own event wakes a run over all of them.
+    changes nothing, because that month's own event wakes a run over all of them. So does a later result of the stage
+    ``below``, which another Dag publishes and this one builds on.
 
     ``remember`` is called with the clone's root before the commit: it enters what must hold from now on, and raises
     where it contradicts what holds already. A publish that ends between the two is repeated; if a month came in
@@ -46,7 +53,9 @@ def publish_snapshot(
         StepFailed: a stage is not in the run-cache.
     """
     with workspace(settings) as clone:
-        superseded = clone.moved(since=base, path=f"data/{corpus}")
+        superseded = clone.moved(since=base, path=f"data/{corpus}") or (
+            below is not None and clone.locked(below) != clone.locked(below, revision=base)
+        )
         if not superseded:
             clone.repro(*targets, replay=True)
             remember(clone.path)

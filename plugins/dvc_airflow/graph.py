@@ -26,9 +26,13 @@ class Stage:
     @property
     def task_id(self) -> str:
         """``split@memes`` is the task ``split``; what else a matrix adds stays in the id."""
-        step, _, key = self.name.partition("@")
-        rest = key.partition("-")[2]
-        return f"{step}__{rest}" if rest else step
+        rest = self.name.partition("@")[2].partition("-")[2]
+        return f"{self.step}__{rest}" if rest else self.step
+
+    @property
+    def step(self) -> str:
+        """``split@memes`` is of the step ``split``."""
+        return self.name.partition("@")[0]
 
 
 def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
@@ -60,6 +64,16 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
     """Return the stages by name."""
     stages = resolved(root, profile=profile)["stages"]
     return {stage["name"]: Stage(**{**stage, "upstream": tuple(stage["upstream"])}) for stage in stages}
+
+
+def ensembles() -> list[str]:
+    """Return the ensembles that label, in the order of ``silver.ensembles``."""
+    return list(resolved()["ensembles"])
+
+
+def providers() -> list[str]:
+    """Return the providers that are asked over the network; each has a pool of its name."""
+    return list(resolved()["providers"])
 
 
 def period(corpus: str) -> tuple[datetime, datetime | None]:

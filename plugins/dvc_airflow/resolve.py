@@ -15,7 +15,8 @@ from typing import Any
 
 
 def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
-    """Return ``stages`` (name, description, upstream stages, ``meta.airflow`` of each) and ``corpora`` (the section).
+    """Return ``stages`` (name, description, upstream stages, ``meta.airflow`` of each), ``corpora`` (the section),
+    ``ensembles`` and ``providers`` (those that label).
 
     Matrix entries and parameters are filled in from ``params.yaml`` with the profile over it.
     """
@@ -44,7 +45,13 @@ def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
                 }
                 for name, stage in sorted(stages.items())
             ]
-    return {"stages": resolved, "corpora": values["corpora"]}
+    asked = (values["labellers"][name] for name in values["votes"]["labellers"])
+    return {
+        "stages": resolved,
+        "corpora": values["corpora"],
+        "ensembles": values["silver"]["ensembles"],
+        "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
+    }
 
 
 if __name__ == "__main__":

@@ -45,28 +45,52 @@ def step(*argv: str, out: Sequence[str] = (), pointers: Mapping[str, str] | None
     return run("task", "step", "--pointers", json.dumps(dict(pointers or {})), *globs, "--", *argv)
 
 
-def snapshot(*targets: str, corpus: str, asset: Asset) -> Any:
+def snapshot(
+    *targets: str,
+    corpus: str,
+    asset: Asset,
+    base: Any = None,
+    below: str | None = None,
+    waits: Mapping[str, Sequence[Any]] | None = None,
+) -> Any:
     """Render the target stages of dvc.yaml and all above them as tasks, then the publish that commits them.
 
     Edges and settings are the file's own. Every stage works on the commit that ``pin`` answered, whatever is
     published meanwhile. The asset is emitted after the commit, never before, and not by a superseded run.
 
+    Args:
+        targets: stages, such as ``score@memes``.
+        corpus: whose metrics and data they are.
+        asset: what the publish emits.
+        base: the answer of a :func:`pin` that the Dag has already.
+        below: a stage that another Dag has run on this commit: it and all above it are not rendered again.
+        waits: tasks that the stages of a step wait for, by step; they may have been skipped.
+
     Returns the publish task.
     """
-    stages = closure(graph(), targets=targets)
-    base = _pin()
+    stages, waits = graph(), waits or {}
+    given = {stage.name for stage in closure(stages, targets=[below])} if below else set()
+    base = pin() if base is None else base
     made: dict[str, Any] = {}
-    for stage in stages:
-        made[stage.name] = _stage_task(stage, base=base)
+    for stage in closure(stages, targets=targets):
+        if stage.name in given:
+            continue
+        before = waits.get(stage.step, ())
+        made[stage.name] = _stage_task(stage, base=base, rule="none_failed" if before else "all_success")
+        for earlier in before:
+            earlier >> made[stage.name]
         for above in stage.upstream:
-            made[above] >> made[stage.name]
-    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base)
+            if above in made:
+                made[above] >> made[stage.name]
+    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base, below=below)
     for target in targets:
         made[target] >> published
     return published
 
 
-def _pin() -> Any:
+def pin() -> Any:
+    """Return the task that says which commit a run works on."""
+
     @task(task_id="pin", doc_md="the commit that this run works on")
     def pin() -> str:
         return str(run("task", "pin")["commit"])
@@ -74,25 +98,26 @@ def _pin() -> Any:
     return pin()
 
 
-def _stage_task(stage: Stage, *, base: Any) -> Any:
+def _stage_task(stage: Stage, *, base: Any, rule: str) -> Any:
     known = ("queue", "pool", "pool_slots", "retries", "priority_weight")
     options = {key: stage.airflow[key] for key in known if key in stage.airflow}
     if "timeout_minutes" in stage.airflow:
         options["execution_timeout"] = timedelta(minutes=stage.airflow["timeout_minutes"])
 
-    @task(task_id=stage.task_id, doc_md=stage.desc or stage.name, **options)
+    @task(task_id=stage.task_id, doc_md=stage.desc or stage.name, trigger_rule=rule, **options)
     def reproduce(base: str) -> dict[str, Any]:
         return run("task", "stage", stage.name, "--base", base)
 
     return reproduce(base)
 
 
-def _publish_snapshot(*targets: str, corpus: str, asset: Asset, base: Any) -> Any:
+def _publish_snapshot(*targets: str, corpus: str, asset: Asset, base: Any, below: str | None) -> Any:
     @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit dvc.lock; fast-forward only")
     def publish(base: str, *, outlet_events: Any = None) -> dict[str, Any]:
-        done = run("task", "publish-snapshot", corpus, *targets, "--base", base)
+        built_on = ["--below", below] if below else []
+        done = run("task", "publish-snapshot", corpus, *targets, "--base", base, *built_on)
         if done["superseded"]:
-            raise AirflowSkipException("a later month came in; the run it woke publishes both")
+            raise AirflowSkipException("something later came in; the run it woke publishes both")
         outlet_events[asset].extra = done
         return done
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPECTED = {"memes_collect", "memes_dataset"}
+EXPECTED = {"memes_collect", "memes_dataset", "posts_collect", "posts_dataset", "posts_label"}
 HEAVY = [
     "torch",
     "transformers",
@@ -24,6 +24,9 @@ HEAVY = [
     "praw",
     "rapidocr",
     "scipy",
+    "pydantic_ai",
+    "openai",
+    "datasketch",
     "duckdb",
 ]
 
