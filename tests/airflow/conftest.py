@@ -25,6 +25,7 @@ from pipelines.store.workspace import git
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTHS = ("2022-11", "2022-12")
+DAGS = ("memes_collect", "memes_dataset", "posts_collect", "posts_dataset", "posts_label")
 PATIENCE = 420.0
 
 
@@ -79,7 +80,7 @@ class World:
 
     def quiet(self) -> bool:
         """Whether no run of any Dag is queued or running, and no consumer is about to be woken."""
-        runs = [r for dag_id in ("memes_collect", "memes_dataset") for r in self.airflow.runs(dag_id)]
+        runs = [r for dag_id in DAGS for r in self.airflow.runs(dag_id)]
         return all(r["state"] in {"success", "failed"} for r in runs)
 
     def settle(self) -> None:
@@ -109,7 +110,14 @@ def checkout(folder: Path) -> Path:
     profile = yaml.safe_load(path.read_text())
     profile["sandbox"]["submissions"] = 150
     profile["collect"]["shard_size"] = 25
-    profile["sample"]["size"] = 60
+    profile["sample"]["memes"]["size"] = 60
+    profile["sandbox"]["posts"] = 260
+    profile["sample"]["posts"]["size"] = 170
+    profile["split"]["posts"] = {name: {"train": 60, "dev": 70, "test": 40} for name in ("ratios", "sizes")}
+    # the offline ensemble labels in the demo and in tests/label; here batches do
+    profile["votes"] |= {"labellers": ["gpt", "claude", "gemini"], "batch": True, "shard_size": 100, "budget_usd": 200}
+    profile["silver"]["ensembles"] = ["cradle"]
+    profile["probe"]["size"] = 40
     path.write_text(yaml.safe_dump(profile))
     git("init", "--quiet", "-b", "main", cwd=folder)
     git("add", "--all", cwd=folder)
