@@ -126,13 +126,18 @@ def _status(error: ModelHTTPError, *, asked: Asked, effective: dict[str, Any]) -
         raise Throttled(retry_after=error.retry_after) from None
     if status >= 500 or status in (408, 409, 425):
         raise Passing(reason="overloaded" if isinstance(error, ModelOverloadedError) else "server") from None
-    code = next((c for c in (error.provider_error_code, error.provider_error_type) if c and WORD.match(c)), "")
+    code = next((c for c in _codes(error) if WORD.match(c)), "")
     raise asked.refused(f"HTTP {status} {code}".strip()) from None
+
+
+def _codes(error: ModelHTTPError) -> list[str]:
+    """Return the machine words of an error; a body of unknown shape may have anything in their place."""
+    return [c for c in (error.provider_error_code, error.provider_error_type) if isinstance(c, str)]
 
 
 def _words(error: ModelHTTPError) -> str:
     """Return the machine words and the beginning of the message of an error, in lower case."""
-    found: list[str] = [error.provider_error_code or "", error.provider_error_type or ""]
+    found = _codes(error)
     body: object = error.body
     while isinstance(body, dict):
         found += [value[:LONGEST_MESSAGE] for value in body.values() if isinstance(value, str)]

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
@@ -303,6 +303,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=VALUES, api=st.sampled_from(APIS), status=st.sampled_from([200, 200, 400, 429, 500]))
+@example(body={"type": 1, "code": [2]}, api="openai", status=400)
 def test_whatever_comes_is_an_answer_or_a_known_error(vendor: Vendor, body: Any, api: Api, status: int) -> None:
     with suppress(Throttled, Passing, LabellerRefused):
         assert isinstance(ask(vendor, api, (status, {}, body)), Raw)
