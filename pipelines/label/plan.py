@@ -46,9 +46,8 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             if isinstance(asked, Remote):
                 estimates[name] = asked.estimate(list(material.posts.values()))
                 spent = asked.spent()
-                batch = params.votes.batch and asked.batches
                 jobs += [
-                    {"labeller": name, "provider": described.provider, "shard": i, "batch": batch}
+                    {"labeller": name, "provider": described.provider, "shard": i, "batch": asked.batches}
                     for i, shard in enumerate(shards)
                     if asked.unanswered(shard)
                 ]

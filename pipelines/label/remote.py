@@ -128,6 +128,7 @@ class Remote:
 
     @property
     def batches(self) -> bool:
+        """Whether a batch endpoint is asked: it is wanted, and the model has one."""
         return self._votes.batch and self._can.batch
 
     def hand_over(self, posts: Sequence[Post]) -> list[str]:

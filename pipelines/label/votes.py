@@ -165,7 +165,8 @@ def run(
     """Write ``snapshot/<corpus>/votes/<labeller>/votes.parquet`` and ``metrics/<corpus>/votes-<labeller>.json``.
 
     Returns:
-        ``records``, ``outcomes``, ``reasons`` (of what is no vote, and of repairs), ``repaired``, tokens and ``cost``
+        ``records``, ``stripped`` (lines of a form taken out of the posts, SPEC 22), ``outcomes``,
+        ``reasons`` (of what is no vote, and of repairs), ``repaired``, tokens and ``cost``
         in US dollars.
 
     Raises:
@@ -185,6 +186,7 @@ def run(
     tables.write(table, root / "snapshot" / corpus / "votes" / labeller / "votes.parquet", name="votes")
     metrics = {
         "records": len(posts),
+        "stripped": sum(post.strips for post in posts),
         "outcomes": outcomes,
         "reasons": dict(sorted(Counter(a.reason for a in found if a.reason).items())),
         "repaired": sum(a.repaired for a in found),
