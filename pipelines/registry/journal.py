@@ -1,0 +1,303 @@
+"""Why each model is what it is: who decided what, when and on which numbers, in rows that nobody alters.
+
+The journal says which version is champion; MLflow's alias follows it. Rows are numbered by model from 1, without gaps,
+and each has the digest of the one before, so a row that is changed, moved or lost inside breaks the chain. What is cut
+off at the end does not: whoever keeps a digest (a consumer's token) hands it to :meth:`Journal.verify`. The database
+refuses updates and deletes, and takes a number once: that is the compare-and-set that MLflow's aliases lack.
+
+SQLite by default, PostgreSQL by URL (``CORPUS_JOURNAL_URL``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, Self, get_args
+
+import sqlalchemy as sa
+
+from pipelines.errors import BadParams, RegistryError
+from pipelines.store.engine import Engine
+
+# Any constant will do that is no other database's.
+WRITER_LOCK = 0x0C0_4B5_707
+# Ours: room for a sentence or two and the number of a request.
+CHARACTERS = {"who": 128, "why": 500}
+BEGINNING = "0" * 64
+
+Event = Literal["registered", "gated", "refused", "intended", "promoted", "rolled_back", "withdrawn", "abandoned"]
+Clock = Callable[[], datetime]
+
+metadata = sa.MetaData()
+journal = sa.Table(
+    "journal",
+    metadata,
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.String(32), nullable=False),
+    sa.Column("event", sa.String(16), nullable=False),
+    sa.Column("from_version", sa.Integer),
+    sa.Column("to_version", sa.Integer),
+    sa.Column("who", sa.String(CHARACTERS["who"]), nullable=False),
+    sa.Column("why", sa.String(CHARACTERS["why"]), nullable=False),
+    sa.Column("metrics", sa.Text, nullable=False),
+    sa.Column("files", sa.String(64)),
+    sa.Column("previous", sa.String(64), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
+)
+_APPEND_ONLY = {
+    "sqlite": [
+        f"""CREATE TRIGGER journal_{event} BEFORE {event} ON journal
+        BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END"""
+        for event in ("UPDATE", "DELETE")
+    ],
+    "postgresql": [
+        """CREATE FUNCTION journal_refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'the journal is append-only'; END $$""",
+        """CREATE TRIGGER journal_refuse BEFORE UPDATE OR DELETE OR TRUNCATE ON journal
+        FOR EACH STATEMENT EXECUTE FUNCTION journal_refuse()""",
+    ],
+}
+
+
+class JournalUnavailable(RegistryError):
+    """The journal's database is busy, unreachable or refuses a write."""
+
+    message = "The journal cannot be used now: {detail}."
+    remedy = "Check CORPUS_JOURNAL_URL, then run the same again: a row is whole or absent, and nothing is done twice."
+    exit_code = 75
+
+
+class JournalMoved(RegistryError):
+    """Somebody else wrote first: what was decided here was decided on an older state."""
+
+    message = "The journal of '{name}' stands at row {number}, not at {expected}: {who} wrote '{event}'."
+    remedy = "Look at it with `corpus registry {name}`, then decide again."
+    exit_code = 75
+
+
+class JournalBroken(RegistryError):
+    """A row of the journal is not what was written."""
+
+    message = "The journal of '{name}' was altered at row {number}: {detail}."
+    remedy = "Trust no alias of this model. Restore the journal's database from a backup, and compare both."
+    exit_code = 65
+
+
+@dataclass(frozen=True)
+class Row:
+    """One decision or event.
+
+    Args:
+        name: the registered model.
+        number: of this row among the model's, from 1.
+        at: when, UTC, as ISO 8601.
+        event: what. ``intended`` comes before the alias moves; ``promoted``, ``rolled_back``, ``withdrawn`` or
+            ``abandoned`` after it did.
+        from_version: the champion before, where there was one.
+        to_version: whom it is about; for the three that move the alias the champion afterwards (``None``: none).
+        who: the person or the step that decided.
+        why: their reason; never empty.
+        metrics: numbers, names of checks and labels, digests; no content.
+        files: the digest of the version's files (:func:`pipelines.registry.versions.digest`).
+        previous: the digest of the row before, zeros for the first.
+        digest: SHA-256 of all the others.
+    """
+
+    name: str
+    number: int
+    at: str
+    event: Event
+    from_version: int | None
+    to_version: int | None
+    who: str
+    why: str
+    metrics: Mapping[str, Any] = field(repr=False)
+    files: str | None
+    previous: str = field(repr=False)
+    digest: str = field(repr=False)
+
+
+def utc_now() -> datetime:
+    """Return the time, for whoever opens a journal outside a test."""
+    return datetime.now(UTC)
+
+
+class Journal:
+    """The open journal of all models; one writer at a time, between processes too."""
+
+    def __init__(self, engine: Engine, *, clock: Clock) -> None:
+        """Use :meth:`open` instead."""
+        self.engine, self._clock = engine, clock
+
+    @classmethod
+    def open(cls, url: str, *, clock: Clock = utc_now) -> Self:
+        """Open or make the journal at ``sqlite:///file`` or ``postgresql+psycopg2://...``.
+
+        Raises:
+            BadParams: the address is malformed or of another database.
+            JournalUnavailable: the database does not answer.
+        """
+        engine = Engine(url, where="CORPUS_JOURNAL_URL", lock=WRITER_LOCK, unavailable=JournalUnavailable)
+        with engine.writing() as connection:
+            if not sa.inspect(connection).has_table(journal.name):
+                metadata.create_all(connection)
+                for statement in _APPEND_ONLY[engine.backend]:
+                    connection.exec_driver_sql(statement)
+        return cls(engine, clock=clock)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        """Give the journal itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def append(
+        self,
+        name: str,
+        *,
+        event: Event,
+        who: str,
+        why: str,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        files: str | None = None,
+        after: int | None = None,
+    ) -> Row:
+        """Write the next row of a model.
+
+        Args:
+            name: the registered model.
+            event: see :class:`Row`, as all that is not named here.
+            who: must not be empty.
+            why: must not be empty.
+            from_version: see :class:`Row`.
+            to_version: see :class:`Row`.
+            metrics: JSON values without NaN.
+            files: see :class:`Row`.
+            after: the number of the last row on which this was decided (0: none was there); ``None``: any.
+
+        Raises:
+            BadParams: who or why is empty, too long or not one line; the metrics are not JSON.
+            JournalMoved: there is a row after ``after``; nothing was written.
+            JournalBroken: there is not even the row ``after``.
+        """
+        decided = {"who": said(who, where="who"), "why": said(why, where="why")}
+        if event not in get_args(Event):
+            raise BadParams(where="event", detail=f"'{event}' is no event of the journal")
+        with self.engine.writing() as connection:
+            last = _last(connection, name=name)
+            number = last.number if last else 0
+            if last is None and after:
+                raise JournalBroken(name=name, number=1, detail="rows that were there are gone")
+            if last is not None and after not in (None, number):
+                moved = {"name": name, "number": number, "expected": after, "who": last.who, "event": last.event}
+                raise JournalMoved(**moved, version=last.to_version, at=last.at)
+            values = {
+                "name": name,
+                "number": number + 1,
+                "at": self._clock().astimezone(UTC).isoformat(timespec="microseconds"),
+                "event": event,
+                "from_version": from_version,
+                "to_version": to_version,
+                **decided,
+                # twice: keys become strings first, and are sorted as such then
+                "metrics": canonical(json.loads(canonical(metrics or {}))),
+                "files": files,
+                "previous": last.digest if last else BEGINNING,
+            }
+            values["digest"] = _sealed(values)
+            connection.execute(sa.insert(journal), values)
+        return _row(values)
+
+    def rows(self, name: str | None = None) -> list[Row]:
+        """Return the rows of a model, or of all by name, oldest first."""
+        query = sa.select(journal).order_by(journal.c.name, journal.c.number)
+        if name is not None:
+            query = query.where(journal.c.name == name)
+        with self.engine.reading() as connection:
+            return [_row(found) for found in connection.execute(query).mappings()]
+
+    def last(self, name: str) -> Row | None:
+        """Return the last row of a model; its digest is the token by which a consumer sees that something changed."""
+        with self.engine.reading() as connection:
+            return _last(connection, name=name)
+
+    def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
+        """Check the chain of a model, or of all; return how many rows were checked.
+
+        Args:
+            name: whose.
+            known: model -> the digest of a row that was its last once, by which a journal that was cut is noticed.
+
+        Raises:
+            JournalBroken: naming the first row that is not what was written.
+        """
+        rows = self.rows(name)
+        chains: dict[str, list[Row]] = {}
+        for row in rows:
+            chain = chains.setdefault(row.name, [])
+            expected = (len(chain) + 1, chain[-1].digest if chain else BEGINNING)
+            if (row.number, row.previous) != expected:
+                raise JournalBroken(name=row.name, number=expected[0], detail="a row is missing or out of place")
+            values = asdict(row) | {"metrics": canonical(row.metrics)}
+            if values.pop("digest") != _sealed(values):
+                raise JournalBroken(name=row.name, number=row.number, detail="its digest does not fit its values")
+            chain.append(row)
+        for model, digest in (known or {}).items():
+            chain = chains.get(model, [])
+            if digest not in {row.digest for row in chain}:
+                raise JournalBroken(name=model, number=len(chain) + 1, detail="a row that was there is gone")
+        return len(rows)
+
+
+def canonical(values: Mapping[str, Any]) -> str:
+    """Return JSON that is the same for the same values.
+
+    Raises:
+        BadParams: they hold NaN, or what JSON has not.
+    """
+    try:
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadParams(where="metrics", detail=f"are no JSON ({type(error).__name__})") from None
+
+
+def _sealed(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(values).encode()).hexdigest()
+
+
+def said(text: str, *, where: Literal["who", "why"]) -> str:
+    """Return who decides or why, without blanks around it.
+
+    Raises:
+        BadParams: it is empty, too long or not one line.
+    """
+    found = text.strip()
+    if not found or len(found) > CHARACTERS[where] or not found.isprintable():
+        detail = f"needs one line of 1 to {CHARACTERS[where]} characters: every decision is on record"
+        raise BadParams(where=where, detail=detail)
+    return found
+
+
+def _last(connection: sa.Connection, *, name: str) -> Row | None:
+    query = sa.select(journal).where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
+    found = connection.execute(query).mappings().first()
+    return None if found is None else _row(found)
+
+
+def _row(found: Mapping[Any, Any]) -> Row:
+    try:
+        return Row(**{**found, "metrics": json.loads(found["metrics"])})
+    except ValueError:
+        raise JournalBroken(name=found["name"], number=found["number"], detail="its metrics are no JSON") from None

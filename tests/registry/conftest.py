@@ -1,0 +1,28 @@
+"""An MLflow database with its tables, and a model as it is saved: made once, for they take seconds; tests copy them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.registry import small_registry
+
+
+@pytest.fixture(scope="session")
+def made_registry(tmp_path_factory: pytest.TempPathFactory) -> small_registry.Made:
+    """Give the folders that :func:`tests.registry.small_registry.begin` copies."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    return small_registry.make(tmp_path_factory.mktemp("registry"))
+
+
+@pytest.fixture
+def small(made_registry: small_registry.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the home of a registry, a journal, a vault and a corpus of memes, for a test to do with as it likes."""
+    home = tmp_path / "home"
+    small_registry.begin(made_registry, home=home)
+    monkeypatch.setenv("CORPUS_HOME", str(home))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home}/mlflow.sqlite")
+    monkeypatch.chdir(home)
+    return home

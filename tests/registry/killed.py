@@ -1,0 +1,50 @@
+"""Promotes, rolls back and withdraws in processes of its own that are killed after a step; started by a test.
+
+One line of JSON in (``what``, ``step``, ``home``, ``secret``, ``terms``, ``name``, ``given``), one number out: how the
+process ended. What takes long to import is imported once, before the first is forked.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import mlflow.pyfunc
+import pandas as pd
+
+from pipelines.params import Settings
+from pipelines.params import load as load_params
+from pipelines.privacy.vault import Vault
+from pipelines.registry import promote
+from pipelines.registry.entries import Context
+from pipelines.registry.journal import Journal
+from pipelines.registry.terms import Promote
+from pipelines.registry.versions import Registry
+
+REPO = Path(__file__).resolve().parents[2]
+USED = (mlflow.pyfunc, pd)
+
+
+def act(asked):
+    def say(done):
+        if done == asked["step"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    home = asked["home"]
+    os.environ |= {"CORPUS_HOME": home, "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.sqlite"}
+    settings, params = Settings.from_env(), load_params(REPO)
+    vault = Vault.open(settings.vault_url, secret=bytes.fromhex(asked["secret"]))
+    with vault, Journal.open(settings.journal_url) as journal:
+        terms = Promote.model_validate(asked["terms"])
+        context = Context(Registry.open(settings), journal, params, terms, settings, vault, Path(home))
+        getattr(promote, asked["what"])(asked["name"], context=context, say=say, **asked["given"])
+
+
+for line in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        act(json.loads(line))
+        os._exit(0)
+    sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n")
+    sys.stdout.flush()

@@ -1,0 +1,167 @@
+"""A registry of models that know some words of the small corpus of memes: the more words, the better they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.params import Settings
+from pipelines.params import load as load_params
+from pipelines.privacy.vault import Vault
+from pipelines.registry import contents
+from pipelines.registry.entries import Context
+from pipelines.registry.frozen import split_digest
+from pipelines.registry.journal import Journal
+from pipelines.registry.terms import Promote
+from pipelines.registry.versions import DIGEST, Registry, Version, digest, listing
+from pipelines.store import tables
+from tests.train import small_memes
+
+REPO = Path(__file__).resolve().parents[2]
+SECRET = bytes.fromhex("7a" * 64)
+NAME, TASK = "meme-severity", "severity"
+GRAVEST = "Suicide attempt/death"
+# what models see of either
+MERGED = dict.fromkeys(("Suicide attempts", "Suicide death"), GRAVEST)
+TERMS = Promote(min_probability=0.9, severe=3, tolerance=0.2, recall_floors={NAME: {GRAVEST: 0.5}}, min_positives=5)
+SIZES = {"train": 24, "validation": 12, "test": 72}
+PLANNED = json.dumps({"intended": "tests", "prohibited": "everything else"})
+
+
+@dataclass(frozen=True)
+class Made:
+    """What takes long: a database with MLflow's tables, a saved model, a corpus."""
+
+    database: Path
+    model: Path
+    corpus: Path
+
+
+def make(folder: Path) -> Made:
+    """Make them."""
+    from mlflow import MlflowClient, pyfunc
+
+    made = Made(folder / "mlflow.sqlite", folder / "model", folder / "corpus")
+    MlflowClient(tracking_uri=f"sqlite:///{made.database}").search_experiments()
+    pack = folder / "pack"
+    pack.mkdir()
+    (pack / contents.FILES).write_text("{}")
+    script = str(Path(__file__).with_name("rule_model.py"))
+    pyfunc.save_model(str(made.model), python_model=script, artifacts={"pack": str(pack)}, pip_requirements=[])
+    made.corpus.mkdir()
+    with vault_of(made.corpus) as vault:
+        small_memes.write(made.corpus, vault=vault, sizes=SIZES, shows="text")
+    return made
+
+
+def begin(made: Made, *, home: Path) -> None:
+    """Copy what was made into a folder of its own."""
+    shutil.copytree(made.corpus, home)
+    shutil.copy(made.database, home / "mlflow.sqlite")
+    shutil.copytree(made.model, home / "saved")
+
+
+def vault_of(home: Path) -> Vault:
+    return Vault.open(f"sqlite:///{home}/vault.sqlite", secret=SECRET)
+
+
+@contextmanager
+def opened(home: Path, *, terms: Promote = TERMS) -> Iterator[Context]:
+    """Open everything, as a command does; also in another process."""
+    os.environ["CORPUS_HOME"], os.environ["MLFLOW_TRACKING_URI"] = str(home), f"sqlite:///{home}/mlflow.sqlite"
+    settings = Settings.from_env()
+    params = load_params(REPO)
+    with vault_of(home) as vault, Journal.open(settings.journal_url, clock=_now) as journal:
+        yield Context(Registry.open(settings), journal, params, terms, settings, vault, home)
+
+
+def _now() -> datetime:
+    return datetime(2023, 1, 2, tzinfo=UTC)
+
+
+def trained(home: Path) -> list[str]:
+    """Return the records of train and validation, in order."""
+    rows = tables.read(home / "snapshot" / "memes" / "split" / "splits.parquet", name="splits").to_pylist()
+    return sorted(row["record_id"] for row in rows if row["split"] != "test")
+
+
+def add(
+    context: Context,
+    *,
+    knows: int,
+    records: Collection[str] | None = None,
+    labels: Sequence[str] | None = None,
+    abstains: Sequence[str] = (),
+    change: Callable[[Path], None] | None = None,
+    after: Callable[[Path], None] | None = None,
+    journal: bool = True,
+) -> Version:
+    """Register one more version that knows so many of the severities.
+
+    Args:
+        context: where.
+        knows: of six; the gravest are learnt first.
+        records: whom it has learnt from; by default all of train and validation.
+        labels: what ``model.json`` says; by default the task's.
+        abstains: words at which it abstains.
+        change: alters its folder before it is registered; ``files.json`` is written after it.
+        after: alters its folder when it is registered.
+        journal: whether its registration is on record.
+    """
+    number = len(context.registry.versions(NAME)) + 1
+    folder = context.root / "models" / str(number)
+    shutil.copytree(context.root / "saved", folder)
+    pack = contents.place(folder)
+    ids = sorted(trained(context.root) if records is None else records)
+    known = {word: MERGED.get(label, label) for label, word in list(small_memes.WORDS[TASK].items())[6 - knows :]}
+    described: dict[str, Any] = {
+        "kind": "rule",
+        "task": TASK,
+        "labels": list(labels or _labels(context)),
+        "scheme_digest": "5" * 64,
+        "data_commit": "c" * 40,
+        "split_digest": split_digest("memes", root=context.root),
+        "train": {"records": len(ids), "digest": "7" * 64},
+    }
+    (pack / contents.MODEL).write_text(json.dumps(described))
+    rules = {"words": known, "default": ["Suicide planning"], "abstains": list(abstains)}
+    (pack / "words.json").write_text(json.dumps(rules))
+    (pack / contents.CARD).write_text(PLANNED)
+    (pack / contents.PAGE).write_text("# A model for tests\n")
+    pq.write_table(pa.table({"record_id": pa.array(ids, pa.string())}), pack / contents.RECORDS)
+    if change:
+        change(pack)
+    with suppress(FileNotFoundError):
+        (pack / contents.FILES).unlink()
+    (pack / contents.FILES).write_text(json.dumps(listing(pack)))
+    found = digest(folder)
+    tags = {DIGEST: found, "data_commit": "c" * 40}
+    version = context.registry.add(NAME, source=str(folder), run_id=None, tags=tags)
+    if journal:
+        given = {"event": "registered", "who": "corpus register", "why": "a test"}
+        context.journal.append(NAME, to_version=version.version, files=found, **given)
+    if after:
+        after(folder)
+    return version
+
+
+def _labels(context: Context) -> Sequence[str]:
+    from pipelines.taxonomy import load
+    from pipelines.train.task import task_of
+
+    return task_of(load(context.params.corpora["memes"].scheme), TASK).labels
+
+
+def events(context: Context) -> list[tuple[str, int | None, int | None]]:
+    """Return what the journal says: event, from, to."""
+    return [(row.event, row.from_version, row.to_version) for row in context.journal.rows(NAME)]

@@ -1,0 +1,205 @@
+"""What the gate lets through and what it names, on real versions of a real registry."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.registry import contents, frozen, gate
+from pipelines.registry.contents import NoPack, pickles
+from pipelines.registry.entries import Context
+from pipelines.registry.promote import promote
+from pipelines.registry.versions import CHALLENGER, UnknownModel, UnknownVersion
+from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, events, opened, trained
+
+WHO = {"who": "tester", "why": "a test"}
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        yield context
+
+
+def checks(verdict: gate.Verdict) -> set[str]:
+    return {reason.partition(":")[0] for reason in verdict.reasons}
+
+
+def test_a_first_version_must_beat_the_majority_set_and_the_second_the_first(context: Context) -> None:
+    add(context, knows=4)
+    first = gate.run(NAME, 1, context=context)
+    assert first.passed and first.champion is None
+    assert first.figures["scores"]["macro_f1"]["probability"] == 1
+    assert context.registry.alias(NAME, CHALLENGER) == 1
+    promote(NAME, 1, **WHO, context=context)
+    add(context, knows=2)
+    worse = gate.run(NAME, 2, context=context)
+    assert checks(worse) == {"better"} and worse.champion == 1
+    assert context.registry.alias(NAME, CHALLENGER) is None
+    add(context, knows=6)
+    better = gate.run(NAME, 3, context=context)
+    assert better.passed
+    found = better.figures["scores"]["macro_f1"]
+    assert found["low"] > 0 and found["difference"] == pytest.approx(found["candidate"] - found["other"], abs=1e-8)
+    assert [event for event, *_ in events(context)][-3:] == ["refused", "registered", "gated"]
+
+
+def test_who_is_as_good_as_the_champion_stays_where_it_is(context: Context) -> None:
+    add(context, knows=4)
+    promote(NAME, 1, **WHO, context=context)
+    add(context, knows=4)
+    (reason,) = gate.judge(NAME, 2, context=context).reasons
+    assert "is ahead in 50.0% of resamples, and 90.0% are asked for" in reason
+
+
+def test_who_knows_nothing_is_no_first_champion(context: Context) -> None:
+    add(context, knows=0)
+    verdict = gate.judge(NAME, 1, context=context)
+    assert checks(verdict) == {"better", "recall"}
+    assert "recall of Suicide attempt/death is 0.0000 of 24, below its floor 0.5000" in " ".join(verdict.reasons)
+
+
+def test_a_floor_is_not_judged_on_too_few_items(context: Context, small: Path) -> None:
+    add(context, knows=0)
+    with opened(small, terms=TERMS.model_copy(update={"min_positives": 25})) as careful:
+        verdict = gate.judge(NAME, 1, context=careful)
+    assert checks(verdict) == {"better"}
+    assert verdict.figures["scores"]["recall"][GRAVEST]["judged"] is False
+
+
+def test_a_severe_label_that_the_champion_finds_must_not_be_lost(context: Context, small: Path) -> None:
+    add(context, knows=4)
+    promote(NAME, 1, **WHO, context=context)
+
+    def forget(pack: Path) -> None:
+        rules = json.loads((pack / "words.json").read_text())
+        del rules["words"]["chair"]
+        (pack / "words.json").write_text(json.dumps(rules))
+
+    add(context, knows=6, change=forget)
+    with opened(small, terms=TERMS.model_copy(update={"recall_floors": {}})) as unnamed:
+        verdict = gate.judge(NAME, 2, context=unnamed)
+    assert verdict.figures["scores"]["macro_f1"]["difference"] > 0
+    assert checks(verdict) == {"recall"} and GRAVEST in verdict.reasons[0]
+
+
+def test_an_abstention_is_a_wrong_answer(context: Context) -> None:
+    add(context, knows=6, abstains=["door", "chair", "cloud"])
+    verdict = gate.judge(NAME, 1, context=context)
+    assert verdict.figures["scores"]["abstained"]["candidate"] > 20
+    assert "recall" in checks(verdict)
+
+
+def test_a_record_that_was_taken_down_is_counted_and_hinders(context: Context) -> None:
+    add(context, knows=6)
+    context.vault.destroy(trained(context.root)[:3], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    verdict = gate.judge(NAME, 1, context=context)
+    assert verdict.reasons == ("taken_down: 3 of the 36 records that it has learnt from are taken down",)
+
+
+def test_who_has_seen_the_test_is_refused(context: Context) -> None:
+    rows = pq.read_table(context.root / "snapshot" / "memes" / "split" / "splits.parquet").to_pylist()
+    add(context, knows=6, records=[row["record_id"] for row in rows])
+    verdict = gate.judge(NAME, 1, context=context)
+    assert verdict.reasons == ("split: the candidate (version 1) has learnt from 72 of the records of the test",)
+
+
+def test_every_fault_is_named_and_nothing_is_run(context: Context) -> None:
+    def spoil(folder: Path) -> None:
+        pack = contents.place(folder)
+        (pack / "words.json").write_bytes((pack / "words.json").read_bytes().replace(b"planning", b"Planning"))
+        (pack / contents.CARD).unlink()
+        # it would be seen, if it ran
+        (pack / "extra.txt").write_bytes(pickle.dumps({"a": print}))
+        (folder / "rule_model.py").write_text("open('ran', 'w')\n")
+
+    add(context, knows=6, after=spoil, labels=["a"], records=[])
+    verdict = gate.judge(NAME, 1, context=context)
+    assert checks(verdict) == {"files", "pickle", "card", "labels", "asked"}
+    told = " ".join(verdict.reasons)
+    for part in ("1 files differ from files.json: words.json", "1 files are missing of files.json: card.json",
+                 "1 files are not in files.json: extra.txt", "artifacts/pack/extra.txt is or may be a pickle",
+                 "card.json is missing", "was registered", "its files are not to be trusted"):  # fmt: skip
+        assert part in told
+    assert not Path("ran").exists()
+    assert "scores" not in verdict.figures
+
+
+def test_a_changed_byte_outside_the_pack_is_seen(context: Context) -> None:
+    add(context, knows=6, after=lambda folder: (folder / "conda.yaml").write_text("name: other\n"))
+    assert checks(gate.judge(NAME, 1, context=context)) == {"files", "asked"}
+
+
+def test_a_registration_past_the_journal_is_refused(context: Context) -> None:
+    add(context, knows=6, journal=False)
+    assert checks(gate.judge(NAME, 1, context=context)) == {"files", "asked"}
+
+
+def test_a_version_without_a_card_or_a_pack_is_refused(context: Context) -> None:
+    add(context, knows=6, change=lambda pack: (pack / contents.CARD).unlink())
+    add(context, knows=6, after=lambda folder: (contents.place(folder) / contents.FILES).unlink())
+    card, pack = (gate.judge(NAME, number, context=context) for number in (1, 2))
+    assert checks(card) == {"card", "asked"} and "it fails (ValueError)" in card.reasons[-1]
+    assert checks(pack) == {"files", "card", "taken_down", "asked"}
+
+
+def test_an_altered_champion_is_not_run_either(context: Context) -> None:
+    first = add(context, knows=4)
+    promote(NAME, 1, **WHO, context=context)
+    (Path(first.source) / "conda.yaml").write_text("name: other\n")
+    add(context, knows=6)
+    verdict = gate.judge(NAME, 2, context=context)
+    assert checks(verdict) == {"champion"} and "withdraw it" in verdict.reasons[0]
+
+
+def test_what_was_scored_is_not_scored_again_until_something_changes(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(context, knows=6)
+    before = gate.run(NAME, 1, context=context)
+    seen = events(context)
+    monkeypatch.setenv("RULE_MODEL_FAILS", "1")
+    assert gate.run(NAME, 1, context=context) == before
+    assert events(context) == seen
+    test = frozen.open_test("memes", category="severity", params=context.params, vault=context.vault, root=context.root)
+    context.vault.destroy(sorted(test.record_ids)[:1], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    after = gate.run(NAME, 1, context=context)
+    assert after.basis != before.basis and after.figures["test"]["n"] == 71
+    assert after.reasons == ("asked: version 1 was not scored: it fails (RuntimeError)",)
+    assert events(context) == [*seen, ("refused", None, 1)]
+
+
+def test_names_and_versions_that_are_not_there(context: Context) -> None:
+    add(context, knows=6)
+    with pytest.raises(UnknownVersion):
+        gate.judge(NAME, 7, context=context)
+    with pytest.raises(UnknownModel):
+        gate.judge("meme-humour", 1, context=context)
+
+
+def test_pickles_are_found_by_content(tmp_path: Path) -> None:
+    for number, protocol in enumerate(range(6)):
+        (tmp_path / f"{number}.json").write_bytes(pickle.dumps({"a": [1, "b"], "c": print}, protocol=protocol))
+    (tmp_path / "joined.txt").write_bytes(pickle.dumps([1]) + b"and more")
+    (tmp_path / "weights.safetensors").write_bytes(pickle.dumps([1]))
+    (tmp_path / "a.pt").write_bytes(b"anything")
+    for name, harmless in {
+        ".gitignore": b".venv\n", "b.json": b'{"a": 1}', "c.txt": b"I am here.\n", "d": b"", "e.md": b"# (a) b.",
+        "good.safetensors": (2).to_bytes(8, "little") + b"{}", "f.py": b"class A: pass\n", "vocab.txt": b"N\nS\n.",
+    }.items():  # fmt: skip
+        (tmp_path / name).write_bytes(harmless)
+    found = {"0.json", "1.json", "2.json", "3.json", "4.json", "5.json", "joined.txt", "weights.safetensors", "a.pt"}
+    assert set(pickles(tmp_path)) == found
+
+
+def test_a_pack_that_says_too_little_is_none(tmp_path: Path) -> None:
+    (tmp_path / contents.FILES).write_text("{}")
+    (tmp_path / contents.MODEL).write_text('{"kind": "rule"}')
+    with pytest.raises(NoPack, match="labels"):
+        contents.Pack.read(tmp_path)

@@ -1,0 +1,305 @@
+"""A champion changes by a decision on record: killed, raced, undone and taken back, alias and journal agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.errors import BadParams, CorpusError
+from pipelines.registry import gate, moves
+from pipelines.registry.contents import place
+from pipelines.registry.entries import Context
+from pipelines.registry.journal import JournalBroken
+from pipelines.registry.moves import RECORDED, PromotionAhead
+from pipelines.registry.promote import NothingToUndo, NotPromoted, abandon, decline, promote, rollback, withdraw
+from pipelines.registry.standing import standing
+from pipelines.registry.versions import CHALLENGER, CHAMPION
+from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, trained
+
+WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[subprocess.Popen[str]]:
+    """A process that starts others and tells how they ended."""
+    command = [sys.executable, str(Path(__file__).with_name("killed.py"))]
+    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
+def run(killer: subprocess.Popen[str], home: Path, what: str, step: str, **given: Any) -> int:
+    """Do something in a process of its own that is killed after a step; return how it ended."""
+    asked = {"what": what, "step": step, "home": str(home), "secret": SECRET.hex(), "name": NAME}
+    line = json.dumps(asked | {"terms": TERMS.model_dump(mode="json"), "given": WHO | given})
+    killer.stdin.write(line + "\n")
+    killer.stdin.flush()
+    return int(killer.stdout.readline())
+
+
+def consistent(context: Context) -> int | None:
+    """Return the champion, on which alias, journal and tag agree; nothing is open and the chain holds."""
+    now = standing(context.journal, NAME)
+    assert now.intention is None
+    assert context.registry.alias(NAME, CHAMPION) == now.champion
+    if now.champion is not None:
+        recorded = context.registry.version(NAME, now.champion).tags[RECORDED]
+        assert recorded in {row.digest for row in context.journal.rows(NAME) if row.to_version == now.champion}
+    return now.champion
+
+
+def moved(context: Context) -> list[tuple[str, int | None, int | None]]:
+    return [row for row in events(context) if row[0] not in ("registered", "gated")]
+
+
+def test_first_worse_better_and_back(context: Context) -> None:
+    add(context, knows=4)
+    first = promote(NAME, 1, **WHO, context=context)
+    assert (first.champion, first.row.event, first.row.who) == (1, "promoted", "tester")
+    assert first.row.metrics["figures"]["scores"]["macro_f1"]["probability"] == 1
+    add(context, knows=2)
+    with pytest.raises(NotPromoted, match="better: macro-F1"):
+        promote(NAME, 2, **WHO, context=context)
+    assert consistent(context) == 1
+    add(context, knows=6)
+    assert promote(NAME, 3, **WHO, context=context).champion == 3
+    assert context.registry.alias(NAME, CHALLENGER) is None
+    back = rollback(NAME, who="ada", why="the first was steadier", context=context)
+    assert (back.champion, back.row.why) == (1, "the first was steadier")
+    assert consistent(context) == 1
+    assert moved(context) == [
+        ("intended", None, 1), ("promoted", None, 1), ("refused", 1, 2),
+        ("intended", 1, 3), ("promoted", 1, 3), ("intended", 3, 1), ("rolled_back", 3, 1),
+    ]  # fmt: skip
+    with pytest.raises(NothingToUndo, match="no version was champion before"):
+        rollback(NAME, **WHO, context=context)
+
+
+def test_a_dry_run_writes_nothing(context: Context) -> None:
+    add(context, knows=6)
+    before = events(context)
+    found = promote(NAME, 1, **WHO, context=context, dry_run=True)
+    assert found.verdict is not None and found.verdict.passed and found.champion is None
+    assert events(context) == before
+    assert context.registry.alias(NAME, CHAMPION) is context.registry.alias(NAME, CHALLENGER) is None
+
+
+@pytest.mark.parametrize("said", [{"who": ""}, {"why": " "}])
+def test_nothing_happens_without_who_and_why(context: Context, said: dict[str, str]) -> None:
+    add(context, knows=6)
+    before = events(context)
+    calls: list[Callable[..., object]] = [promote, withdraw, decline]
+    for call in calls:
+        with pytest.raises(BadParams):
+            call(NAME, 1, **WHO | said, context=context)
+    with pytest.raises(BadParams):
+        rollback(NAME, **WHO | said, context=context)
+    assert events(context) == before
+
+
+@pytest.mark.parametrize("step", ["gated", "intended", "moved", "recorded", "settled"])
+def test_killed_after_any_step_the_retry_ends_the_same(
+    context: Context, killer: subprocess.Popen[str], step: str
+) -> None:
+    add(context, knows=4)
+    promote(NAME, 1, **WHO, context=context)
+    add(context, knows=6)
+    assert run(killer, context.root, "promote", step, version=2) == -signal.SIGKILL
+    # whoever reads the alias meanwhile finds one of the two, and the journal tells that a move is open
+    now, alias = standing(context.journal, NAME), context.registry.alias(NAME, CHAMPION)
+    assert alias == now.champion or (now.intention is not None and alias == now.intention.to_version == 2)
+    for _ in range(2):
+        promote(NAME, 2, **WHO, context=context)
+        assert consistent(context) == 2
+        assert context.registry.alias(NAME, CHALLENGER) is None
+        assert moved(context)[2:] == [("intended", 1, 2), ("promoted", 1, 2)]
+        assert [event for event, *_ in events(context)].count("gated") == 2
+
+
+@pytest.mark.parametrize("step", ["moved", "recorded"])
+def test_a_rollback_and_a_withdrawal_are_finished_too(
+    context: Context, killer: subprocess.Popen[str], step: str
+) -> None:
+    for knows in (4, 6):
+        promote(NAME, add(context, knows=knows).version, **WHO, context=context)
+    assert run(killer, context.root, "rollback", step, leaving=2) == -signal.SIGKILL
+    for _ in range(2):
+        rollback(NAME, **WHO, context=context, leaving=2)
+        assert consistent(context) == 1
+    assert run(killer, context.root, "withdraw", step, version=1) == -signal.SIGKILL
+    for _ in range(2):
+        withdraw(NAME, 1, **WHO, context=context)
+        assert consistent(context) is None
+    assert moved(context)[4:] == [
+        ("intended", 2, 1), ("rolled_back", 2, 1), ("intended", 1, None), ("withdrawn", 1, None),
+    ]  # fmt: skip
+
+
+def test_of_two_promoters_one_wins_and_one_is_told(context: Context) -> None:
+    add(context, knows=5)
+    add(context, knows=6)
+    ready = threading.Barrier(2)
+    told: dict[int, CorpusError] = {}
+
+    def one(version: int) -> None:
+        def say(step: str) -> None:
+            if step == "gated":
+                ready.wait(30)
+
+        with opened(context.root) as own:
+            try:
+                promote(NAME, version, who=f"promoter-{version}", why="at once", context=own, say=say)
+            except CorpusError as error:
+                told[version] = error
+
+    both = [threading.Thread(target=one, args=(version,)) for version in (1, 2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    winner = consistent(context)
+    assert set(told) == {1, 2} - {winner}
+    (error,) = told.values()
+    assert isinstance(error, PromotionAhead) and f"promoter-{winner} is ahead" in str(error)
+    assert [row[0] for row in moved(context)] == ["intended", "promoted"]
+
+
+def test_who_was_judged_against_a_champion_that_is_gone_is_told(context: Context) -> None:
+    for knows in (4, 5, 6):
+        add(context, knows=knows)
+    promote(NAME, 1, **WHO, context=context)
+
+    def meanwhile(step: str) -> None:
+        if step == "gated":
+            with opened(context.root) as other:
+                promote(NAME, 3, who="ada", why="at the same time", context=other)
+
+    with pytest.raises(PromotionAhead, match=r"ada is ahead.*promoted, version 3"):
+        promote(NAME, 2, **WHO, context=context, say=meanwhile)
+    assert consistent(context) == 3
+
+
+def test_a_move_that_is_open_stops_others_until_it_is_given_up(context: Context, killer: subprocess.Popen[str]) -> None:
+    promote(NAME, add(context, knows=4).version, **WHO, context=context)
+    add(context, knows=5)
+    add(context, knows=6)
+    assert run(killer, context.root, "promote", "moved", version=2) == -signal.SIGKILL
+    assert context.registry.alias(NAME, CHAMPION) == 2
+    for call in (lambda: promote(NAME, 3, **WHO, context=context), lambda: rollback(NAME, **WHO, context=context),
+                 lambda: withdraw(NAME, 1, **WHO, context=context)):  # fmt: skip
+        with pytest.raises(PromotionAhead, match="tester is ahead"):
+            call()
+    for _ in range(2):
+        assert abandon(NAME, **WHO, context=context).champion == 1
+        assert consistent(context) == 1
+    assert promote(NAME, 3, **WHO, context=context).champion == 3
+    assert [row[0] for row in moved(context)][-4:] == ["intended", "abandoned", "intended", "promoted"]
+    with pytest.raises(NothingToUndo):
+        abandon(NAME, **WHO, context=context)
+
+
+def test_who_was_frozen_and_wakes_up_moves_nothing(context: Context) -> None:
+    promote(NAME, add(context, knows=4).version, **WHO, context=context)
+    add(context, knows=5)
+    add(context, knows=6)
+
+    def freeze(step: str) -> None:
+        if step == "intended":
+            with opened(context.root) as other:
+                abandon(NAME, who="ada", why="it hangs", context=other)
+                promote(NAME, 3, who="ada", why="the better one", context=other)
+
+    with pytest.raises(PromotionAhead, match="ada is ahead"):
+        promote(NAME, 2, **WHO, context=context, say=freeze)
+    assert consistent(context) == 3
+
+
+def test_the_same_promotion_twice_at_once_is_done_once(context: Context) -> None:
+    add(context, knows=6)
+
+    def meanwhile(step: str) -> None:
+        if step == "moved":
+            with opened(context.root) as other:
+                assert promote(NAME, 1, who="ada", why="again", context=other).row.who == "tester"
+
+    assert promote(NAME, 1, **WHO, context=context, say=meanwhile).champion == 1
+    assert consistent(context) == 1
+    assert [row[0] for row in moved(context)] == ["intended", "promoted"]
+
+
+def test_an_alias_that_somebody_moved_is_put_back(context: Context) -> None:
+    promote(NAME, add(context, knows=6).version, **WHO, context=context)
+    add(context, knows=2)
+    context.registry.point(NAME, CHAMPION, 2)
+    assert moves.settle(NAME, registry=context.registry, journal=context.journal) == 1
+    assert consistent(context) == 1
+
+
+def test_a_withdrawn_version_does_not_come_back(context: Context) -> None:
+    for knows in (4, 5, 6):
+        promote(NAME, add(context, knows=knows).version, **WHO, context=context)
+    withdraw(NAME, 2, **WHO, context=context)
+    assert consistent(context) == 3
+    assert rollback(NAME, **WHO, context=context).champion == 1
+    with pytest.raises(NotPromoted, match="withdrawn: version 2 was withdrawn"):
+        promote(NAME, 2, **WHO, context=context)
+    withdraw(NAME, 1, **WHO, context=context)
+    assert consistent(context) is None
+
+
+def test_a_rollback_looks_at_the_files_and_counts_who_was_taken_down(context: Context) -> None:
+    first = add(context, knows=4)
+    promote(NAME, 1, **WHO, context=context)
+    promote(NAME, add(context, knows=6).version, **WHO, context=context)
+    context.vault.destroy(trained(context.root)[:2], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    card = place(Path(first.source)) / "card.md"
+    whole = card.read_bytes()
+    card.write_bytes(whole + b"!")
+    with pytest.raises(NotPromoted, match=r"card\.md"):
+        rollback(NAME, **WHO, context=context)
+    assert consistent(context) == 2
+    card.write_bytes(whole)
+    assert rollback(NAME, **WHO, context=context).row.metrics["taken_down"] == 2
+
+
+def test_a_person_may_say_no(context: Context) -> None:
+    add(context, knows=6)
+    assert gate.run(NAME, 1, context=context).passed
+    for _ in range(2):
+        decline(NAME, 1, who="ada", why="not before the holidays", context=context)
+    assert context.registry.alias(NAME, CHALLENGER) is None
+    assert [(row.event, row.who) for row in context.journal.rows(NAME)][-1] == ("refused", "ada")
+    assert len(events(context)) == 3
+    assert promote(NAME, 1, **WHO, context=context).champion == 1
+
+
+def test_nothing_is_decided_on_a_broken_journal(context: Context) -> None:
+    promote(NAME, add(context, knows=4).version, **WHO, context=context)
+    add(context, knows=6)
+    with context.journal.engine.writing() as connection:
+        connection.exec_driver_sql("DROP TRIGGER journal_UPDATE")
+        connection.exec_driver_sql("UPDATE journal SET to_version = 2 WHERE event = 'promoted'")
+    for call in (lambda: promote(NAME, 2, **WHO, context=context), lambda: rollback(NAME, **WHO, context=context)):
+        with pytest.raises(JournalBroken):
+            call()
+    assert context.registry.alias(NAME, CHAMPION) == 1

@@ -1,0 +1,137 @@
+"""Versions, files and aliases of a real MLflow server, asked over loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from pipelines.params import Settings
+from pipelines.params import load as load_params
+from pipelines.registry.versions import (
+    CHAMPION,
+    DIGEST,
+    NoRegistry,
+    Registry,
+    RegistryUnavailable,
+    UnknownModel,
+    UnknownVersion,
+    Version,
+    digest,
+    listing,
+    subject,
+)
+from tests.registry.small_registry import NAME, REPO, Made
+
+
+@pytest.fixture(scope="module")
+def address(made_registry: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a server; give its address."""
+    home = tmp_path_factory.mktemp("server")
+    shutil.copy(made_registry.database, home / "mlflow.sqlite")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{home}/mlflow.sqlite",
+        "--artifacts-destination",
+        f"{home}/artifacts",
+    ]
+    env = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=home, env=env, stdout=quiet, stderr=quiet, start_new_session=True) as server:
+        for _ in range(600):
+            try:
+                with urlopen(f"http://127.0.0.1:{port}/health"):
+                    break
+            except OSError:
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+        os.killpg(server.pid, signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def logged(address: str, tmp_path_factory: pytest.TempPathFactory) -> Version:
+    """Log a model as a package is logged, and register it as its first version."""
+    import mlflow
+
+    pack = tmp_path_factory.mktemp("logged") / "pack"
+    pack.mkdir()
+    (pack / "files.json").write_text(json.dumps({}))
+    mlflow.set_tracking_uri(address)
+    script = str(Path(__file__).with_name("rule_model.py"))
+    # its files go through the server; those of the default experiment lie where the database was made
+    experiment = mlflow.create_experiment("posts")
+    with mlflow.start_run(experiment_id=experiment) as run:
+        info = mlflow.pyfunc.log_model(
+            name="model", python_model=script, artifacts={"pack": str(pack)}, pip_requirements=[]
+        )
+    tags = {DIGEST: "d" * 64, "data_commit": "abc"}
+    return Registry(address).add(NAME, source=info.model_uri, run_id=run.info.run_id, tags=tags)
+
+
+def test_a_logged_model_is_registered_listed_and_fetched_whole(address: str, logged: Version, tmp_path: Path) -> None:
+    registry = Registry(address)
+    assert registry.names() == [NAME] and registry.versions(NAME) == [logged] and registry.versions("none") == []
+    found = registry.version(NAME, 1)
+    assert found == logged and found.tags["data_commit"] == "abc" and found.digest == "d" * 64 and found.run_id
+    names = registry.files(logged)
+    assert "artifacts/pack/files.json" in names and "MLmodel" in names and "rule_model.py" in names
+    whole = registry.fetch(logged, to=tmp_path / "whole")
+    assert sorted(listing(whole)) == names
+    one = registry.fetch(logged, to=tmp_path / "one", path="artifacts/pack/files.json")
+    assert one.read_text() == "{}"
+    before = digest(whole)
+    (whole / "registered_model_meta").write_text("written by MLflow itself")
+    assert digest(whole) == before
+    for change in ("MLmodel", "artifacts/pack/files.json", "new"):
+        with (whole / change).open("a") as file:
+            file.write(" ")
+        assert digest(whole) != before
+        before = digest(whole)
+
+
+def test_an_alias_is_put_read_back_and_taken_away(address: str, logged: Version) -> None:
+    registry = Registry(address)
+    for wanted in (None, 1, 1, None, None):
+        registry.point(NAME, CHAMPION, wanted)
+        assert registry.alias(NAME) == wanted
+    for name, version in ((NAME, 7), ("none", 1)):
+        with pytest.raises(UnknownVersion):
+            registry.point(name, CHAMPION, version)
+        with pytest.raises(UnknownVersion):
+            registry.version(name, version)
+    assert registry.alias("none") is None
+    registry.tag(logged, {"journal": "x"})
+    assert registry.version(NAME, 1).tags["journal"] == "x"
+
+
+def test_what_is_not_there_is_said_without_mlflows_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(NoRegistry):
+        Registry.open(Settings.from_env())
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(RegistryUnavailable) as caught:
+        Registry("http://127.0.0.1:9").versions(NAME)
+    assert caught.value.exit_code == 75
+
+
+def test_each_name_has_its_corpus_and_category() -> None:
+    params = load_params(REPO)
+    assert subject("crisis-posts", params=params) == ("posts", params.finetune.category)
+    assert subject(NAME, params=params) == ("memes", "severity")
+    with pytest.raises(UnknownModel, match="meme-related"):
+        subject("other", params=params)
