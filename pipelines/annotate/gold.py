@@ -1,7 +1,9 @@
 """The stage ``gold``: the labels that people gave, checked against the scheme, and which of them serve as examples.
 
-Gold is what every vote is measured against. A few records of dev stand in the prompt as examples (CRADLE B); they are
-marked ``example``, because a labeller that was shown the answer cannot be scored on it.
+Gold is what every vote is measured against, and says of each label set how it came about. A few records of dev stand
+in the prompt as examples (CRADLE B); they are marked ``example``, because a labeller that was shown the answer cannot
+be scored on it. Labels are the annotators' own; the models' label space is made of them later
+(``Category.check(mode="repair", task=True)``).
 """
 
 from __future__ import annotations
@@ -9,104 +11,242 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backend import Item
+from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.reading import Question, Row, agreed, answered, item_of, labels_of, roster
 from pipelines.errors import BadParams
-from pipelines.label.prompts import choose
+from pipelines.label.prompts import DEV, choose
 from pipelines.params import Params, Settings
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.metrics import write_metrics
-from pipelines.taxonomy import Category, load, tiers_of
+from pipelines.taxonomy import Scheme, load, tiers_of
 
-HEADER = ["record_id", "category", "labels"]
-EXAMPLE, PUBLISHED = "example", "published"
-# CRADLE B: the examples of the prompt are records of dev.
-DEV = "dev"
+HEADER = ["record_id", "image", "category", "labels"]
+# ``how`` of the table; within a round a decision beats what annotators agree on
+TRUTH, PUBLISHED, SINGLE, AGREED, ADJUDICATED = "truth", "published", "single", "agreed", "adjudicated"
 
-Labels = dict[tuple[str, str], frozenset[str]]
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The gold of one category of one item: the set, how it came about, and in which round."""
+
+    labels: frozenset[str]
+    how: str
+    round: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where gold comes from: ``where`` names it in errors; ``waiting`` are items that it will have gold of later."""
+
+    where: str
+    known: Mapping[Question, Label]
+    round: str | None = None
+    waiting: Collection[Item] = field(default_factory=frozenset)
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/gold/gold.parquet`` for the records of ``gold.splits``, and its metrics.
+    """Write ``snapshot/<corpus>/gold/gold.parquet`` for the items of ``gold.<corpus>.splits``, and its metrics.
+
+    Sources in rising order: the sandbox's truth, the published file, the rounds that count (``gold`` in the manifest
+    and, once decided, ``go_on``) in the order of their opening. Of a round, only what is settled counts, be it closed
+    or not: ``single`` (one annotator assigned), ``agreed`` (several, who all answered, alike) or ``adjudicated``.
 
     Returns:
-        ``records`` by split, ``labels``, ``examples``, and ``without`` (records of those splits that have no gold).
+        ``records`` (items with gold) by split, ``labels``, ``examples``, ``without`` (items of those splits that have
+        no gold), ``how`` (rows by how they came about), ``pending`` (items of rounds still running that lack some
+        category), ``rounds`` (rows that each round gave).
 
     Raises:
-        BadParams: the published file names an unknown category, an unknown label or a set that the scheme forbids.
+        BadParams: a source names an unknown category, an unknown label or a set that the scheme forbids, or the
+            published file cannot be read.
     """
-    splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
-    part = {row["record_id"]: row["split"] for row in splits.to_pylist() if row["split"] in params.gold.splits}
+    within = params.gold[corpus].splits
+    splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
+    part = {item_of(row): str(row["split"]) for row in splits if within is None or row["split"] in within}
     scheme = load(params.corpora[corpus].scheme)
-    known: Labels = {}
-    if params.gold.truth:
-        known |= _truth(settings.sandbox / "truth_posts.json", vault=vault, category=scheme.category())
-    if params.gold.published:
-        known |= _published(root / params.gold.published)
-    known = {key: labels for key, labels in known.items() if key[0] in part}
-    for (_, key), labels in known.items():
-        _check(labels, category=scheme.categories.get(key), where=params.gold.published or "truth")
-
-    category = scheme.category()
-    dev = {record: labels for (record, key), labels in known.items() if part[record] == DEV and key == category.key}
-    examples = set(choose(dev, count=params.votes.examples, seed=params.votes.seed, category=category))
+    sources = _sources(
+        corpus, params=params, sandbox=settings.sandbox, part=part, scheme=scheme, vault=vault, root=root
+    )
+    known: dict[Question, Label] = {}
+    for source in sources:
+        for (item, key), label in source.known.items():
+            if item in part:
+                known[item, key] = _checked(label, scheme=scheme, key=key, where=source.where)
+    examples = _examples(known, part=part, scheme=scheme, params=params)
     rows = [
         {
-            "record_id": record,
+            "record_id": item[0],
+            "image": item[1],
             "category": key,
-            "labels": sorted(labels),
-            "how": EXAMPLE if record in examples else PUBLISHED,
+            "labels": sorted(label.labels),
+            "how": label.how,
+            "round": label.round,
+            "example": item in examples,
         }
-        for (record, key), labels in known.items()
+        for (item, key), label in known.items()
     ]
     table = pa.Table.from_pylist(rows, schema=tables.GOLD)
     tables.write(table, root / "snapshot" / corpus / "gold" / "gold.parquet", name="gold")
-    labelled = {record for record, _ in known}
+    labelled = {item for item, _ in known}
+    given = Counter(label.round for label in known.values())
     metrics = {
-        "records": dict(sorted(Counter(part[record] for record in labelled).items())),
-        "labels": sum(len(labels) for labels in known.values()),
+        "records": dict(sorted(Counter(part[item] for item in labelled).items())),
+        "labels": sum(len(label.labels) for label in known.values()),
         "examples": len(examples),
         "without": len(part.keys() - labelled),
+        "how": dict(sorted(Counter(label.how for label in known.values()).items())),
+        "pending": len({item for source in sources for item in source.waiting if item in part}),
+        "rounds": {source.round: given[source.round] for source in sources if source.round},
     }
     return write_metrics(metrics, root / "metrics" / corpus / "gold.json")
 
 
-def _truth(path: Path, *, vault: Vault, category: Category) -> Labels:
-    """Return what the sandbox's people would have answered."""
-    posts: Iterable[Mapping[str, Any]] = json.loads(path.read_text())["posts"]
-    return {(vault.record_id(p["fullname"]), category.key): frozenset(p["labels"]) for p in posts}
+def settle(
+    annotations: Sequence[Row], *, assignments: Sequence[Row], log: Sequence[Row], scheme: Scheme, name: str
+) -> dict[Question, Label]:
+    """Return the gold of one round by item and category: its last decision, or else what all annotators agree on.
+
+    Args:
+        annotations: rows of ``store.tables.ANNOTATIONS``.
+        assignments: rows of ``store.tables.ASSIGNMENTS``; who was assigned and did not answer agrees with nobody.
+        log: rows of ``store.tables.ADJUDICATIONS``.
+        scheme: of the corpus.
+        name: the round's.
+    """
+    given = answered(annotations)
+    known: dict[Question, Label] = {}
+    for item, annotators in roster(assignments).items():
+        how = AGREED if len(annotators) > 1 else SINGLE
+        for key in scheme.categories:
+            labels = agreed(given.get((item, key), {}), annotators=annotators)
+            if labels is not None:
+                known[item, key] = Label(labels, how, name)
+    for row in sorted(log, key=lambda row: cast(datetime, row["decided"])):
+        known[item_of(row), str(row["category"])] = Label(labels_of(row), ADJUDICATED, name)
+    return known
 
 
-def _published(path: Path) -> Labels:
-    """Read the CSV ``record_id,category,labels``, labels joined by ``|``.
+def _sources(
+    corpus: str, *, params: Params, sandbox: Path, part: Collection[Item], scheme: Scheme, vault: Vault, root: Path
+) -> list[Source]:
+    """Return everything that gold is made of, later ones overriding earlier ones."""
+    section, sources = params.gold[corpus], []
+    if section.truth:
+        pictures = params.corpora[corpus].content == "images"
+        truth = _memes(sandbox, part, vault=vault) if pictures else _posts(sandbox, part, scheme=scheme, vault=vault)
+        sources.append(Source("truth", truth))
+    if section.published:
+        sources.append(Source("published", _published(root / section.published)))
+    return sources + _rounds(corpus, scheme=scheme, root=root)
+
+
+def _rounds(corpus: str, *, scheme: Scheme, root: Path) -> list[Source]:
+    """Return the rounds that gold is made of, in the order of their opening."""
+    return [
+        _round(found, scheme=scheme, root=root)
+        for found in manifests.opened(root, corpus)
+        if found.gold and (found.decision is None or found.decision.go_on)
+    ]
+
+
+def _round(found: Manifest, *, scheme: Scheme, root: Path) -> Source:
+    folder = manifests.folder(root, found.corpus, found.round)
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        """Read a table without its content; a round has no answers before the first pull."""
+        path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
+        columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
+        return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else []
+
+    assignments = rows("assignments")
+    known = settle(
+        rows("annotations"), assignments=assignments, log=rows("adjudications"), scheme=scheme, name=found.round
+    )
+    waiting = {
+        item
+        for item in roster(assignments)
+        if found.status != "closed" and any((item, key) not in known for key in scheme.categories)
+    }
+    return Source(f"round {found.round}", known, round=found.round, waiting=waiting)
+
+
+def _examples(
+    known: Mapping[Question, Label], *, part: Mapping[Item, str], scheme: Scheme, params: Params
+) -> set[Item]:
+    """Return the items of dev that the prompt shows; a scheme of several categories has no such prompt."""
+    if len(scheme.categories) > 1:
+        return set()
+    category = scheme.category()
+    dev = {item[0]: label.labels for (item, _), label in known.items() if part[item] == DEV}
+    chosen = set(choose(dev, count=params.votes.examples, seed=params.votes.seed, category=category))
+    return {item for item, _ in known if item[0] in chosen}
+
+
+def _memes(sandbox: Path, part: Collection[Item], *, vault: Vault) -> dict[Question, Label]:
+    """Return what the sandbox's people would have answered: every image of a submission has its labels."""
+    posts = json.loads((sandbox / "truth.json").read_text())["submissions"]
+    truth = {vault.record_id(p["fullname"]): p["labels"]["figsim"] for p in posts if p["labels"]["figsim"]}
+    return {
+        (item, key): Label(frozenset([labels] if isinstance(labels, str) else labels), TRUTH)
+        for item in part
+        for key, labels in truth.get(item[0], {}).items()
+    }
+
+
+def _posts(sandbox: Path, part: Collection[Item], *, scheme: Scheme, vault: Vault) -> dict[Question, Label]:
+    posts = json.loads((sandbox / "truth_posts.json").read_text())["posts"]
+    truth = {(vault.record_id(p["fullname"]), 0): frozenset(p["labels"]) for p in posts}
+    key = scheme.category().key
+    return {(item, key): Label(truth[item], TRUTH) for item in part if item in truth}
+
+
+def _published(path: Path) -> dict[Question, Label]:
+    """Read the CSV ``record_id,image,category,labels``, labels joined by ``|``.
 
     Raises:
-        BadParams: no such file, another header, or a record twice.
+        BadParams: no such file, another header, an image that is no number, or a category of an item twice.
     """
     where = f"gold.published ({path.name})"
-    rows: Labels = {}
+    known: dict[Question, Label] = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.reader(file)
             if next(lines, None) != HEADER:
                 raise BadParams(where=where, detail=f"its first line is not {','.join(HEADER)}")
             for number, line in enumerate(lines, start=2):
-                if len(line) != len(HEADER) or (line[0], line[1]) in rows:
-                    raise BadParams(where=f"{where} line {number}", detail="not three fields, or a record twice")
-                rows[line[0], line[1]] = frozenset(label for label in line[2].split("|") if label)
-    except (OSError, UnicodeDecodeError) as error:
+                question = _question(line)
+                if question is None or question in known:
+                    raise BadParams(where=f"{where} line {number}", detail="not four fields, or an item twice")
+                known[question] = Label(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadParams(where=where, detail=type(error).__name__) from None
-    return rows
+    return known
 
 
-def _check(labels: frozenset[str], *, category: Category | None, where: str) -> None:
-    if category is None:
+def _question(line: Sequence[str]) -> Question | None:
+    if len(line) != len(HEADER) or not (line[1].isascii() and line[1].isdigit()):
+        return None
+    return (line[0], int(line[1])), line[2]
+
+
+def _checked(label: Label, *, scheme: Scheme, key: str, where: str) -> Label:
+    """Return the label with its set as the scheme has it: FigSIM's None, where it means the empty set, is that set."""
+    if key not in scheme.categories:
         raise BadParams(where=f"gold ({where})", detail="it names a category that the scheme does not have")
-    violations = category.check(labels, mode="strict", tiers=tiers_of("paper")).violations
-    if violations:
-        raise BadParams(where=f"gold ({where})", detail=f"a label set breaks {', '.join(sorted(set(violations)))}")
+    checked = scheme.categories[key].check(label.labels, mode="strict", tiers=tiers_of("paper"), task=False)
+    if checked.violations:
+        raise BadParams(
+            where=f"gold ({where})", detail=f"a label set breaks {', '.join(sorted(set(checked.violations)))}"
+        )
+    return Label(checked.labels, label.how, label.round)

@@ -1,92 +1,304 @@
-"""Gold from people: published files are checked against the scheme, and the examples of the prompt are told apart."""
+"""Gold from people: every source is checked against the scheme, and each label set says how it came about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pipelines.annotate import gold
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.manifest import Manifest
 from pipelines.errors import BadParams
 from pipelines.params import Params, Settings, load
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.taxonomy import load as schemes
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
-SPLITS = {**{f"{i:032x}": "dev" for i in range(8)}, "a" * 32: "test", "b" * 32: "train"}
+DEV = [f"{i:032x}" for i in range(8)]
+TEST, TRAIN = "a" * 32, "b" * 32
+SPLITS = {**dict.fromkeys(DEV, "dev"), TEST: "test", TRAIN: "train"}
+A, B = "annotator-1", "annotator-2"
+HARM, PAST, NOTHING = "selfharm_past", "rape_past", "no_crisis"
 
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Iterator[Vault]:
     with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
+        opened.admit([(record, f"t3_{record}") for record in SPLITS], corpus="posts", month="2023-01", now=NOW)
         yield opened
 
 
 @pytest.fixture
 def params(tmp_path: Path) -> Params:
     values = load(ROOT)
-    table = pa.table(
-        {"record_id": list(SPLITS), "image": [0] * len(SPLITS), "group": list(SPLITS), "split": list(SPLITS.values())},
-        schema=tables.SPLITS,
-    )
-    tables.write(table, tmp_path / "snapshot" / "posts" / "split" / "splits.parquet", name="splits")
-    return values.model_copy(
-        update={
-            "gold": values.gold.model_copy(update={"published": "gold.csv"}),
-            "votes": values.votes.model_copy(update={"examples": 2}),
-        }
-    )
+    write_splits(tmp_path, [(record, 0, split) for record, split in SPLITS.items()])
+    return values.model_copy(update={"votes": values.votes.model_copy(update={"examples": 2})})
 
 
-def write(root: Path, *lines: str) -> None:
-    (root / "gold.csv").write_text("\n".join(["record_id,category,labels", *lines]) + "\n")
+def write_splits(root: Path, items: Sequence[tuple[str, int, str]], *, corpus: str = "posts") -> None:
+    rows = [{"record_id": r, "image": i, "group": r, "split": split} for r, i, split in items]
+    path = root / "snapshot" / corpus / "split" / "splits.parquet"
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SPLITS), path, name="splits")
 
 
-def run(root: Path, *, params: Params, vault: Vault) -> list[dict[str, object]]:
-    gold.run("posts", params=params, settings=Settings.from_env(), vault=vault, root=root)
-    rows: list[dict[str, object]] = tables.read(root / "snapshot/posts/gold/gold.parquet", name="gold").to_pylist()
-    return rows
+def sourced(params: Params, *, corpus: str = "posts", **values: Any) -> Params:
+    return params.model_copy(update={"gold": params.gold | {corpus: params.gold[corpus].model_copy(update=values)}})
+
+
+def published(root: Path, *lines: str) -> None:
+    (root / "gold.csv").write_text("\n".join(["record_id,image,category,labels", *lines]) + "\n")
+
+
+def run(
+    root: Path, *, params: Params, vault: Vault, corpus: str = "posts", sandbox: Path | None = None
+) -> dict[tuple[str, int, str], dict[str, Any]]:
+    settings = Settings.from_env()
+    settings = settings.model_copy(update={"sandbox": sandbox or settings.sandbox})
+    gold.run(corpus, params=params, settings=settings, vault=vault, root=root)
+    rows = tables.read(root / f"snapshot/{corpus}/gold/gold.parquet", name="gold").to_pylist()
+    return {(row["record_id"], row["image"], row["category"]): row for row in rows}
+
+
+def metrics(root: Path, *, corpus: str = "posts") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / f"metrics/{corpus}/gold.json").read_text())
+    return found
+
+
+def open_round(
+    root: Path,
+    name: str,
+    *,
+    vault: Vault,
+    given: Mapping[str, Mapping[str, Sequence[str] | None]],
+    decisions: Sequence[tuple[str, Sequence[str]]] = (),
+    days: int = 0,
+    **values: Any,
+) -> None:
+    """Write a round: ``given[annotator][record]`` is a label set, or ``None`` where it was assigned only."""
+    described = {
+        **{"corpus": "posts", "round": name, "protocol": "cradle", "phase": "double", "scheme": "cradle"},
+        **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
+        **{"overlap": len(given), "batch_size": 50, "annotators": [A, B], "adjudicator": "adjudicator-1"},
+        **{"backend": "files", "daily_cap": 60, "gold": True, "agreement": True, "splits": None, "draw": "sample"},
+        **{"against": [], "base": "a" * 40, "status": "open", "opened": NOW + timedelta(days=days)},
+    }
+    folder = manifests.folder(root, "posts", name)
+    manifests.write(Manifest.model_validate(described | values), folder / manifests.FILE)
+    common = {"image": 0, "round": name}
+    asked = [(who, record, labels) for who, sets in given.items() for record, labels in sets.items()]
+    rows = {
+        "assignments": [
+            {**common, "record_id": record, "annotator": who, "batch": 0, "position": n}
+            for n, (who, record, _) in enumerate(asked)
+        ],
+        "annotations": [
+            {
+                **{**common, "record_id": record, "annotator": who, "batch": 0, "category": "labels"},
+                **{"guideline": "1" * 16, "outcome": "answered", "labels": list(labels), "seconds": 1.0},
+                **{"answered": NOW, "note": None},
+            }
+            for who, record, labels in asked
+            if labels is not None
+        ],
+        "adjudications": [
+            {
+                **{**common, "record_id": record, "category": "labels", "decided": NOW + timedelta(minutes=n)},
+                **{"guideline": "1" * 16, "adjudicator": "adjudicator-1", "labels": list(labels), "sides": 2},
+                "rationale": "because",
+            }
+            for n, (record, labels) in enumerate(decisions)
+        ],
+    }
+    for table, values_of in rows.items():
+        if values_of:
+            write_rows(values_of, folder / f"{table}.parquet", name=table, vault=vault)
+
+
+def closed(*, go_on: bool) -> dict[str, Any]:
+    decision = {"go_on": go_on, "reason": "agreement-sufficient" if go_on else "scheme-unclear", "at": NOW}
+    return {"status": "closed", "closed": NOW, "decision": decision}
 
 
 def test_only_the_splits_that_people_label_have_gold(tmp_path: Path, params: Params, vault: Vault) -> None:
-    write(tmp_path, *(f"{r},labels,selfharm_past|rape_past" for r in SPLITS))
-    rows = run(tmp_path, params=params, vault=vault)
-    assert {r["record_id"] for r in rows} == {r for r, split in SPLITS.items() if split != "train"}
-    assert all(r["labels"] == ["rape_past", "selfharm_past"] for r in rows)
+    published(tmp_path, *(f"{r},0,labels,selfharm_past|rape_past" for r in SPLITS))
+    rows = run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault)
+    assert {record for record, _, _ in rows} == {r for r, split in SPLITS.items() if split != "train"}
+    assert all(r["labels"] == [PAST, HARM] and r["how"] == "published" for r in rows.values())
+    assert metrics(tmp_path)["records"] == {"dev": 8, "test": 1}
+
+
+def test_without_named_splits_every_item_has_gold(tmp_path: Path, params: Params, vault: Vault) -> None:
+    published(tmp_path, *(f"{r},0,labels,no_crisis" for r in SPLITS))
+    assert len(run(tmp_path, params=sourced(params, published="gold.csv", splits=None), vault=vault)) == len(SPLITS)
 
 
 def test_examples_are_of_dev_and_marked(tmp_path: Path, params: Params, vault: Vault) -> None:
-    write(tmp_path, *(f"{r},labels,no_crisis" for r in SPLITS))
-    shown = [r["record_id"] for r in run(tmp_path, params=params, vault=vault) if r["how"] == "example"]
+    published(tmp_path, *(f"{r},0,labels,no_crisis" for r in SPLITS))
+    values = sourced(params, published="gold.csv")
+    shown = [r["record_id"] for r in run(tmp_path, params=values, vault=vault).values() if r["example"]]
     assert len(shown) == 2
-    assert all(SPLITS[str(r)] == "dev" for r in shown)
-    again = [r["record_id"] for r in run(tmp_path, params=params, vault=vault) if r["how"] == "example"]
+    assert all(SPLITS[r] == "dev" for r in shown)
+    again = [r["record_id"] for r in run(tmp_path, params=values, vault=vault).values() if r["example"]]
     assert shown == again
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{dev},labels,no_crisis|rape_past", "breaks"),
-        ("{dev},labels,sadness", "unknown_label"),
-        ("{dev},severity,None", "category"),
-        ("{dev},labels", "three fields"),
+        ("{dev},0,labels,no_crisis|rape_past", "breaks"),
+        ("{dev},0,labels,sadness", "unknown_label"),
+        ("{dev},0,severity,None", "category"),
+        ("{dev},0,labels", "four fields"),
+        ("{dev},one,labels,no_crisis", "four fields"),
+        ("{dev},0,labels,no_crisis\n{dev},0,labels,rape_past", "line 3"),
     ],
 )
 def test_gold_that_the_scheme_forbids_is_refused(
     tmp_path: Path, params: Params, vault: Vault, line: str, says: str
 ) -> None:
-    write(tmp_path, line.format(dev="0" * 32))
+    published(tmp_path, line.format(dev=DEV[0]))
     with pytest.raises(BadParams, match=says):
-        run(tmp_path, params=params, vault=vault)
+        run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault)
     assert not (tmp_path / "snapshot/posts/gold").exists()
 
 
 def test_another_header_is_refused(tmp_path: Path, params: Params, vault: Vault) -> None:
     (tmp_path / "gold.csv").write_text("id,label\n")
     with pytest.raises(BadParams, match="first line"):
+        run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault)
+
+
+def test_two_who_agree_make_gold_and_a_decision_settles_the_rest(tmp_path: Path, params: Params, vault: Vault) -> None:
+    agreeing, differing, undecided, half = DEV[:4]
+    open_round(
+        tmp_path,
+        "round-1",
+        vault=vault,
+        given={
+            A: {agreeing: [HARM], differing: [HARM], undecided: [HARM], half: [HARM]},
+            B: {agreeing: [HARM], differing: [PAST], undecided: [PAST], half: None},
+        },
+        decisions=[(differing, [HARM]), (differing, [PAST, HARM])],
+    )
+    rows = run(tmp_path, params=params, vault=vault)
+    assert {record: (r["labels"], r["how"], r["round"]) for (record, _, _), r in rows.items()} == {
+        agreeing: ([HARM], "agreed", "round-1"),
+        differing: ([PAST, HARM], "adjudicated", "round-1"),
+    }
+    found = metrics(tmp_path)
+    assert found["how"] == {"adjudicated": 1, "agreed": 1}
+    assert (found["pending"], found["without"], found["rounds"]) == (2, 7, {"round-1": 2})
+
+
+def test_a_decision_beats_an_agreement(tmp_path: Path, params: Params, vault: Vault) -> None:
+    given = {who: {DEV[0]: [HARM]} for who in (A, B)}
+    open_round(tmp_path, "round-1", vault=vault, given=given, decisions=[(DEV[0], [NOTHING])])
+    (row,) = run(tmp_path, params=params, vault=vault).values()
+    assert (row["labels"], row["how"]) == ([NOTHING], "adjudicated")
+
+
+def test_of_a_log_in_any_order_the_last_decision_counts() -> None:
+    log = [
+        {"record_id": TEST, "image": 0, "category": "labels", "labels": [label], "decided": NOW + timedelta(hours=n)}
+        for n, label in ((2, HARM), (1, PAST))
+    ]
+    found = gold.settle([], assignments=[], log=log, scheme=schemes("cradle"), name="round-1")
+    assert found == {((TEST, 0), "labels"): gold.Label(frozenset({HARM}), "adjudicated", "round-1")}
+
+
+def test_one_annotator_makes_gold_where_one_was_assigned(tmp_path: Path, params: Params, vault: Vault) -> None:
+    open_round(tmp_path, "round-4", vault=vault, given={A: {DEV[0]: [HARM], DEV[1]: None}})
+    (row,) = run(tmp_path, params=params, vault=vault).values()
+    assert (row["record_id"], row["how"]) == (DEV[0], "single")
+    assert metrics(tmp_path)["pending"] == 1
+
+
+def test_rounds_that_do_not_count_or_hold_no_answers_yet_give_nothing(
+    tmp_path: Path, params: Params, vault: Vault
+) -> None:
+    given = {A: {DEV[0]: [HARM]}}
+    open_round(tmp_path, "trial", vault=vault, given=given, gold=False)
+    open_round(tmp_path, "stopped", vault=vault, given=given, **closed(go_on=False))
+    open_round(tmp_path, "fresh", vault=vault, given={A: {DEV[1]: None}})
+    assert run(tmp_path, params=params, vault=vault) == {}
+    assert metrics(tmp_path)["pending"] == 1
+    assert metrics(tmp_path)["rounds"] == {"fresh": 0}
+
+
+def test_a_closed_round_counts_and_waits_for_nothing(tmp_path: Path, params: Params, vault: Vault) -> None:
+    open_round(tmp_path, "done", vault=vault, given={A: {DEV[0]: [HARM], DEV[1]: None}}, **closed(go_on=True))
+    assert len(run(tmp_path, params=params, vault=vault)) == 1
+    assert metrics(tmp_path)["pending"] == 0
+
+
+def test_later_sources_win(tmp_path: Path, params: Params, vault: Vault) -> None:
+    published(tmp_path, *(f"{r},0,labels,no_crisis" for r in DEV[:3]))
+    # names are in another order than dates
+    open_round(tmp_path, "z-first", vault=vault, given={A: {DEV[0]: [HARM], DEV[1]: [HARM], TRAIN: [HARM]}}, days=1)
+    open_round(tmp_path, "a-review", vault=vault, given={}, decisions=[(DEV[0], [PAST])], days=2)
+    rows = run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault)
+    assert {record: (r["how"], r["round"]) for (record, _, _), r in rows.items()} == {
+        DEV[0]: ("adjudicated", "a-review"),
+        DEV[1]: ("single", "z-first"),
+        DEV[2]: ("published", None),
+    }
+
+
+def test_a_disagreement_leaves_what_was_known(tmp_path: Path, params: Params, vault: Vault) -> None:
+    published(tmp_path, f"{DEV[0]},0,labels,no_crisis")
+    open_round(tmp_path, "round-1", vault=vault, given={A: {DEV[0]: [HARM]}, B: {DEV[0]: [PAST]}})
+    (row,) = run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault).values()
+    assert (row["labels"], row["how"]) == ([NOTHING], "published")
+
+
+def test_a_round_that_the_scheme_does_not_know_any_more_is_refused_by_name(
+    tmp_path: Path, params: Params, vault: Vault
+) -> None:
+    open_round(tmp_path, "round-1", vault=vault, given={A: {DEV[0]: ["crisis_of_old"]}})
+    with pytest.raises(BadParams, match="round-1"):
         run(tmp_path, params=params, vault=vault)
+
+
+def test_the_same_gold_is_the_same_bytes(tmp_path: Path, params: Params, vault: Vault) -> None:
+    published(tmp_path, *(f"{r},0,labels,selfharm_past|rape_past" for r in DEV))
+    path, values = tmp_path / "snapshot/posts/gold/gold.parquet", sourced(params, published="gold.csv")
+    run(tmp_path, params=values, vault=vault)
+    before = path.read_bytes()
+    published(tmp_path, *(f"{r},0,labels,rape_past|selfharm_past" for r in reversed(DEV)))
+    run(tmp_path, params=values, vault=vault)
+    assert path.read_bytes() == before
+
+
+def test_memes_have_gold_for_every_image_and_category_in_the_annotators_labels(
+    tmp_path: Path, params: Params, vault: Vault
+) -> None:
+    labels = {"figurative": [], "severity": "Suicide death", "related": ["Third-person description"]}
+    labels |= {"modality": "text", "context": "context-required"}
+    posts = [{"fullname": "t3_x", "labels": {"figsim": labels}}, {"fullname": "t3_y", "labels": {"figsim": None}}]
+    (tmp_path / "truth.json").write_text(json.dumps({"submissions": posts}))
+    known, other = vault.record_id("t3_x"), vault.record_id("t3_y")
+    write_splits(tmp_path, [(known, 0, "train"), (known, 2, "train"), (other, 0, "test")], corpus="memes")
+    values = sourced(params, corpus="memes", truth=True)
+    rows = run(tmp_path, params=values, vault=vault, corpus="memes", sandbox=tmp_path)
+    assert {(image, key): r["labels"] for (_, image, key), r in rows.items()} == {
+        (image, key): [given] if isinstance(given, str) else given for image in (0, 2) for key, given in labels.items()
+    }
+    assert {(r["how"], r["example"]) for r in rows.values()} == {("truth", False)}
+    assert metrics(tmp_path, corpus="memes")["without"] == 1
+
+
+def test_figsims_none_is_the_empty_set_and_two_none_labels_differ(tmp_path: Path, params: Params, vault: Vault) -> None:
+    write_splits(tmp_path, [(DEV[0], 1, "train")], corpus="memes")
+    published(tmp_path, f"{DEV[0]},1,figurative,None", f"{DEV[0]},1,severity,None")
+    values = sourced(params, corpus="memes", published="gold.csv")
+    rows = run(tmp_path, params=values, vault=vault, corpus="memes")
+    assert {key: r["labels"] for (_, _, key), r in rows.items()} == {"figurative": [], "severity": ["None"]}

@@ -1,0 +1,227 @@
+"""How far annotators agree, and how far beyond chance: pure functions on numbers.
+
+Ratings are *codes*, integers of shape (items, raters): a class from 0, or :data:`MISSING`. Label sets are codes of
+shape (items, raters, labels): 1 where the label was chosen, 0 where not, :data:`MISSING` all along without an answer.
+*Weights* of shape (resamples, items) say how often each item counts. Every statistic returns one value a resample, so
+that an estimate and its bootstrap are one computation (:func:`draws`). Without weights every item counts once.
+
+Undefined is NaN in arrays and ``None`` outside, never 0 or 1: where chance alone agrees always, where all answers are
+alike, where nobody answered twice. Items with fewer than two answers count nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+Codes = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+MISSING = -1
+# Landis and Koch (1977), table in section 3: the upper end of each reading; below 0 it is poor.
+READINGS = ((0.20, "slight"), (0.40, "fair"), (0.60, "moderate"), (0.80, "substantial"), (1.0, "almost perfect"))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its percentile interval; ``defined`` is the share of resamples in which it has a value."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    defined: float
+
+
+def draws(items: int, *, resamples: int, rng: np.random.Generator) -> Floats:
+    """Return weights (1 + resamples, items): every item once, then the resamples of a bootstrap over items."""
+    # numpy draws nothing from nothing with an error
+    drawn = rng.multinomial(items, np.full(items, 1 / items), size=resamples) if items else np.ones((resamples, 0))
+    return np.concatenate([np.ones((1, items)), drawn.astype(np.float64)])
+
+
+def estimate(values: Floats, *, confidence: float) -> Estimate:
+    """Return what a statistic made of :func:`draws`: its first value, and the percentiles of the defined others."""
+    resampled = values[1:][~np.isnan(values[1:])]
+    share = len(resampled) / max(len(values) - 1, 1)
+    if math.isnan(values[0]):
+        return Estimate(None, None, None, share)
+    if not len(resampled):
+        return Estimate(float(values[0]), None, None, share)
+    tail = 100 * (1 - confidence) / 2
+    low, high = np.percentile(resampled, [tail, 100 - tail])
+    return Estimate(float(values[0]), float(low), float(high), share)
+
+
+def printed(value: float) -> Decimal:
+    """Return a figure with the two decimals that FigSIM's tables print, halves rounded up."""
+    # repr first: 0.405 is meant as such, whatever its binary neighbour is
+    return Decimal(repr(round(value, 12))).quantize(Decimal("0.01"), ROUND_HALF_UP)
+
+
+def landis_koch(value: float) -> str:
+    """Return Landis and Koch's word for an agreement, judged as it is printed: with two decimals."""
+    shown = float(printed(value))
+    return "poor" if shown < 0 else next(word for end, word in READINGS if shown <= end)
+
+
+def defined_mean(values: Floats) -> Floats:
+    """Return the mean over the last axis of what is defined; NaN where nothing is."""
+    known = ~np.isnan(values)
+    return _ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
+
+
+def kappa(codes: Codes, *, classes: int, weights: Floats | None = None, quadratic: bool = False) -> Floats:
+    """Return Cohen's kappa (1960); with more than two raters the mean over their pairs (Light 1971).
+
+    ``quadratic`` counts a disagreement by the square of its distance (Cohen 1968): the classes must be in their order.
+    """
+    weigh = _weights(weights, items=len(codes))
+    place = np.arange(classes, dtype=np.float64)
+    cost = (place[:, None] - place) ** 2 if quadratic else 1 - np.eye(classes)
+    pairs = [_pair_kappa(codes[:, [a, b]], cost=cost, weigh=weigh) for a, b in combinations(range(codes.shape[1]), 2)]
+    return defined_mean(np.stack(pairs, axis=-1)) if pairs else np.full(len(weigh), np.nan)
+
+
+def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> Floats:
+    classes = len(cost)
+    both = (codes != MISSING).all(axis=1)
+    cells = np.zeros((len(codes), classes * classes))
+    cells[both, codes[both, 0] * classes + codes[both, 1]] = 1
+    table = (weigh @ cells).reshape(-1, classes, classes)
+    # counts stay whole numbers, so that "no disagreement expected" is exactly 0
+    expected = np.einsum("ri,ij,rj->r", table.sum(axis=2), cost, table.sum(axis=1))
+    return 1 - _ratio(table.sum(axis=(1, 2)) * np.einsum("rij,ij->r", table, cost), expected)
+
+
+def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> Floats:
+    """Return ``kappa`` or ``ac1`` of each label, chosen or not: shape (resamples, labels).
+
+    FigSIM's kappa of a multi-label category is the mean of these (3.3), CRADLE's Table 10 prints them and their mean.
+    """
+    function = {"kappa": kappa, "ac1": ac1}[statistic]
+    columns = [function(sets[:, :, label], classes=2, weights=weights) for label in range(sets.shape[2])]
+    return np.stack(columns, axis=-1)
+
+
+def observed(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
+    """Return how often two answers to one item are alike: the mean over items of the share of an item's pairs."""
+    counts, several = _counts(codes, classes=classes)
+    return _mean(_alike(counts), several=several, weigh=_weights(weights, items=len(codes)))
+
+
+def jaccard(sets: Codes, *, weights: Floats | None = None) -> Floats:
+    """Return the mean over items of what an item's pairs of sets share of what they hold; two empty sets share all."""
+    answered = (sets != MISSING).all(axis=2)
+    chosen = sets == 1
+    shared, pairs = np.zeros(len(sets)), np.zeros(len(sets))
+    for a, b in combinations(range(sets.shape[1]), 2):
+        both = answered[:, a] & answered[:, b]
+        inter = (chosen[:, a] & chosen[:, b]).sum(axis=1)
+        union = (chosen[:, a] | chosen[:, b]).sum(axis=1)
+        shared += np.where(both, np.where(union > 0, inter / np.maximum(union, 1), 1.0), 0.0)
+        pairs += both
+    return _mean(shared / np.maximum(pairs, 1), several=pairs > 0, weigh=_weights(weights, items=len(sets)))
+
+
+def ac1(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
+    """Return Gwet's AC1 (2008) of two or more raters.
+
+    Where only one class was ever chosen it is undefined here (ours; by its formula it would be 1): a label that nobody
+    used shows nothing of how well people agree on it.
+    """
+    weigh = _weights(weights, items=len(codes))
+    counts, several = _counts(codes, classes=classes)
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    usual = _ratio(weigh @ (share * several[:, None]), (weigh @ several.astype(np.float64))[:, None])
+    chance = (usual * (1 - usual)).sum(axis=1) / max(classes - 1, 1)
+    alike = _mean(_alike(counts), several=several, weigh=weigh)
+    used = (weigh @ (counts * several[:, None]) > 0).sum(axis=1)
+    return np.where(used > 1, _ratio(alike - chance, 1 - chance), np.nan)
+
+
+def alpha(codes: Codes, *, distance: Floats, weights: Floats | None = None) -> Floats:
+    """Return Krippendorff's alpha (2011) for any number of raters; ``distance``: (classes, classes), 0 on the diagonal.
+
+    The distance stands as it is and is not squared: :func:`nominal` or :func:`masi`.
+    """
+    weigh = _weights(weights, items=len(codes))
+    counts, several = _counts(codes, classes=len(distance))
+    counts = counts * several[:, None]
+    apart = ((counts @ distance) * counts).sum(axis=1) / np.maximum(counts.sum(axis=1) - 1, 1)
+    total = weigh @ counts
+    expected = ((total @ distance) * total).sum(axis=1)
+    return 1 - _ratio((total.sum(axis=1) - 1) * (weigh @ apart), expected)
+
+
+def ordinal_alpha(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
+    """Return Krippendorff's alpha for classes in an order: two are as far apart as there are answers between them."""
+    weigh = _weights(weights, items=len(codes))
+    counts, several = _counts(codes, classes=classes)
+    counts = counts * several[:, None]
+    # answers of one item never pair with themselves
+    pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(classes)
+    pairs /= np.maximum(counts.sum(axis=1) - 1, 1)[:, None, None]
+    met = (weigh @ pairs.reshape(len(codes), classes * classes)).reshape(-1, classes, classes)
+    total = weigh @ counts
+    middle = total.cumsum(axis=1) - total / 2
+    distance = (middle[:, :, None] - middle[:, None, :]) ** 2
+    expected = np.einsum("ri,rij,rj->r", total, distance, total)
+    return 1 - _ratio((total.sum(axis=1) - 1) * (met * distance).sum(axis=(1, 2)), expected)
+
+
+def nominal(classes: int) -> Floats:
+    """Return the distance by which two classes are the same or not."""
+    return 1 - np.eye(classes)
+
+
+def masi(sets: Codes) -> Floats:
+    """Return the MASI distance (Passonneau 2006) between any two of ``sets`` (sets, labels); two empty sets are alike.
+
+    It is 1 - J * M: J is Jaccard's index, M is 1 for equal sets, 2/3 if one holds the other, 1/3 if they overlap.
+    """
+    size = sets.sum(axis=1)
+    inter = sets @ sets.T
+    union = size[:, None] + size - inter
+    within = inter == np.minimum(size[:, None], size)
+    factor = np.select([inter == union, within & (inter > 0), inter > 0], [1.0, 2 / 3, 1 / 3], 0.0)
+    distance: Floats = 1 - np.where(union > 0, inter / np.maximum(union, 1), 1.0) * factor
+    return distance
+
+
+def distinct(sets: Codes) -> tuple[Codes, Codes]:
+    """Return each answer's code (items, raters) for the set that it is, and the distinct sets (classes, labels)."""
+    flat = sets.reshape(-1, sets.shape[2])
+    answered = (flat != MISSING).all(axis=1)
+    codes = np.full(len(flat), MISSING, dtype=np.int64)
+    known, codes[answered] = np.unique(flat[answered], axis=0, return_inverse=True)
+    return codes.reshape(sets.shape[:2]), known
+
+
+def _weights(weights: Floats | None, *, items: int) -> Floats:
+    return np.ones((1, items)) if weights is None else weights
+
+
+def _counts(codes: Codes, *, classes: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return how many raters chose each class, (items, classes), and which items have two answers or more."""
+    counts = (codes[:, :, None] == np.arange(classes)).sum(axis=1).astype(np.float64)
+    return counts, counts.sum(axis=1) > 1
+
+
+def _alike(counts: Floats) -> Floats:
+    answers = counts.sum(axis=1)
+    share: Floats = (counts * (counts - 1)).sum(axis=1) / np.maximum(answers * (answers - 1), 1)
+    return share
+
+
+def _mean(values: Floats, *, several: npt.NDArray[np.bool_], weigh: Floats) -> Floats:
+    return _ratio(weigh @ (values * several), weigh @ several.astype(np.float64))
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    ratio: Floats = np.full(np.broadcast(part, whole).shape, np.nan)
+    np.divide(part, whole, out=ratio, where=whole > 0)
+    return ratio

@@ -1,0 +1,150 @@
+"""The manifest of a round: everything that was fixed when it was opened, and how far it has come.
+
+It stands in git as plain YAML and holds digests, counts, dates and pseudonyms, never content.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
+
+from pipelines.annotate.protocol import NAME, Draw, Name, Phase
+from pipelines.errors import DataError, UnknownRound
+from pipelines.sections import Positive, Pseudonym, Section
+
+FILE = "manifest.yaml"
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Moment = Annotated[AwareDatetime, AfterValidator(lambda moment: moment.astimezone(UTC))]
+Status = Literal["open", "adjudicating", "closed"]
+
+
+class BadManifest(DataError):
+    """The manifest of a round is missing or does not hold together."""
+
+    message = "Manifest {file}: {detail}."
+    remedy = "`corpus round` writes it; restore it from the corpus repository's history."
+
+
+class Decision(Section):
+    """What was decided when the round was closed: whether gold is made of it, and why, as a code and no prose."""
+
+    go_on: bool
+    reason: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
+    at: Moment
+
+
+class Manifest(Section):
+    """One round.
+
+    ``scheme_digest`` and ``guideline`` are the first 16 hex digits of the SHA-256 of the scheme's file and of the
+    rendered guideline. ``blinding`` is always ``queues``: each annotator has a queue of their own and sees neither
+    answers nor votes of anybody. ``size`` is what was drawn, which may be less than the protocol asks for. ``base`` is
+    the commit of the corpus repository that the items were drawn from. The protocol's fields mean what they mean in
+    ``Planned``.
+    """
+
+    corpus: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+    round: Name
+    protocol: str
+    phase: Phase
+    scheme: str
+    scheme_digest: Digest
+    guideline_version: Positive
+    guideline: Digest
+    seed: int
+    size: Annotated[int, Field(ge=0)]
+    overlap: Annotated[int, Field(ge=0)]
+    batch_size: Positive
+    blinding: Literal["queues"] = "queues"
+    annotators: tuple[Pseudonym, ...]
+    adjudicator: Pseudonym
+    backend: Literal["label_studio", "argilla", "files"]
+    daily_cap: Positive
+    gold: bool
+    agreement: bool
+    splits: tuple[str, ...] | None
+    draw: Draw
+    against: tuple[str, ...]
+    base: Annotated[str, Field(pattern=r"^[0-9a-f]{7,64}$")]
+    status: Status
+    opened: Moment
+    closed: Moment | None = None
+    decision: Decision | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Manifest:
+        ended = self.status == "closed"
+        if ended != (self.closed is not None) or ended != (self.decision is not None):
+            raise ValueError("a closed round, and no other, has a closing date and a decision")
+        if len({*self.annotators, self.adjudicator}) <= len(self.annotators):
+            raise ValueError("annotators and adjudicator must be different people")
+        return self
+
+
+def folder(root: Path, corpus: str, name: str) -> Path:
+    """Return where a round is kept: ``annotations/<corpus>/<round>``.
+
+    Raises:
+        UnknownRound: no round can have such a name.
+    """
+    if not re.fullmatch(NAME, name):
+        raise UnknownRound(corpus=corpus, name=name, known="the rounds that `corpus round status` lists")
+    return root / "annotations" / corpus / name
+
+
+def read(path: Path) -> Manifest:
+    """Return the manifest that a file holds.
+
+    Raises:
+        BadManifest: naming every key at fault, never a value.
+    """
+    try:
+        return Manifest.model_validate(yaml.safe_load(path.read_bytes()))
+    except (OSError, yaml.YAMLError) as error:
+        raise BadManifest(file=_short(path), detail=f"cannot be read ({type(error).__name__})") from None
+    except ValidationError as error:
+        raise BadManifest(file=_short(path), detail=_faults(error)) from None
+
+
+def write(manifest: Manifest, path: Path) -> None:
+    """Write a manifest as YAML, keys in the order of the class; the same values give the same bytes.
+
+    Raises:
+        BadManifest: the values do not hold together (a copy with changed fields was never checked).
+    """
+    try:
+        whole = Manifest.model_validate(manifest.model_dump())
+    except ValidationError as error:
+        raise BadManifest(file=_short(path), detail=_faults(error)) from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(whole.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    path.write_text(text, encoding="utf-8")
+
+
+def opened(root: Path, corpus: str) -> list[Manifest]:
+    """Return every round of a corpus that was ever opened, by date of opening and name.
+
+    Raises:
+        BadManifest: a manifest does not hold together or stands in another round's folder.
+    """
+    found = []
+    for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):
+        manifest = read(path)
+        if (manifest.corpus, manifest.round) != (corpus, path.parent.name):
+            raise BadManifest(file=_short(path), detail=f"it is the one of {manifest.corpus}/{manifest.round}")
+        found.append(manifest)
+    return sorted(found, key=lambda m: (m.opened, m.round))
+
+
+def _short(path: Path) -> str:
+    return "/".join(path.parts[-3:])
+
+
+def _faults(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {e['msg']}" for e in error.errors())

@@ -1,0 +1,1 @@
+"""The data files of the annotation protocols; a package, so that an installation brings them along."""

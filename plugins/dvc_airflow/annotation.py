@@ -1,0 +1,133 @@
+"""Tasks of an annotation round: between two of them people work, and no worker is held while they do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import HITLBranchOperator, HITLOperator
+from airflow.sdk import Asset, AssetAlias, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from dvc_airflow.command import run
+from dvc_airflow.tasks import SUPERSEDED
+
+# After so long a silence the task fails and says so; it never goes on by itself.
+PATIENCE = timedelta(days=90)
+GOLD = AssetAlias("gold")
+
+READY, DECIDED = "Pull the answers", "Pull the decisions"
+# What the person may decide who has seen the agreement, and the code that goes on record.
+GO_ON = {
+    "Adjudicate: agreement suffices": "agreement-sufficient",
+    "Adjudicate: disagreements were discussed": "discussed",
+}
+END = {"End without gold: the guideline changes": "guideline-changes"}
+REVIEWED = "reviewed"
+CHOSEN = "chosen"
+WHERE = "`corpus round status {{ params.corpus }} {{ params.round }}` says who has how much left, and where they go."
+
+
+def wait(task_id: str, *, option: str, subject: str) -> Any:
+    """Return a task that waits for a person to say that people are done."""
+    return HITLOperator(
+        task_id=task_id,
+        subject=subject,
+        body=WHERE,
+        options=[option],
+        doc_md=f"waits for people; holds no worker. Ends when somebody answers: {option}",
+        response_timeout=PATIENCE,
+        execution_timeout=None,
+    )
+
+
+class Decide(HITLBranchOperator):
+    """A branch that hands over what was chosen: of its own it says only where that leads, or nothing if it skips."""
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        """Take the answer; branching may end the task by an exception, so the choice is handed over first."""
+        if chosen := event.get("chosen_options"):
+            context["ti"].xcom_push(key=CHOSEN, value=chosen[0])
+        return super().execute_complete(context, event)
+
+
+def decide(*, adjudicate: str, close: str) -> Any:
+    """Return the task that asks whether the round goes on to adjudication, showing its agreement."""
+    return Decide(
+        task_id="decide",
+        subject="Agreement of round {{ params.round }} of {{ params.corpus }}: go on?",
+        body="{{ ti.xcom_pull(task_ids='agreement')['text'] }}",
+        options=[*GO_ON, *END],
+        options_mapping={**dict.fromkeys(GO_ON, adjudicate), **dict.fromkeys(END, close)},
+        doc_md="a person decides, with the figures before them; the reason goes into the round's manifest",
+        response_timeout=PATIENCE,
+        execution_timeout=None,
+    )
+
+
+@task.branch(task_id="open")
+def open_round(*, params: Any = None) -> str:
+    """Draw the items, fill the queues; a review has no annotators and goes to the adjudicator at once."""
+    opened = run("round", "open", params["corpus"], params["round"])
+    return "annotators" if opened["status"] == "open" else "review"
+
+
+@task(task_id="pull")
+def pull(*, params: Any = None) -> dict[str, Any]:
+    """Bring the answers in; what is wrong with them is counted by pseudonym."""
+    return run("round", "pull", params["corpus"], params["round"])
+
+
+@task(task_id="agreement")
+def agreement(*, params: Any = None) -> dict[str, Any]:
+    """Work out how far the annotators agree."""
+    base = run("task", "pin")["commit"]
+    return run("task", "agreement", params["corpus"], params["round"], "--base", base)
+
+
+@task.branch(task_id="adjudicate")
+def adjudicate(*, params: Any = None) -> str:
+    """Put the disagreements before the adjudicator, without names."""
+    cases = run("round", "adjudicate", params["corpus"], params["round"])["cases"]
+    return "adjudicator" if cases else "close"
+
+
+@task(task_id="close", trigger_rule="none_failed_min_one_success")
+def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
+    """Bring the last answers in, put the decision on record, leave nothing in the annotation server."""
+    chosen = ti.xcom_pull(task_ids="decide", key=CHOSEN)
+    # a review has nobody to ask whether it goes on
+    reason = REVIEWED if chosen is None else (GO_ON | END)[chosen]
+    gold = "--no-gold" if chosen in END else "--gold"
+    return run("round", "close", params["corpus"], params["round"], gold, "--reason", reason)
+
+
+@task(task_id="gold")
+def gold(base: str, *, params: Any = None) -> dict[str, Any]:
+    """Make gold of what is settled, and the agreement anew: its round has a decision now."""
+    run("task", "stage", f"agreement@{params['corpus']}", "--base", base)
+    return run("task", "stage", f"gold@{params['corpus']}", "--base", base)
+
+
+@task(task_id="publish", pool="publish", outlets=[GOLD])
+def publish(base: str, *, params: Any = None, outlet_events: Any = None) -> dict[str, Any]:
+    """Commit dvc.lock, replayed from the run-cache; fast-forward only. Emits `gold/<corpus>`."""
+    corpus = params["corpus"]
+    done = run("task", "publish-snapshot", corpus, f"agreement@{corpus}", f"gold@{corpus}", "--base", base)
+    if done["superseded"]:
+        raise AirflowFailException(SUPERSEDED)
+    outlet_events[GOLD].add(Asset(f"gold/{corpus}"), extra=done)
+    return done
+
+
+@task(task_id="rounds")
+def open_rounds(corpora: list[str]) -> list[dict[str, str]]:
+    """Say which rounds are open."""
+    found = ((corpus, status) for corpus in corpora for status in run("round", "status", corpus)["rounds"])
+    return [{"corpus": corpus, "round": r["round"]} for corpus, r in found if r["status"] != "closed"]
+
+
+@task(task_id="pull")
+def pull_one(job: dict[str, str]) -> dict[str, Any]:
+    """Bring the answers of one round in, and give every annotator what the day's cap allows."""
+    return run("round", "pull", job["corpus"], job["round"])

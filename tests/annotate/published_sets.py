@@ -1,0 +1,91 @@
+"""Synthetic files of the three published shapes, with exactly the counts that the papers print. Every word is ours."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pipelines.annotate import mapping
+
+# FigSIM's categories by the letters of their codes, with the code of "none" where a set may be empty
+FIGSIM = {"F": (4, "F4"), "SS": (6, None), "SR": (6, "SR6"), "M": (3, None), "C": (2, None)}
+CODES = [f"{letters}{i}" for letters, (size, _) in FIGSIM.items() for i in range(1, size + 1)]
+# plain words, so that the language gate sees English
+WORDS = ["garden", "river", "window", "morning", "kettle", "bicycle", "market", "letter", "winter", "bridge", "candle"]
+
+
+def figsim(path: Path) -> None:
+    """Write FigSIM's shape: a permalink, a split and 21 columns of 0 and 1."""
+    expected = mapping.read("figsim").expected
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file)
+        out.writerow(["permalink", "split", *CODES])
+        number = 0
+        for part, split in (("train", "train"), ("validation", "val"), ("test", "test")):
+            counts, items = expected[part].by_label, expected[part].items or 0
+            chosen = [set[str]() for _ in range(items)]
+            for letters, (size, none) in FIGSIM.items():
+                codes = [f"{letters}{i}" for i in range(1, size + 1)]
+                deal(chosen, {code: counts[code] for code in codes}, none=none)
+            for codes_of in chosen:
+                number += 1
+                link = f"/r/SuicideMeme/comments/{100_000 + number}/a_title/"
+                out.writerow([link, split, *(int(code in codes_of) for code in CODES)])
+
+
+def deal(chosen: Sequence[set[str]], counts: dict[str, int], *, none: str | None) -> None:
+    """Give each label to as many items as it counts; the ``none`` label's items come last and have nothing else."""
+    empty = 0 if none is None else counts[none]
+    others = [code for code, n in counts.items() if code != none for _ in range(n)]
+    full = len(chosen) - empty
+    assert len(others) >= full
+    for i, code in enumerate(others):
+        # a label's items follow one another, so that nobody is given it twice
+        chosen[i % full].add(code)
+    for i in range(full, len(chosen)):
+        chosen[i].add(str(none))
+
+
+def cradle(part: str) -> list[dict[str, Any]]:
+    """Return CRADLE's shape for one part: a title, a text and a list of labels."""
+    expected = mapping.read("cradle").expected[part]
+    sizes = sorted((size for size, n in expected.by_size.items() for _ in range(n)), reverse=True)
+    crises = expected.by_label["no_crisis"]
+    sizes = sizes[: len(sizes) - crises]
+    sets: list[list[str]] = [[] for _ in sizes]
+    tokens = iter([label for label, n in expected.by_label.items() if label != "no_crisis" for _ in range(n)])
+    for depth in range(max(sizes)):
+        open_sets = [s for s, size in zip(sets, sizes, strict=True) if size > depth]
+        for one, label in zip(open_sets, islice(tokens, len(open_sets)), strict=True):
+            assert label not in one
+            one.append(label)
+    sets += [["no_crisis"] for _ in range(crises)]
+    return [{"title": f"A note about {part}", "text": prose(f"{part} {i}"), "labels": s} for i, s in enumerate(sets)]
+
+
+def prose(which: str) -> str:
+    """Return a mild English text that no other one equals."""
+    at = sum(which.encode()) % len(WORDS)
+    first, second = WORDS[at], WORDS[(at * 3 + 1) % len(WORDS)]
+    return f"Today I walked past the {first} and thought about the {second} that we had seen there, number {which}."
+
+
+def jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    """Write rows as JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def cssrs(path: Path, *, people: int | None = None) -> None:
+    """Write the shape ``User, Post list, Label``: posts in one cell, as Python writes a list."""
+    labels = [x for x, n in mapping.read("cssrs").expected["all"].by_label.items() for _ in range(n)][:people]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file)
+        out.writerow(["User", "Post list", "Label"])
+        for i, label in enumerate(labels):
+            posts = [prose(f"{i} {k}") + ' It\'s "quoted".' for k in range(2)]
+            out.writerow([f"user-{i}", repr(posts), label])

@@ -1,0 +1,190 @@
+"""A small corpus in a real repository, and people who answer through the folders of the files backend."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+import yaml
+from PIL import Image
+
+from pipelines.annotate.guideline import offered
+from pipelines.params import Settings
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.workspace import git, workspace
+from pipelines.taxonomy import Scheme, load
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "5e" * 64
+MONTH = "2022-11"
+NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
+MEMES, POSTS = 110, 8
+NOTE = "a note that stands nowhere in plain"
+STAGES = {
+    "split": (["memes", "posts"], None, "split"),
+    "gold": (["posts"], None, "gold"),
+    "votes": (["posts"], ["gpt", "claude"], "votes/${item.labeller}"),
+}
+Item = tuple[str, int]
+Truth = dict[Item, dict[str, list[str]]]
+
+
+def begin(home: Path, *, settings: Settings, vault: Vault) -> None:
+    """Make a corpus repository with memes and posts that are split, and with gold and votes of the posts."""
+    code = home / "code"
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values["round"] |= {"backend": "files", "daily_cap": 60}
+    values["gold"]["memes"]["splits"] = None
+    for name, text in {
+        "params.yaml": yaml.safe_dump(values),
+        "dvc.yaml": yaml.safe_dump({"stages": {name: _stage(*shape) for name, shape in STAGES.items()}}),
+        "data/.gitignore": "*.parquet\n",
+        "annotations/.gitignore": "*.parquet\n",
+        "snapshot/.gitignore": "*\n!.gitignore\n",
+    }.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    _stages_results(code / "made", vault=vault)
+    git("init", "--quiet", "-b", "main", cwd=code)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "code", cwd=code)
+    git("clone", "--quiet", "--bare", str(code), settings.repo)
+    for branch in ("code", "corpus"):
+        git("--git-dir", settings.repo, "branch", branch, "main")
+    git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
+    Path(settings.remote).mkdir(parents=True)
+    with workspace(settings) as clone:
+        paths = _content(clone.path / "data", vault=vault)
+        clone.add(paths)
+        clone.repro()
+        clone.commit("snapshot", paths=["data", "dvc.lock"])
+
+
+def _stage(corpora: Sequence[str], labellers: Sequence[str] | None, out: str) -> dict[str, object]:
+    matrix = {"corpus": list(corpora)} | ({"labeller": list(labellers)} if labellers else {})
+    made, out = f"made/${{item.corpus}}/{out}", f"snapshot/${{item.corpus}}/{out}"
+    return {"matrix": matrix, "cmd": f"mkdir -p {out} && cp {made}/* {out}/", "deps": [made], "outs": [out]}
+
+
+def memes(vault: Vault) -> list[Item]:
+    return [(vault.record_id(f"t3_m{i}"), 0) for i in range(MEMES)]
+
+
+def posts(vault: Vault) -> list[Item]:
+    return [(vault.record_id(f"t3_p{i}"), 0) for i in range(POSTS)]
+
+
+def _content(data: Path, *, vault: Vault) -> list[Path]:
+    written = []
+    for corpus, items in (("memes", memes(vault)), ("posts", posts(vault))):
+        names = [(record, f"t3_{corpus[0]}{i}") for i, (record, _) in enumerate(items)]
+        vault.admit(names, corpus=corpus, month=MONTH, now=NOW)
+    path = data / "memes" / MONTH / "images" / "000.parquet"
+    rows = [_row("images", record_id=r, image=0, bytes=picture(i)) for i, (r, _) in enumerate(memes(vault))]
+    write_rows(rows, path, name="images", vault=vault)
+    written.append(path)
+    path = data / "posts" / MONTH / "posts.parquet"
+    rows = [_row("posts", record_id=r, title=f"Title {i}", body=f"Body {i}") for i, (r, _) in enumerate(posts(vault))]
+    write_rows(rows, path, name="posts", vault=vault)
+    return [*written, path]
+
+
+def _row(table: str, **values: object) -> dict[str, object]:
+    return {name: values.get(name) for name in tables.SCHEMAS[table].names}
+
+
+def picture(number: int) -> bytes:
+    buffer = BytesIO()
+    Image.new("RGB", (8, 8), (number, number, 90)).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _stages_results(made: Path, *, vault: Vault) -> None:
+    for corpus, items in (("memes", memes(vault)), ("posts", posts(vault))):
+        rows = [{"record_id": r, "image": i, "group": r, "split": "test"} for r, i in items]
+        _write(made / corpus / "split" / "splits.parquet", rows, name="splits")
+    write_gold(made, vault=vault, labels=["no_crisis"])
+    # the first three differ from gold for both, the fourth for one alone
+    for labeller, wrong in (("gpt", 4), ("claude", 3)):
+        votes = [
+            _row(
+                "votes", record_id=r, labeller=labeller, category="labels", outcome="vote",
+                labels=["selfharm_past"] if i < wrong else ["no_crisis"],
+            )
+            for i, (r, _) in enumerate(posts(vault))
+        ]  # fmt: skip
+        _write(made / "posts" / "votes" / labeller / "votes.parquet", votes, name="votes")
+
+
+def write_gold(made: Path, *, vault: Vault, labels: list[str]) -> None:
+    """Write the result of the stage ``gold``: these labels for every post."""
+    rows = [
+        _row("gold", record_id=r, image=0, category="labels", labels=labels, how="truth", example=False)
+        for r, _ in posts(vault)
+    ]
+    _write(made / "posts" / "gold" / "gold.parquet", rows, name="gold")
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, object]], *, name: str) -> None:
+    tables.write(pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS[name]), path, name=name)
+
+
+def truth(items: Sequence[Item], *, scheme: Scheme | None = None) -> Truth:
+    """What everybody would answer who makes no mistake, in the words of the form."""
+    found: Truth = {}
+    for item in items:
+        rng = random.Random(f"truth/{item}")
+        found[item] = {
+            key: [rng.choice([label.name for label in offered(category)])]
+            for key, category in (scheme or load("figsim")).categories.items()
+        }
+    return found
+
+
+def other(values: Mapping[str, Sequence[str]], *, key: str) -> dict[str, list[str]]:
+    """The same answer with another label of one category."""
+    names = [label.name for label in offered(load("figsim").categories[key])]
+    wrong = next(name for name in names if [name] != list(values[key]))
+    return {name: list(labels) for name, labels in values.items()} | {key: [wrong]}
+
+
+def tasks(folder: Path) -> list[dict[str, object]]:
+    """What a person finds in their folder."""
+    path = folder / "tasks.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def items(folder: Path) -> list[Item]:
+    return [item(str(task["item"])) for task in tasks(folder)]
+
+
+def item(name: str) -> Item:
+    record, image = name.split("/")
+    return record, int(image)
+
+
+def answer(
+    folder: Path,
+    given: Sequence[tuple[Item, Mapping[str, Sequence[str]] | None]],
+    *,
+    at: datetime = NOW,
+    note: str = NOTE,
+) -> None:
+    """Answer in one folder, one item a minute; ``None`` skips."""
+    lines = []
+    for minute, ((record, image), values) in enumerate(given):
+        told = {"values": {k: list(v) for k, v in values.items()}, "note": note} if values else {"skipped": True}
+        when = (at + timedelta(minutes=minute)).isoformat()
+        lines.append(json.dumps({"item": f"{record}/{image}", "answered": when, "seconds": 12.5, **told}) + "\n")
+    with (folder / "answers.jsonl").open("a") as file:
+        file.writelines(lines)

@@ -1,0 +1,249 @@
+"""What a third decides: only what is open, between sides that bear no names, in a log that only grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.annotate.adjudicate import Case, Decided, cases, read_decisions, review_cases, unvoted
+from pipelines.annotate.backend import Answer
+from pipelines.annotate.manifest import Manifest
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+from pipelines.taxonomy import load
+
+NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
+CRADLE, FIGSIM = load("cradle"), load("figsim")
+A, B, C, D = (f"annotator-{n}" for n in range(1, 5))
+NOTHING, HARM, PAST, ABUSE = "no_crisis", "selfharm_ongoing", "rape_past", "domesticviolence_past"
+ROUND = Manifest.model_validate(
+    {
+        **{"corpus": "posts", "round": "round-1", "protocol": "cradle", "phase": "double", "scheme": "cradle"},
+        **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
+        **{"overlap": 2, "batch_size": 50, "annotators": [A, B], "adjudicator": "adjudicator-1", "backend": "files"},
+        **{"daily_cap": 60, "gold": True, "agreement": True, "splits": None, "draw": "sample", "against": []},
+        **{"base": "a" * 40, "status": "adjudicating", "opened": NOW},
+    }
+)
+
+
+def record(number: int) -> str:
+    return f"{number:032x}"
+
+
+def assigned(*numbers: int, to: tuple[str, ...] = (A, B)) -> list[dict[str, object]]:
+    return [{"record_id": record(n), "image": 0, "annotator": who, "batch": 0} for n in numbers for who in to]
+
+
+def row(number: int, who: str, *labels: str, key: str = "labels", outcome: str = "answered") -> dict[str, object]:
+    given = list(labels) if outcome == "answered" else None
+    return {
+        **{"record_id": record(number), "image": 0, "annotator": who, "category": key},
+        **{"outcome": outcome, "labels": given},
+    }
+
+
+def open_cases(rows: list[dict[str, object]], assignments: list[dict[str, object]], **more: Any) -> list[Case]:
+    values = {"scheme": CRADLE, "decided": (), "seed": 5} | more
+    return cases(rows, assignments=assignments, **values)
+
+
+def answer(number: int, *labels: str, at: int = 0, note: str = "because", **more: Any) -> Answer:
+    given = {"id": str(at), "answered": NOW + timedelta(minutes=at), "values": {"labels": labels} if labels else {}}
+    return Answer(item=(record(number), 0), by="c@x", note=note, **{**given, **more})
+
+
+def case(number: int, *sides: str) -> Case:
+    return Case((record(number), 0), ("labels",), tuple({"labels": (side,)} for side in sides))
+
+
+def decide(answers: list[Answer], *asked: Case, known: Any = (), scheme: Any = CRADLE) -> Decided:
+    return read_decisions(answers, cases=asked, known=known, scheme=scheme, manifest=ROUND)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[Vault]:
+    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
+        opened.admit([(record(n), f"t3_{n}") for n in range(5)], corpus="posts", month="2023-01", now=NOW)
+        yield opened
+
+
+def test_only_what_two_differ_in_is_asked() -> None:
+    rows = [row(1, A, HARM), row(1, B, HARM), row(2, A, HARM, PAST), row(2, B, HARM), row(3, A, PAST), row(3, B, PAST)]
+    found = open_cases(rows, assigned(1, 2, 3))
+    assert [(c.item, c.categories) for c in found] == [((record(2), 0), ("labels",))]
+    assert sorted(s["labels"] for s in found[0].sides) == [(HARM,), (HARM, PAST)]
+
+
+def test_an_item_that_somebody_left_open_is_a_case_with_the_sides_that_there_are() -> None:
+    rows = [row(1, A, HARM), row(1, B, outcome="skipped"), row(2, A, outcome="skipped")]
+    found = {c.item[0]: c.sides for c in open_cases(rows, assigned(1, 2))}
+    assert found == {record(1): ({"labels": (HARM,)},), record(2): ()}
+
+
+def test_a_round_of_single_annotation_asks_only_for_what_is_unanswered() -> None:
+    rows = [row(1, A, HARM), row(2, A, outcome="skipped")]
+    assert [c.item[0] for c in open_cases(rows, assigned(1, 2, 3, to=(A,)))] == [record(2), record(3)]
+
+
+def test_three_against_one_is_a_disagreement() -> None:
+    rows = [row(1, who, HARM) for who in (A, B, C)] + [row(1, D, PAST)]
+    (found,) = open_cases(rows, assigned(1, to=(A, B, C, D)))
+    assert sorted(s["labels"] for s in found.sides) == [(PAST,), (HARM,), (HARM,), (HARM,)]
+
+
+def test_what_was_decided_is_not_asked_again() -> None:
+    rows = [row(1, A, HARM), row(1, B, PAST), row(2, A, HARM), row(2, B, PAST)]
+    assert [c.item[0] for c in open_cases(rows, assigned(1, 2), decided={((record(1), 0), "labels")})] == [record(2)]
+
+
+def test_sides_hold_all_categories_and_the_word_for_nothing() -> None:
+    rows = [
+        *(row(1, who, label, key="severity") for who, label in ((A, "Suicide death"), (B, "None"))),
+        *(row(1, who, key="figurative") for who in (A, B)),
+        *(row(1, who, *given, key="related") for who, given in ((A, ()), (B, ("Harmful factors",)))),
+        *(row(1, who, "text", key="modality") for who in (A, B)),
+        *(row(1, who, "context-required", key="context") for who in (A, B)),
+    ]
+    (found,) = open_cases(rows, assigned(1), scheme=FIGSIM)
+    assert found.categories == ("severity", "related")
+    assert {(s["severity"], s["related"]) for s in found.sides} == {
+        (("Suicide death",), ("None",)),
+        (("None",), ("Harmful factors",)),
+    }
+    assert all(s["figurative"] == ("None",) for s in found.sides)
+
+
+def test_the_order_of_sides_tells_nobody_apart_and_comes_again() -> None:
+    numbers = range(200)
+    rows = [row(n, who, label) for n in numbers for who, label in ((A, HARM), (B, PAST))]
+    found = open_cases(rows, assigned(*numbers))
+    first = sum(c.sides[0]["labels"] == (HARM,) for c in found)
+    assert 70 < first < 130
+    assert open_cases(rows[::-1], assigned(*numbers)[::-1]) == found
+    assert open_cases(rows, assigned(*numbers), seed=6) != found
+    assert not any(who in repr(found) for who in (A, B))
+
+
+def vote(number: int, *labels: str, outcome: str = "vote") -> dict[str, object]:
+    return {"record_id": record(number), "category": "labels", "outcome": outcome, "labels": list(labels)}
+
+
+def gold(number: int, *labels: str) -> dict[str, object]:
+    return {"record_id": record(number), "image": 0, "category": "labels", "labels": list(labels)}
+
+
+def test_a_review_flags_what_differs_from_both_models_and_from_both_only() -> None:
+    people = [gold(1, HARM), gold(2, HARM), gold(3, HARM), gold(4, HARM), gold(5, HARM), gold(6, HARM)]
+    votes = {
+        "gpt": [vote(1, PAST), vote(2, HARM), vote(3, PAST), vote(4, PAST), vote(5, outcome="refused"), vote(6, PAST)],
+        "claude": [vote(1, PAST), vote(2, PAST), vote(3, ABUSE), vote(5, PAST), vote(6, ABUSE)],
+        "gemini": [vote(n, HARM) for n in range(1, 7)],
+    }
+    splits = {(record(n), 0): "test" for n in range(1, 6)}
+    found = review_cases(people, votes, against=["gpt", "claude"], splits=splits, seed=5)
+    assert {c.item[0]: sorted(s["labels"] for s in c.sides) for c in found} == {
+        record(1): [(PAST,), (HARM,)],
+        record(3): [(ABUSE,), (PAST,), (HARM,)],
+    }
+    assert unvoted(people, votes, against=["gpt", "claude"], splits=splits) == 2
+    left = review_cases(
+        people, votes, against=["gpt", "claude"], splits=splits, seed=5, decided={((record(1), 0), "labels")}
+    )
+    assert [c.item[0] for c in left] == [record(3)]
+
+
+def test_gold_stands_on_no_fixed_side_of_a_review() -> None:
+    numbers = range(200)
+    votes = {name: [vote(n, PAST) for n in numbers] for name in ("gpt", "claude")}
+    people = [gold(n, HARM) for n in numbers]
+    splits = {(record(n), 0): "test" for n in numbers}
+    found = review_cases(people, votes, against=["gpt", "claude"], splits=splits, seed=5)
+    assert 70 < sum(c.sides[0]["labels"] == (HARM,) for c in found) < 130
+
+
+def test_a_decision_is_a_row_with_its_rationale() -> None:
+    found = decide([answer(1, PAST, note=" clear in the end ")], case(1, PAST, HARM), case(2, PAST, HARM))
+    assert found.rows == [
+        {
+            **{"record_id": record(1), "image": 0, "category": "labels", "decided": NOW, "round": "round-1"},
+            **{"guideline": "1" * 16, "adjudicator": "adjudicator-1", "labels": [PAST], "sides": 2},
+            "rationale": "clear in the end",
+        }
+    ]
+    assert found.problems == {"unanswered": 1}
+
+
+def test_the_same_answers_add_nothing_the_second_time() -> None:
+    answers, asked = [answer(1, PAST), answer(2, HARM, at=1)], [case(1, PAST, HARM), case(2, PAST, HARM)]
+    first = decide(answers, *asked)
+    assert len(first.rows) == 2
+    again = decide(answers, *asked, known=first.rows)
+    assert again == first
+    assert decide(answers, known=first.rows) == first, "also when the cases are closed meanwhile"
+
+
+def test_a_changed_decision_is_a_new_row_and_the_old_one_stays() -> None:
+    first = decide([answer(1, PAST)], case(1, PAST, HARM))
+    changed = decide([answer(1, HARM, at=5)], known=first.rows)
+    assert changed.rows[0] == first.rows[0]
+    assert [(r["labels"], r["sides"]) for r in changed.rows] == [([PAST], 2), ([HARM], 2)]
+    assert decide([answer(1, HARM, at=9)], known=changed.rows) == changed, "touched, but not changed"
+    assert len(decide([answer(1, HARM, at=9, note="another")], known=changed.rows).rows) == 3
+    assert decide([answer(1, PAST, at=2)], known=changed.rows) == changed, "what is older than the log changes nothing"
+
+
+def test_of_two_decisions_of_one_moment_the_later_id_counts_and_stays() -> None:
+    answers = [answer(1, PAST, id="9"), answer(1, HARM, id="10")]
+    found = decide(answers, case(1, PAST, HARM))
+    assert [r["labels"] for r in found.rows] == [[HARM]]
+    assert decide(answers[::-1], known=found.rows) == found
+
+
+def test_a_decision_changed_under_its_old_time_is_said_and_does_not_count() -> None:
+    first = decide([answer(1, PAST)], case(1, PAST, HARM))
+    changed = decide([answer(1, HARM)], known=first.rows)
+    assert (changed.rows, changed.problems) == (first.rows, {"not_later": 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "problems"),
+    [
+        (answer(1, PAST, note="  "), {"without_rationale": 1, "unanswered": 1}),
+        (answer(1, "sadness"), {"outside_scheme": 1, "unanswered": 1}),
+        (answer(1, PAST, NOTHING), {"against_rules": 1, "unanswered": 1}),
+        (answer(1), {"unanswered": 1}),
+        (answer(1, skipped=True), {"unanswered": 1}),
+        (answer(7, PAST), {"not_assigned": 1, "unanswered": 1}),
+    ],
+)
+def test_what_is_no_decision_is_counted_and_breaks_nothing(given: Answer, problems: dict[str, int]) -> None:
+    found = decide([given, answer(2, PAST)], case(1, PAST, HARM), case(2, PAST, HARM))
+    assert [r["record_id"] for r in found.rows] == [record(2)]
+    assert found.problems == problems
+
+
+def test_only_disputed_categories_are_decided() -> None:
+    asked = Case((record(1), 0), ("severity", "related"), ())
+    given = answer(1, values={"severity": ("None",), "modality": ("text",), "related": ("None",)})
+    found = decide([given], asked, scheme=FIGSIM)
+    assert {r["category"]: r["labels"] for r in found.rows} == {"severity": ["None"], "related": []}
+    assert found.problems == {"not_assigned": 1}
+
+
+def test_the_log_survives_its_table_and_its_rationales_are_sealed(tmp_path: Path, vault: Vault) -> None:
+    path, answers = tmp_path / "log.parquet", [answer(1, PAST, note="plainly readable"), answer(2, HARM)]
+    asked = [case(1, PAST, HARM), case(2, PAST, HARM)]
+    write_rows(decide(answers, *asked).rows, path, name="adjudications", vault=vault)
+    before = path.read_bytes()
+    assert b"readable" not in before
+    table = tables.read(path, name="adjudications")
+    rationales = open_column(table, name="adjudications", column="rationale", vault=vault)
+    known = [r | {"rationale": text} for r, text in zip(table.to_pylist(), rationales, strict=True)]
+    write_rows(decide(answers, *asked, known=known).rows, path, name="adjudications", vault=vault)
+    assert path.read_bytes() == before

@@ -1,0 +1,302 @@
+"""The stage: which answers are compared, what is pooled, and what is said where nothing can be said."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from pipelines.annotate import agreement, manifest
+from pipelines.annotate.manifest import Manifest
+from pipelines.params import Params, load
+from pipelines.store import tables
+from pipelines.taxonomy import load as load_scheme
+
+ROOT = Path(__file__).parents[2]
+FIGSIM, CRADLE = load_scheme("figsim"), load_scheme("cradle")
+DEGREES = ["None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempts", "Suicide death"]
+Given = Mapping[str, Mapping[str, Sequence[str] | None]]
+"""What each annotator said of each record; ``None`` is a skip."""
+
+
+@pytest.fixture
+def params() -> Params:
+    plain = load(ROOT)
+    return plain.model_copy(update={"agreement": plain.agreement.model_copy(update={"resamples": 60})})
+
+
+def round_of(name: str, *, day: int = 1, corpus: str = "memes", counts: bool = True) -> Manifest:
+    return Manifest(
+        corpus=corpus,
+        round=name,
+        protocol="figsim",
+        phase="large_scale",
+        scheme="figsim" if corpus == "memes" else "cradle",
+        scheme_digest="0" * 16,
+        guideline_version=1,
+        guideline="0" * 16,
+        seed=1,
+        size=10,
+        overlap=2,
+        batch_size=5,
+        annotators=("annotator-1", "annotator-2"),
+        adjudicator="adjudicator-1",
+        backend="files",
+        daily_cap=60,
+        gold=True,
+        agreement=counts,
+        splits=None,
+        draw="sample",
+        against=(),
+        base="0" * 40,
+        status="open",
+        opened=datetime(2025, 10, 1, tzinfo=UTC) + timedelta(days=day),
+    )
+
+
+def rows_of(name: str, given: Given, *, category: str, batch: int = 0) -> list[dict[str, Any]]:
+    return [
+        {
+            "record_id": record,
+            "image": 0,
+            "annotator": annotator,
+            "category": category,
+            "round": name,
+            "batch": batch,
+            "guideline": "0" * 16,
+            "outcome": "skipped" if labels is None else "answered",
+            "labels": None if labels is None else sorted(labels),
+            "seconds": None,
+            "answered": datetime(2025, 10, 3, tzinfo=UTC),
+            "note": None,
+        }
+        for record, by in given.items()
+        for annotator, labels in by.items()
+    ]
+
+
+def put(root: Path, round_: Manifest, rows: list[dict[str, Any]]) -> None:
+    folder = manifest.folder(root, round_.corpus, round_.round)
+    manifest.write(round_, folder / "manifest.yaml")
+    tables.write(
+        pa.Table.from_pylist(rows, schema=tables.ANNOTATIONS), folder / "annotations.parquet", name="annotations"
+    )
+
+
+def pairs(answers: Sequence[tuple[Sequence[str] | None, Sequence[str] | None]], *, first: int = 0) -> Given:
+    return {f"r{first + i:03}": {"annotator-1": one, "annotator-2": other} for i, (one, other) in enumerate(answers)}
+
+
+def drawn(items: int, *, seed: int = 1, errors: float = 0.3) -> list[tuple[list[str], list[str]]]:
+    rng = random.Random(f"{seed}/answers")
+    found = []
+    for _ in range(items):
+        true = rng.choice(DEGREES)
+        found.append(tuple([rng.choice(DEGREES) if rng.random() < errors else true] for _ in range(2)))
+    return found  # type: ignore[return-value]
+
+
+def read(root: Path, corpus: str = "memes") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "metrics" / corpus / "agreement.json").read_text())
+    return found
+
+
+def test_a_corpus_without_rounds_has_no_figures_and_no_error(tmp_path: Path, params: Params) -> None:
+    assert agreement.run("memes", params=params, root=tmp_path) == {"rounds": {}}
+    assert read(tmp_path) == {"rounds": {}}
+    assert (tmp_path / "snapshot/memes/agreement/agreement.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_round_that_nobody_pulled_yet_is_not_listed(tmp_path: Path, params: Params) -> None:
+    manifest.write(round_of("pilot-1"), manifest.folder(tmp_path, "memes", "pilot-1") / "manifest.yaml")
+    assert agreement.run("memes", params=params, root=tmp_path) == {"rounds": {}}
+
+
+def test_kappa_of_a_single_category_is_scikit_learns_with_an_interval_and_its_reading(
+    tmp_path: Path, params: Params
+) -> None:
+    answers = drawn(60)
+    put(tmp_path, round_of("calibration"), rows_of("calibration", pairs(answers), category="severity"))
+
+    agreement.run("memes", params=params, root=tmp_path)
+
+    found = read(tmp_path)["rounds"]["calibration"]["categories"]["severity"]
+    expected = cohen_kappa_score([a[0][0] for a in answers], [a[1][0] for a in answers])
+    assert found["kappa"]["value"] == pytest.approx(expected, abs=1e-6)
+    assert found["kappa"]["low"] < expected < found["kappa"]["high"]
+    assert found["kappa"]["word"] == "moderate"
+    assert found["items"] == 60
+    assert found["distance"] == "ordinal"
+
+
+def test_attempt_and_death_are_two_answers_but_one_degree() -> None:
+    answers = [(["Suicide attempts"], ["Suicide death"])] * 4 + [(["None"], ["None"])] * 4
+    found = figures("severity", pairs(answers))
+    assert found["observed"]["value"] == 0.5
+    assert found["kappa"]["value"] < 1
+    assert found["weighted_kappa"]["value"] == 1
+    assert found["alpha"]["value"] == 1
+
+
+def figures(category: str, given: Given, *, scheme: Any = FIGSIM, corpus: str = "memes") -> dict[str, Any]:
+    rows = rows_of("round-1", given, category=category)
+    settings = load(ROOT).agreement.model_copy(update={"resamples": 40})
+    metrics = agreement.measure([(round_of("round-1", corpus=corpus), rows)], scheme=scheme, settings=settings)
+    found: dict[str, Any] = metrics["rounds"]["round-1"]["categories"][category]
+    return found
+
+
+def test_none_of_a_multi_category_is_the_empty_set_and_no_label_of_the_mean() -> None:
+    answers: list[tuple[list[str], list[str]]] = [
+        (["Metaphor"], ["Metaphor"]),
+        (["Metaphor", "Irony/sarcasm"], ["Metaphor"]),
+        (["Irony/sarcasm"], ["Irony/sarcasm"]),
+        ([], []),
+        (["None"], []),
+        ([], ["Irony/sarcasm"]),
+    ]
+    found = figures("figurative", pairs(answers))
+
+    assert set(found["labels"]) == {"Metaphor", "Pun/Double meaning", "Irony/sarcasm"}
+    irony = cohen_kappa_score([0, 1, 1, 0, 0, 0], [0, 0, 1, 0, 0, 1])
+    assert found["labels"]["Irony/sarcasm"]["kappa"]["value"] == pytest.approx(irony, abs=1e-6)
+    assert found["labels"]["Irony/sarcasm"]["items"] == 3
+    # nobody used the pun: undefined, and the mean is over the two others
+    assert found["labels"]["Pun/Double meaning"]["kappa"] == {"value": None, "low": None, "high": None}
+    assert found["labels"]["Pun/Double meaning"]["ac1"]["value"] is None
+    assert found["kappa"]["value"] == pytest.approx((1 + irony) / 2, abs=1e-6)
+    assert (found["labels_used"]["kappa"], found["labels_offered"]) == (2, 3)
+    assert found["jaccard"]["value"] == pytest.approx((1 + 0.5 + 1 + 1 + 1 + 0) / 6, abs=1e-6)
+    assert found["observed"]["value"] == pytest.approx(4 / 6, abs=1e-6)
+    assert found["distance"] == "masi"
+
+
+def test_no_crisis_is_a_label_as_in_the_papers_table() -> None:
+    answers = [(["no_crisis"], ["no_crisis"]), (["rape_past"], ["no_crisis"]), (["rape_past"], ["rape_past"])]
+    found = figures("labels", pairs(answers), scheme=CRADLE, corpus="posts")
+    assert found["labels_offered"] == 15
+    assert found["labels_used"] == {"kappa": 2, "ac1": 2}
+    assert found["labels"]["no_crisis"]["kappa"]["value"] == pytest.approx(0.4)
+
+
+def test_only_items_with_two_answers_count_and_the_others_are_told_apart() -> None:
+    given = {
+        **pairs([(["text"], ["text"]), (["image"], ["text"]), (["text"], None), (None, None)]),
+        "r900": {"annotator-1": ["text"]},
+        "r901": {"annotator-1": ["text"], "annotator-2": ["a label of another scheme"]},
+    }
+    found = figures("modality", given)
+    assert found["items"] == 2
+    assert found["observed"]["value"] == 0.5
+    assert found["left_out"] == {"outside_scheme": 1, "single": 1, "skipped": 2}
+
+
+def test_a_round_of_single_annotation_is_listed_without_figures(tmp_path: Path, params: Params) -> None:
+    given = {f"r{i}": {f"annotator-{1 + i % 2}": ["text"]} for i in range(6)}
+    put(tmp_path, round_of("round-4", counts=False), rows_of("round-4", given, category="modality"))
+
+    told = agreement.run("memes", params=params, root=tmp_path)
+
+    found = read(tmp_path)["rounds"]["round-4"]
+    assert found["categories"]["modality"]["items"] == 0
+    assert found["categories"]["modality"]["left_out"]["single"] == 6
+    assert found["categories"]["modality"]["kappa"] == {"value": None, "low": None, "high": None}
+    assert found["sufficient"] is None
+    assert told["rounds"]["round-4"]["items"] == 0
+
+
+def test_the_published_figures_are_over_the_rounds_that_count(tmp_path: Path, params: Params) -> None:
+    alike, unlike = [(["text"], ["text"]), (["image"], ["image"])] * 5, [(["text"], ["image"])] * 10
+    put(tmp_path, round_of("pilot-1", counts=False), rows_of("pilot-1", pairs(unlike), category="modality"))
+    for day, name in enumerate(("large-scale-a", "large-scale-b"), start=2):
+        rows = rows_of(name, pairs(alike, first=day * 100), category="modality")
+        put(tmp_path, round_of(name, day=day), rows)
+
+    told = agreement.run("memes", params=params, root=tmp_path)
+
+    found = read(tmp_path)
+    assert found["overall"]["rounds"] == ["large-scale-a", "large-scale-b"]
+    assert found["overall"]["categories"]["modality"]["items"] == 20
+    assert told["overall"]["kappa"]["modality"] == 1
+    assert told["rounds"]["pilot-1"]["kappa"]["modality"] == 0
+    assert [found["rounds"][name]["order"] for name in ("pilot-1", "large-scale-a", "large-scale-b")] == [0, 1, 2]
+
+
+def test_batches_have_figures_of_their_own(tmp_path: Path, params: Params) -> None:
+    good = rows_of("large-scale", pairs([(["text"], ["text"]), (["image"], ["image"])] * 3), category="modality")
+    bad = pairs([(["text"], ["image"]), (["image"], ["image"])] * 3, first=50)
+    put(tmp_path, round_of("large-scale"), [*good, *rows_of("large-scale", bad, category="modality", batch=1)])
+
+    agreement.run("memes", params=params, root=tmp_path)
+
+    batches = read(tmp_path)["rounds"]["large-scale"]["batches"]
+    assert batches["0"]["categories"]["modality"]["kappa"]["value"] == 1
+    assert batches["1"]["categories"]["modality"]["kappa"]["value"] == 0
+    assert (batches["0"]["sufficient"], batches["1"]["sufficient"]) == (True, False)
+
+
+@pytest.mark.parametrize(("enough", "sufficient"), [(0.2, True), (0.9, False)])
+def test_enough_is_asked_of_every_defined_kappa(params: Params, enough: float, sufficient: bool) -> None:
+    rows = rows_of("round-1", pairs(drawn(60)), category="severity")
+    rows += rows_of("round-1", pairs([(["text"], ["text"])] * 5), category="modality")  # undefined: no obstacle
+    settings = params.agreement.model_copy(update={"enough": enough})
+    metrics = agreement.measure([(round_of("round-1"), rows)], scheme=FIGSIM, settings=settings)
+    assert metrics["rounds"]["round-1"]["sufficient"] is sufficient
+
+
+def test_the_same_answers_have_the_same_figures_in_a_batch_a_round_and_overall(params: Params) -> None:
+    rows = rows_of("round-1", pairs(drawn(40)), category="severity")
+    metrics = agreement.measure([(round_of("round-1"), rows)], scheme=FIGSIM, settings=params.agreement)
+    whole = metrics["rounds"]["round-1"]
+    kappas = [scope["categories"]["severity"]["kappa"] for scope in (whole, whole["batches"]["0"], metrics["overall"])]
+    assert kappas[0] == kappas[1] == kappas[2]
+
+
+def test_the_same_answers_give_the_same_bytes_whatever_their_order(tmp_path: Path, params: Params) -> None:
+    rows = rows_of("large-scale", pairs(drawn(30)), category="severity")
+    written = []
+    for i, order in enumerate((rows, rows[::-1])):
+        root = tmp_path / str(i)
+        put(root, round_of("large-scale"), order)
+        agreement.run("memes", params=params, root=root)
+        written.append(
+            [
+                (root / name).read_bytes()
+                for name in ("metrics/memes/agreement.json", "snapshot/memes/agreement/agreement.png")
+            ]
+        )
+        shuffled = agreement.measure([(round_of("large-scale"), order)], scheme=FIGSIM, settings=params.agreement)
+        assert json.loads(json.dumps(shuffled)) == read(root)
+    assert written[0] == written[1]
+
+
+def test_four_annotators_of_a_pilot_are_compared_two_by_two() -> None:
+    rng = random.Random("pilot")
+    given = {
+        f"r{i}": {
+            f"annotator-{a}": [rng.choice(["text", "image"]) if rng.random() < 0.3 else ["text", "image"][i % 2]]
+            for a in range(1, 5)
+        }
+        for i in range(40)
+    }
+    found = figures("modality", given)
+    people = {a: [given[f"r{i}"][a][0] for i in range(40)] for a in given["r0"]}  # type: ignore[index]
+    names = sorted(people)
+    expected = [cohen_kappa_score(people[a], people[b]) for a in names for b in names if a < b]
+    assert found["annotators"] == 4
+    assert found["kappa"]["value"] == pytest.approx(sum(expected) / 6, abs=1e-6)
+
+
+def test_the_metrics_name_no_record_and_no_annotator(tmp_path: Path, params: Params) -> None:
+    put(tmp_path, round_of("large-scale"), rows_of("large-scale", pairs(drawn(10)), category="severity"))
+    agreement.run("memes", params=params, root=tmp_path)
+    text = (tmp_path / "metrics/memes/agreement.json").read_text()
+    assert "r001" not in text
+    assert "annotator-1" not in text

@@ -1,0 +1,282 @@
+"""The backend contract over plain folders, and what a team's own tool may get wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.annotate.answer_files import BadAnswers, item_of, name_of
+from pipelines.annotate.backend import Item, Queue
+from pipelines.annotate.files import Files, open_files
+from pipelines.console import now
+from pipelines.errors import BackendUnavailable
+from pipelines.params import Settings
+from tests.annotate import backend_contract as contract
+
+QUEUE = Queue("memes/calibration", "a1")
+START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+GOOD = '{"item": "r000/0", "values": {"kind": ["None"]}, "answered": "2026-01-31T12:00:00Z"}'
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Files:
+    return Files(tmp_path / "annotation", clock=now)
+
+
+class Tool:
+    """A team's tool that writes answers below each other; what it answers last comes a minute later."""
+
+    def __init__(self, backend: Files) -> None:
+        self._backend = backend
+        self._count = 0
+
+    def answer(self, queue: Queue, item: Item, *, values: Mapping[str, tuple[str, ...]], note: str = "") -> None:
+        self.write(queue, item, {key: list(v) for key, v in values.items()}, note=note, skipped=False)
+
+    def skip(self, queue: Queue, item: Item) -> None:
+        self.write(queue, item, {}, note="", skipped=True)
+
+    def moment(self) -> str:
+        self._count += 1
+        return (START + timedelta(minutes=self._count)).isoformat()
+
+    def write(self, queue: Queue, item: Item, values: dict[str, list[str]], *, note: str, skipped: bool) -> None:
+        raise NotImplementedError
+
+
+class JsonTool(Tool):
+    def write(self, queue: Queue, item: Item, values: dict[str, list[str]], *, note: str, skipped: bool) -> None:
+        row = {"item": name_of(item), "values": values, "note": note, "answered": self.moment(), "skipped": skipped}
+        with (Path(self._backend.address(queue)) / "answers.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+class CsvTool(Tool):
+    def write(self, queue: Queue, item: Item, values: dict[str, list[str]], *, note: str, skipped: bool) -> None:
+        path = Path(self._backend.address(queue)) / "answers.csv"
+        fresh = not path.exists()
+        with path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            if fresh:
+                writer.writerow(["item", "kind", "context", "note", "seconds", "answered", "skipped", "by"])
+            cells = ["|".join(values.get(key, [])) for key in ("kind", "context")]
+            writer.writerow([name_of(item), *cells, note, "1.5", self.moment(), str(skipped).lower(), "tool-account"])
+
+
+@pytest.mark.parametrize("tool", [JsonTool, CsvTool])
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: str(check.__name__))
+def test_contract(check: Callable[..., None], tool: type[Tool], backend: Files) -> None:
+    check(backend, hands=tool(backend), name="memes/contract")
+
+
+def ready(backend: Files, *, tasks: int = 3) -> Path:
+    backend.prepare(QUEUE, form=contract.form())
+    backend.add(QUEUE, tasks=contract.texts(tasks))
+    return Path(backend.address(QUEUE))
+
+
+def test_a_tool_finds_everything_it_needs(backend: Files) -> None:
+    backend.prepare(QUEUE, form=contract.form(content="images"))
+    backend.add(QUEUE, tasks=contract.images(2))
+    folder = Path(backend.address(QUEUE))
+    form = json.loads((folder / "form.json").read_bytes())
+    assert form["warning"] == contract.form().warning and form["contacts"] and form["guideline"]
+    assert [question["key"] for question in form["questions"]] == ["kind", "context"]
+    tasks = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    assert [task["item"] for task in tasks] == ["m000/0", "m000/1"]
+    assert (folder / tasks[1]["image"]).read_bytes() == contract.picture(9)
+    readme = (folder / "README.txt").read_text()
+    assert "item, kind, context, note, seconds, answered, skipped, by" in readme
+    assert "blurred" in readme
+
+
+def test_nobody_else_on_the_machine_reads_it(backend: Files, tmp_path: Path) -> None:
+    backend.prepare(QUEUE, form=contract.form(content="images"))
+    backend.add(QUEUE, tasks=contract.images(1))
+    for path in (tmp_path / "annotation", *(tmp_path / "annotation").rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_purge_leaves_no_file_and_no_folder_but_other_rounds(backend: Files, tmp_path: Path) -> None:
+    folder = ready(backend)
+    (folder / "answers.jsonl").write_text(f"{GOOD}\n")
+    (folder / "their own.sqlite").write_text("what the tool kept")
+    other = Queue("memes/round-2", "a1")
+    backend.prepare(other, form=contract.form())
+    backend.purge([QUEUE])
+    assert [path.name for path in (tmp_path / "annotation" / "memes").iterdir()] == ["round-2"]
+    backend.purge([other])
+    assert list((tmp_path / "annotation").iterdir()) == []
+
+
+def test_accounts_times_and_seconds_come_through(backend: Files) -> None:
+    folder = ready(backend)
+    (folder / "answers.csv").write_text(
+        "item,kind,answered,seconds,by\n"
+        "r000/0,Irony/sarcasm|Pun/Double meaning,2026-01-31T13:00:00+01:00,2.5,ann\n"
+        "r001/0,None,2026-01-31T12:00:00Z,,\n"
+    )
+    first, second = backend.answers(QUEUE)
+    assert first.values == {"kind": ("Irony/sarcasm", "Pun/Double meaning")}
+    assert (first.by, first.seconds, first.answered) == ("ann", 2.5, START)
+    assert (second.by, second.seconds, second.answered) == ("a1", None, START)
+
+
+def test_a_label_outside_the_scheme_is_for_the_round_to_judge(backend: Files) -> None:
+    folder = ready(backend)
+    (folder / "answers.jsonl").write_text(GOOD.replace("None", "Sarcasm?") + "\n")
+    assert backend.answers(QUEUE)[0].values == {"kind": ("Sarcasm?",)}
+
+
+@pytest.mark.parametrize(
+    ("line", "detail"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "other fields"),
+        (GOOD.replace("values", "labels"), "other fields"),
+        (GOOD.replace("kind", "kin"), "other categories"),
+        (GOOD.replace('["None"]', "[1]"), "list of strings"),
+        (GOOD.replace('["None"]', "null"), "list of strings"),
+        (GOOD.replace("r000/0", "r000"), "record_id/image"),
+        (GOOD.replace("12:00:00Z", "12:00:00"), "zone"),
+        (GOOD.replace("2026-01-31T12:00:00Z", "yesterday"), "zone"),
+        (GOOD.replace("2026-01-31T12:00:00Z", "0001-01-01T00:00:00+01:00"), "zone"),  # a tool's empty date
+        (GOOD[:-1] + ', "seconds": -1}', "seconds"),
+        (GOOD[:-1] + ', "seconds": "NaN"}', "seconds"),
+        (GOOD[:-1] + ', "skipped": "perhaps"}', "skipped"),
+    ],
+)
+def test_a_bad_line_is_named_and_not_quoted(line: str, detail: str, backend: Files) -> None:
+    folder = ready(backend)
+    (folder / "answers.jsonl").write_text(f"{GOOD}\n\n{line}\n")
+    with pytest.raises(BadAnswers, match=rf"answers\.jsonl, line 3: .*({detail})") as error:
+        backend.answers(QUEUE)
+    assert "r000" not in str(error.value) and "yesterday" not in str(error.value)
+
+
+def test_a_half_written_last_line_is_no_answer_and_no_silence(backend: Files) -> None:
+    folder = ready(backend)
+    (folder / "answers.jsonl").write_text(f"{GOOD}\n{GOOD[:40]}")
+    with pytest.raises(BadAnswers, match="line 2: the last line has no end"):
+        backend.answers(QUEUE)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "detail"),
+    [
+        (b"item;kind\nr000/0;None\n", 1, "header"),
+        (b"item,kind,other\n", 1, "header"),
+        (b"item,kind,kind\n", 1, "header"),
+        (b"", 1, "header"),
+        (b"item,kind,answered\nr000/0,None\n", 2, "2 cells under 3"),
+        (b"item,kind,answered\nr000/0,None,\n", 2, "zone"),
+        (b'item,note,answered\nr000/0,"one\ntwo",2026-01-31T12:00Z\nr001/0,x,\n', 4, "zone"),
+        (b"item,kind,answered\nr000/0,\xff,2026-01-31T12:00Z\n", 2, "UTF-8"),
+        (b'item,kind,answered\nr000/0,"None', 2, "CSV"),
+    ],
+)
+def test_a_bad_row_is_named(content: bytes, line: int, detail: str, backend: Files) -> None:
+    folder = ready(backend)
+    (folder / "answers.csv").write_bytes(content)
+    with pytest.raises(BadAnswers, match=rf"answers\.csv, line {line}: .*{detail}"):
+        backend.answers(QUEUE)
+
+
+def test_both_formats_at_once_are_one_too_many(backend: Files) -> None:
+    folder = ready(backend)
+    (folder / "answers.csv").write_text("item,kind,answered\n")
+    (folder / "answers.jsonl").write_text("")
+    with pytest.raises(BadAnswers, match="leave one of the two"):
+        backend.answers(QUEUE)
+
+
+def test_a_spreadsheets_byte_order_mark_is_no_fault(backend: Files) -> None:
+    folder = ready(backend)
+    (folder / "answers.csv").write_bytes(b"\xef\xbb\xbfitem,kind,answered\r\nr000/0,None,2026-01-31T12:00Z\r\n")
+    assert backend.answers(QUEUE)[0].item == ("r000", 0)
+
+
+@pytest.mark.parametrize("bad", ["", '{"item": "r000/0", "note": "of the one', '{"item": "r001/0", "note'])
+def test_a_taken_down_record_leaves_even_where_a_line_is_broken(bad: str, backend: Files) -> None:
+    backend.prepare(QUEUE, form=contract.form(content="images"))
+    backend.add(QUEUE, tasks=contract.images(3))
+    folder = Path(backend.address(QUEUE))
+    lines = [GOOD.replace("r000", "m000"), GOOD.replace("r000", "m001"), GOOD.replace("r000/0", "m000/01"), bad]
+    (folder / "answers.jsonl").write_text("\n".join(lines).replace("r000", "m000") + "\n")
+    backend.remove(QUEUE, items=[("m000", 0)])
+    assert set(backend.present(QUEUE)) == {("m000", 1), ("m001", 0)}
+    assert len(list((folder / "images").iterdir())) == 2
+    left = (folder / "answers.jsonl").read_text()
+    assert '"m000/0"' not in left and "m001/0" in left and "m000/01" in left
+    assert ("r001" in left) == ("r001" in bad)
+
+
+def test_a_taken_down_record_leaves_even_where_a_quote_is_never_closed(backend: Files) -> None:
+    folder = ready(backend)
+    rows = ["item,kind,note,answered", "r001/0,None,kept,", 'r000/01,None,"begun', "r000/0,None,of the one,"]
+    (folder / "answers.csv").write_text("\n".join(rows) + "\n" + "filler " * 30_000)
+    backend.remove(QUEUE, items=[("r000", 0)])
+    left = (folder / "answers.csv").read_text()
+    assert "of the one" not in left and "r001/0,None,kept" in left
+
+
+def test_pictures_come_before_the_list_so_that_a_kill_between_is_mended(
+    backend: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.prepare(QUEUE, form=contract.form(content="images"))
+    replace = Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if target.name == "tasks.jsonl":
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        backend.add(QUEUE, tasks=contract.images(2))
+    monkeypatch.undo()
+    assert backend.present(QUEUE) == {}
+    backend.add(QUEUE, tasks=contract.images(2))
+    assert len(backend.present(QUEUE)) == 2
+
+
+def test_an_altered_task_is_noticed(backend: Files) -> None:
+    folder = ready(backend)
+    (folder / "tasks.jsonl").write_text('{"item": "r000/0"}\n')
+    with pytest.raises(BadAnswers, match=r"tasks\.jsonl, line 1"):
+        backend.present(QUEUE)
+
+
+@pytest.mark.parametrize("queue", [Queue("../memes", "a1"), Queue("memes/x", ".."), Queue("memes//x", "a1")])
+def test_a_queue_stays_below_its_root(queue: Queue, backend: Files) -> None:
+    with pytest.raises(BackendUnavailable):
+        backend.prepare(queue, form=contract.form())
+
+
+def test_tasks_want_a_queue(backend: Files) -> None:
+    with pytest.raises(BackendUnavailable, match="not prepared"):
+        backend.add(QUEUE, tasks=contract.texts(1))
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "annotation").write_text("a file")
+    with pytest.raises(BackendUnavailable):
+        Files(tmp_path / "annotation", clock=now).prepare(QUEUE, form=contract.form())
+
+
+def test_the_place_is_a_setting(tmp_path: Path) -> None:
+    settings = Settings.from_env().model_copy(update={"annotation_files": tmp_path / "here"})
+    assert open_files(settings).address(QUEUE) == str(tmp_path / "here/memes/calibration/a1")
+
+
+@pytest.mark.parametrize("name", ["", "r/", "/1", "r/x", "r/-1", "r/²"])
+def test_names_of_items(name: str) -> None:
+    assert item_of(name_of(("r", 2))) == ("r", 2)
+    with pytest.raises(ValueError, match="record_id/image"):
+        item_of(name)

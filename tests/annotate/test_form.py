@@ -1,0 +1,127 @@
+"""The forms offer what people may say, and an answer means what its author chose and nothing that we guessed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import taxonomy
+from pipelines.annotate.backend import PROBLEMS
+from pipelines.annotate.form import Form, adjudication_form, annotation_form, problem, read_values
+from pipelines.annotate.guideline import guideline, offered
+
+FIGSIM, CRADLE = taxonomy.load("figsim"), taxonomy.load("cradle")
+CATEGORIES = [*FIGSIM.categories.values(), CRADLE.category()]
+
+
+def form(scheme: taxonomy.Scheme = FIGSIM, *, adjudication: bool = False) -> Form:
+    make = adjudication_form if adjudication else annotation_form
+    return make(scheme, title="memes/pilot-1", content="images", warning="Take care.", contacts=["a", "b"])
+
+
+def test_an_annotator_is_asked_everything_and_need_not_write() -> None:
+    asked = form()
+    assert [q.key for q in asked.questions] == ["figurative", "severity", "related", "modality", "context"]
+    assert [q.kind for q in asked.questions] == ["multi", "single", "multi", "single", "single"]
+    assert all(q.required for q in asked.questions)
+    assert not asked.note_required
+    assert not asked.adjudication
+    assert (asked.title, asked.content, asked.warning, asked.contacts) == (
+        "memes/pilot-1",
+        "images",
+        "Take care.",
+        ("a", "b"),
+    )
+    assert asked.guideline == guideline(FIGSIM, content="images")
+
+
+def test_an_adjudicator_answers_what_is_disputed_and_says_why() -> None:
+    asked = form(adjudication=True)
+    assert not any(q.required for q in asked.questions)
+    assert asked.note.startswith("Why: ")
+    assert asked.note_required
+    assert asked.adjudication
+    assert [q.choices for q in asked.questions] == [q.choices for q in form().questions]
+
+
+def test_every_choice_says_what_it_means() -> None:
+    for scheme in (FIGSIM, CRADLE):
+        for question in form(scheme).questions:
+            labels = offered(scheme.category(question.key))
+            assert [(c.value, c.hint) for c in question.choices] == [(x.name, x.definition) for x in labels]
+
+
+@pytest.mark.parametrize("category", CATEGORIES, ids=lambda c: c.key)
+def test_every_choice_alone_is_an_answer(category: taxonomy.Category) -> None:
+    for label in offered(category):
+        checked = read_values(category, [label.name])
+        assert problem(checked) is None
+        nothing = label.name == category.none and label.name not in category.names
+        assert checked.labels == (frozenset() if nothing else {label.name})
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "labels"),
+    [
+        ("figurative", ["None"], set()),
+        ("figurative", ["irony", "Metaphor", "Metaphor"], {"Irony/sarcasm", "Metaphor"}),
+        ("severity", ["SS4"], {"Suicide attempts"}),
+        ("severity", ["SS5"], {"Suicide death"}),
+        ("severity", ["None"], {"None"}),
+        ("related", ["Third-person description", "Harmful factors"], {"Third-person description", "Harmful factors"}),
+    ],
+)
+def test_spelling_is_put_right_and_nothing_is_lost(key: str, values: list[str], labels: set[str]) -> None:
+    checked = read_values(FIGSIM.category(key), values)
+    assert (checked.labels, checked.violations) == (labels, ())
+
+
+@pytest.mark.parametrize(
+    ("category", "values", "violation", "kind"),
+    [
+        (FIGSIM.category("figurative"), [], "empty", "against_rules"),
+        (FIGSIM.category("figurative"), ["None", "Metaphor"], "exclusive", "against_rules"),
+        (FIGSIM.category("figurative"), ["Hyperbole"], "unknown_label", "outside_scheme"),
+        (FIGSIM.category("figurative"), ["None", "Hyperbole"], "unknown_label", "outside_scheme"),
+        (FIGSIM.category("severity"), [], "empty", "against_rules"),
+        (FIGSIM.category("severity"), ["None", "Suicide ideation"], "several", "against_rules"),
+        (FIGSIM.category("severity"), ["Suicide attempt/death"], "unknown_label", "outside_scheme"),
+        (CRADLE.category(), [], "empty", "against_rules"),
+        (CRADLE.category(), ["no_crisis", "rape_past"], "exclusive", "against_rules"),
+        (CRADLE.category(), ["rape_past", "rape_ongoing"], "ongoing_before_past", "against_rules"),
+        (
+            CRADLE.category(),
+            ["suicideideation_active_past", "suicideideation_passive_past"],
+            "active_before_passive",
+            "against_rules",
+        ),
+        (CRADLE.category(), ["rape_past", ""], "unknown_label", "outside_scheme"),
+    ],
+)
+def test_what_only_its_author_can_decide_is_no_answer(
+    category: taxonomy.Category, values: list[str], violation: str, kind: str
+) -> None:
+    checked = read_values(category, values)
+    assert violation in checked.violations
+    assert checked.labels == frozenset()
+    assert problem(checked) == kind
+    assert kind in PROBLEMS
+
+
+def test_rape_and_harassment_may_be_two_incidents() -> None:
+    both = ["rape_past", "sexualharassment_past"]
+    assert read_values(CRADLE.category(), both).labels == frozenset(both)
+
+
+@given(data=st.data())
+@settings(max_examples=150)
+def test_order_and_repetition_change_nothing(data: st.DataObject) -> None:
+    category = data.draw(st.sampled_from(CATEGORIES))
+    strings = [s for x in category.labels for s in (x.name, x.code)] + ["else"]
+    values = data.draw(st.lists(st.sampled_from(strings), max_size=5))
+    shuffled = data.draw(st.permutations([*values, *values]))
+    one, other = read_values(category, values), read_values(category, shuffled)
+    assert (one.labels, set(one.violations), problem(one)) == (other.labels, set(other.violations), problem(other))
+    assert set(one.repairs) <= {"alias", "duplicate"}
+    assert one.labels <= {label.name for label in offered(category)}

@@ -1,0 +1,261 @@
+"""Cells and rows of files that strangers wrote: what is understood, what is left out and why, and that nothing runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import taxonomy
+from pipelines.annotate import mapping
+from pipelines.annotate.import_files import UnreadableFile, flag_of, fullname_of, list_of, moment_of, read_file
+from pipelines.annotate.import_gather import Gathered, gather
+
+CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
+
+
+def gathered(*paths: Path, by: mapping.Mapping) -> Gathered:
+    files = [read_file(path, usual=by.format) for path in paths]
+    return gather(files, mapping=by, scheme=taxonomy.load(by.scheme))
+
+
+def lines(path: Path, *rows: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def table(path: Path, *rows: list[object]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ("t3_abc123", "t3_abc123"),
+        ("T3_ABC123", "t3_abc123"),
+        ("abc123", "t3_abc123"),
+        ("https://www.reddit.com/r/SuicideMeme/comments/abc123/some_title/?utm=1", "t3_abc123"),
+        ("/r/SuicideMeme/comments/abc123", "t3_abc123"),
+        ("https://redd.it/abc123", "t3_abc123"),
+        ("https://i.redd.it/abcdefgh123.jpg", None),
+        ("17", None),
+        ("meme_0001", None),
+        ("t1_abc123", None),
+        (None, None),
+        (12.5, None),
+    ],
+)
+def test_a_reddit_post_is_known_by_its_name_id_or_address(cell, name):
+    assert fullname_of(cell) == name
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        ('["a", "b"]', ["a", "b"]),
+        ("['it\\'s', \"b\"]", ["it's", "b"]),
+        (["a"], ["a"]),
+        ("[]", []),
+        ("['\\ud800']", ["?"]),
+        ("a, b", None),
+        ("[1, 2]", None),
+        ("['a' * 10]", None),
+        ("[__import__('os').getcwd()]", None),
+        ("[" * 100_000, None),
+        ("['unfinished", None),
+        ("['" + "a" * 2**23 + "']", None),
+        ("{'a': 1}", None),
+        (None, None),
+    ],
+)
+def test_a_list_in_a_cell_is_parsed_and_never_run(cell, found):
+    assert list_of(cell) == found
+
+
+def test_flags_and_times_say_one_thing_or_nothing():
+    assert [flag_of(v) for v in (1, "1", 1.0, True, "Yes", "x")] == [True] * 6
+    assert [flag_of(v) for v in (0, "0", 0.0, False, None, "", "no")] == [False] * 7
+    assert [flag_of(v) for v in (2, "maybe", float("nan"))] == [None] * 3
+    moment = datetime(2022, 12, 1, 11, 30, tzinfo=UTC)
+    assert {moment_of(v) for v in (1669894200, "1669894200.5", "2022-12-01T12:30:00+01:00", "2022-12-01 11:30")} == {
+        moment
+    }
+    assert [moment_of(v) for v in ("yesterday", "0001-01-01T00:00:00+14:00", "1999-01-01", "", None)] == [None] * 5
+
+
+def test_every_format_gives_the_same_entries(tmp_path):
+    rows = [{"Title": "A", "Text": f"Some words {i}", "labels": ["rape_past", "selfharm_past"]} for i in range(3)]
+    (tmp_path / "dev.json").write_text(json.dumps(rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "dev.parquet")
+    lines(tmp_path / "dev.jsonl", *rows)
+    cells = [[r["Title"], r["Text"], "rape_past, selfharm_past"] for r in rows]
+    path = table(tmp_path / "dev.csv", ["Title", "Text", "labels"], *cells)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found = [gathered(tmp_path / f"dev.{kind}", by=CRADLE) for kind in ("json", "parquet", "jsonl", "csv")]
+    assert [[(e.name, e.said) for e in g.entries] for g in found] == [[(e.name, e.said) for e in found[0].entries]] * 4
+    assert len(found[0].entries) == 3
+
+
+def test_a_row_that_does_not_hold_is_left_out_with_its_reason_and_line(tmp_path):
+    good = {"text": "Some words", "labels": ["no_crisis"], "split": "dev", "agreement": ""}
+    path = lines(
+        tmp_path / "all.jsonl",
+        good,
+        good | {"text": " "},
+        good | {"text": "b", "labels": ["sadness", "grief"]},
+        good | {"text": "c", "labels": ["no_crisis", "rape_past"]},
+        good | {"text": "d", "labels": []},
+        good | {"text": "e", "labels": {"a": 1}},
+        good | {"text": "f", "labels": None},
+        good | {"text": "g", "split": "holdout"},
+        good | {"text": "h", "agreement": "unanimous"},
+    )
+    path.write_text(path.read_text() + '{"text": "half a li')
+    found = gathered(path, by=CRADLE)
+    assert len(found.entries) == 1
+    assert found.unknown == 2
+    assert {line: reason for reason, places in found.bad.items() for _, line in places} == {
+        2: "no_text",
+        3: "labels: unknown_label",
+        4: "labels: against_rules",
+        5: "labels: against_rules",
+        6: "labels: not_a_list",
+        7: "labels: empty",
+        8: "no_part",
+        9: "two_splits",
+        10: "not_json",
+    }
+
+
+def test_rows_of_one_item_are_one_entry_or_none(tmp_path):
+    same = {"text": "Some words", "labels": ["no_crisis"]}
+    consensus = lines(tmp_path / "train.jsonl", same, {"text": "Other words", "labels": ["rape_past"]})
+    unanimous = lines(tmp_path / "train_unanimous.jsonl", same, {"text": "Other words", "labels": ["no_crisis"]})
+    found = gathered(consensus, unanimous, by=CRADLE)
+    assert [e.parts for e in found.entries] == [{"train_consensus", "train_unanimous"}]
+    assert found.repeated == 1
+    assert found.bad == {"conflict": [("train.jsonl", 2), ("train_unanimous.jsonl", 2)]}
+    leak = lines(tmp_path / "test.jsonl", same)
+    assert gathered(consensus, leak, by=CRADLE).bad == {"conflict": [("test.jsonl", 1), ("train.jsonl", 1)]}
+
+
+def test_rules_that_people_may_break_are_counted_and_change_nothing(tmp_path):
+    both = ["selfharm_past", "selfharm_ongoing"]
+    found = gathered(lines(tmp_path / "dev.jsonl", {"text": "Some words", "labels": both}), by=CRADLE)
+    assert found.rules == {"ongoing_before_past": 1}
+    assert found.entries[0].answers == {"labels": frozenset(both)}
+
+
+def test_a_column_of_a_category_serves_where_there_are_no_flags(tmp_path):
+    header = ["id", "split", "figurative", "severity", "related", "modality", "context"]
+    rows: list[list[object]] = [
+        ["abcde1", "val", "Metaphor|irony/sarcasm", "SS4", "None", "text", "C1"],
+        ["abcde2", "val", "", "SS4", "None", "text", "C1"],
+        ["abcde3", "val", "F4", "Suicide attempt/death", "None", "text", "C1"],
+        ["abcde4", "val", "F4", "SS4", "SR6|SR1", "text", "C1"],
+    ]
+    found = gathered(table(tmp_path / "memes.csv", header, *rows), by=FIGSIM)
+    assert found.entries[0].answers == {
+        "figurative": {"Metaphor", "Irony/sarcasm"},
+        "severity": {"Suicide attempts"},
+        "related": frozenset(),
+        "modality": {"text"},
+        "context": {"no-context-required"},
+    }
+    assert found.entries[0].split == "validation"
+    assert {line: reason for reason, places in found.bad.items() for _, line in places} == {
+        3: "figurative: empty",
+        4: "severity: merged_label",
+        5: "related: against_rules",
+    }
+    blank = FIGSIM.labels["figurative"].model_copy(update={"blank": "none"})
+    by = FIGSIM.model_copy(update={"labels": {**FIGSIM.labels, "figurative": blank}})
+    assert len(gathered(tmp_path / "memes.csv", by=by).entries) == 2
+
+
+def test_flags_need_an_answer_and_a_line_needs_its_fields(tmp_path):
+    codes = [code for labels in FIGSIM.labels.values() for code in labels.flags]
+    answer = {"F1", "SS1", "SR6", "M1", "C1"}
+    values = {
+        2: [int(c in answer) for c in codes],
+        3: [int(c in answer - {"F1"}) for c in codes],
+        4: [int(c in answer | {"SS2"}) for c in codes],
+        5: ["perhaps" if c == "C1" else int(c in answer) for c in codes],
+        6: [1],
+    }
+    rows = [[f"t3_abcde{n}", "train", *cells] for n, cells in values.items()]
+    found = gathered(table(tmp_path / "memes.csv", ["name", "split", *codes], *rows), by=FIGSIM)
+    assert [e.name for e in found.entries] == ["t3_abcde2"]
+    assert {line: reason for reason, places in found.bad.items() for _, line in places} == {
+        3: "figurative: empty",
+        4: "severity: several",
+        5: "context: not_0_or_1",
+        6: "fields",
+    }
+
+
+def test_a_persons_posts_become_one_text(tmp_path):
+    rows = [
+        ["user-0", "['One.', ' ', 'Two.']", "Ideation"],
+        ["user-1", "just words", "Attempt"],
+        ["", "['a']", "Attempt"],
+    ]
+    found = gathered(table(tmp_path / "users.csv", ["User", "Post list", "Label"], *rows), by=CSSRS)
+    assert [(e.name, e.text.body) for e in found.entries if e.text] == [("cssrs/user-0", "One.\n\nTwo.")]
+    assert {line: reason for reason, places in found.bad.items() for _, line in places} == {3: "not_a_list", 4: "no_id"}
+
+
+def test_a_persons_own_page_is_no_subreddit(tmp_path):
+    cells = ("lonely", "r/lonely", "u_somebody", "r/U_somebody", "some words of a post", "")
+    rows = [{"text": f"Some words {i}", "labels": ["no_crisis"], "subreddit": x} for i, x in enumerate(cells)]
+    found = gathered(lines(tmp_path / "dev.jsonl", *rows), by=CRADLE)
+    said = {e.text.body[-1]: e.text.subreddit for e in found.entries if e.text}
+    assert said == {"0": "lonely", "1": "lonely"} | dict.fromkeys("2345", "cradle")
+
+
+def test_an_image_is_a_small_number(tmp_path):
+    columns = CRADLE.columns.model_copy(update={"image": ("image",)})
+    rows = [{"text": f"{i}", "labels": ["no_crisis"], "image": x} for i, x in enumerate(("2", "9" * 5000, "40000"))]
+    found = gathered(lines(tmp_path / "dev.jsonl", *rows), by=CRADLE.model_copy(update={"columns": columns}))
+    assert [e.image for e in found.entries] == [2]
+    assert found.bad == {"image": [("dev.jsonl", 2), ("dev.jsonl", 3)]}
+
+
+def test_a_date_column_gives_the_month(tmp_path):
+    columns = CRADLE.columns.model_copy(update={"created": ("created_utc",)})
+    by = CRADLE.model_copy(update={"columns": columns})
+    row = {"text": "Some words", "labels": ["no_crisis"]}
+    path = lines(
+        tmp_path / "dev.jsonl",
+        row | {"created_utc": 1669894200},
+        row | {"text": "b", "created_utc": "some day"},
+        row | {"text": "c"},
+    )
+    found = gathered(path, by=by)
+    assert sorted(e.text.created for e in found.entries if e.text) == [
+        datetime(2017, 12, 1, tzinfo=UTC),
+        datetime(2022, 12, 1, 11, 30, tzinfo=UTC),
+    ]
+    assert found.bad == {"created": [("dev.jsonl", 2)]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.json", "{}"), ("a.json", "[1"), ("a.json", "[" + "1" * 5000 + "]"), ("a.parquet", "x"), ("a.csv", "\xff")],
+)
+def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+    with pytest.raises(UnreadableFile, match=name):
+        read_file(tmp_path / name, usual="csv")
+
+
+def test_a_column_that_stands_twice_means_neither(tmp_path):
+    path = table(tmp_path / "dev.csv", ["text", "labels", "Labels"], ["Some words", "no_crisis", "rape_past"])
+    assert "labels" not in read_file(path, usual="csv").columns

@@ -1,0 +1,358 @@
+"""Imports of published datasets: the papers' counts are found, a difference is named, and the corpus gets its share."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from pipelines.annotate import gold, imports
+from pipelines.annotate.import_files import UnreadableFile
+from pipelines.curate.published import published
+from pipelines.errors import BadImport, BadParams
+from pipelines.params import Params, Settings, load
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.publish import publish_partition
+from pipelines.store.seal import open_column, write_rows
+from pipelines.store.workspace import git, workspace
+from tests.annotate import published_sets as sets
+
+ROOT = Path(__file__).resolve().parents[2]
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    values = load(ROOT)
+    users = values.corpora["posts"].model_copy(update={"scheme": "cssrs"})
+    return values.model_copy(update={"corpora": {**values.corpora, "users": users}})
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with DVC and nothing else."""
+    code = tmp_path_factory.mktemp("code")
+    for name, text in {
+        "data/.gitignore": "*.parquet\n",
+        "annotations/.gitignore": "*.parquet\n",
+        ".gitignore": "/work/\n",
+    }.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    git("init", "--quiet", "-b", "main", cwd=code)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "code", cwd=code)
+    return code
+
+
+@pytest.fixture
+def settings(tmp_path: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    found = Settings.from_env()
+    git("clone", "--quiet", "--bare", str(empty), found.repo)
+    for branch in ("code", "corpus"):
+        git("--git-dir", found.repo, "branch", branch, "main")
+    Path(found.remote).mkdir(parents=True)
+    return found
+
+
+@pytest.fixture
+def vault(settings: Settings) -> Iterator[Vault]:
+    with Vault.open(settings.vault_url, secret=settings.secret()) as opened:
+        yield opened
+
+
+class Imports:
+    """Runs imports into one corpus repository and reads what they left."""
+
+    def __init__(self, params: Params, settings: Settings, vault: Vault) -> None:
+        self.params, self.settings, self.vault = params, settings, vault
+
+    def __call__(self, corpus, name, *files, dry_run=False, console=None):
+        return imports.run(
+            corpus,
+            files=files,
+            mapping=name,
+            params=self.params,
+            settings=self.settings,
+            vault=self.vault,
+            now=NOW,
+            dry_run=dry_run,
+            console=console,
+        )
+
+    def show(self, path: str) -> str:
+        return git("--git-dir", self.settings.repo, "show", f"corpus:{path}")
+
+    def names(self) -> list[str]:
+        return git("--git-dir", self.settings.repo, "ls-tree", "-r", "--name-only", "corpus").splitlines()
+
+    def head(self) -> str:
+        return git("--git-dir", self.settings.repo, "rev-parse", "corpus")
+
+    def rows(self, path: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(StringIO(self.show(path))))
+
+    def posts(self, corpus: str) -> dict[str, dict[str, object]]:
+        """Return the rows of all posts, their bodies in plain text, by record."""
+        with workspace(self.settings) as clone:
+            pointers = {n.removesuffix(".dvc"): self.show(n) for n in self.names() if n.endswith("posts.parquet.dvc")}
+            clone.place(pointers)
+            table = tables.concat([clone.path / name for name in pointers], name="posts")
+        bodies = open_column(table, name="posts", column="body", vault=self.vault)
+        return {
+            row["record_id"]: {**row, "body": (body or b"").decode()}
+            for row, body in zip(table.to_pylist(), bodies, strict=True)
+        }
+
+
+@pytest.fixture
+def run(params: Params, settings: Settings, vault: Vault) -> Imports:
+    return Imports(params, settings, vault)
+
+
+def alter(path: Path, *, line: int, column: str, value: str) -> None:
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    rows[line - 1][rows[0].index(column)] = value
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_committed(run, tmp_path, params, vault):
+    sets.figsim(tmp_path / "figsim.csv")
+    report = run("memes", "figsim", tmp_path / "figsim.csv")
+    assert (report["rows"], report["items"], report["reddit"], report["bad"]) == (1049, 1049, 1049, {})
+    assert report["differences"] == []
+    assert report["matches"] is True
+    assert len(report["table"]) == 3 * 22
+    assert report["parts"]["test"]["labels"]["related"]["None"] == 82
+    assert (report["gold"], report["silver"], report["splits"]) == (1049, 0, 1049)
+
+    labelled = run.rows("annotations/memes/figsim/gold.csv")
+    found = Counter((row["category"], label) for row in labelled for label in row["labels"].split("|"))
+    assert found["severity", "Suicide attempts"] == 167 and found["severity", "Suicide death"] == 30
+    assert found["related", "Third-person description"] == 21
+    assert found["figurative", ""] == 146, "nothing figurative is the empty set"
+    [first] = [
+        row for row in labelled if row["record_id"] == vault.record_id("t3_100001") and row["category"] == "context"
+    ]
+    assert (first["image"], first["labels"]) == ("0", "no-context-required")
+    assert not [name for name in run.names() if name.startswith("data/") and name.endswith(".dvc")]
+
+    csv_file = tmp_path / "splits.csv"
+    csv_file.write_text(run.show("annotations/memes/figsim/splits.csv") + "\n")
+    section = params.split["memes"].model_copy(update={"published": "splits.csv"})
+    assert Counter(published(section, root=tmp_path).values()) == {"train": 633, "validation": 208, "test": 208}
+
+
+def test_the_stage_gold_takes_what_was_imported(run, tmp_path, params, settings, vault):
+    sets.figsim(tmp_path / "figsim.csv")
+    run("memes", "figsim", tmp_path / "figsim.csv")
+    (tmp_path / "gold.csv").write_text(run.show("annotations/memes/figsim/gold.csv") + "\n")
+    ids = sorted({row["record_id"] for row in run.rows("annotations/memes/figsim/splits.csv")})
+    splits = {"record_id": ids, "image": [0] * len(ids), "group": ids, "split": ["train"] * len(ids)}
+    path = tmp_path / "snapshot" / "memes" / "split" / "splits.parquet"
+    tables.write(pa.table(splits, schema=tables.SPLITS), path, name="splits")
+    section = params.gold["memes"].model_copy(update={"published": "gold.csv"})
+    params = params.model_copy(update={"gold": {**params.gold, "memes": section}})
+    metrics = gold.run("memes", params=params, settings=settings, vault=vault, root=tmp_path)
+    assert (metrics["records"], metrics["without"]) == ({"train": 1049}, 0)
+
+
+def test_a_label_that_differs_from_the_paper_is_named_and_stops_nothing(run, tmp_path):
+    path = tmp_path / "figsim.csv"
+    sets.figsim(path)
+    alter(path, line=2, column="C1", value="0")
+    alter(path, line=2, column="C2", value="1")
+    seen = StringIO()
+    report = run("memes", "figsim", path, console=Console(file=seen, width=120))
+    assert report["differences"] == ["train, C1: 552 found, 553 expected", "train, C2: 81 found, 80 expected"]
+    assert report["matches"] is False
+    assert report["changed"] is True
+    assert "differs by -1" in seen.getvalue()
+
+
+def test_cradles_counts_are_those_of_its_tables_and_only_people_give_gold(run, tmp_path):
+    files = [
+        sets.jsonl(tmp_path / f"{name}.jsonl", sets.cradle(part))
+        for name, part in {"dev": "dev", "test": "test", "train_unanimous": "train_unanimous"}.items()
+    ]
+    before = run.head()
+    report = run("posts", "cradle", *files, dry_run=True)
+    differing = {line["part"] for line in report["table"] if not line["matches"]}
+    assert differing == {"train_consensus"}, "the unanimous set alone is a share of the consensus set"
+    consensus = sets.jsonl(tmp_path / "train.jsonl", sets.cradle("train_consensus"))
+    report = run("posts", "cradle", *files[:2], consensus, dry_run=True)
+    assert report["matches"] is True
+    assert report["absent"] == ["train_unanimous"]
+    assert {line["what"] for line in report["table"]} >= {
+        "items with 2 labels",
+        "labels of Rape",
+        "labels with time past",
+    }
+    assert report["items"] == 420 + 600 + 4181
+    assert run.head() == before, "a dry run writes nothing"
+
+
+def test_texts_are_sealed_and_scrubbed_like_collected_ones_and_an_import_again_changes_nothing(run, tmp_path, vault):
+    dev = sets.cradle("dev")[:60]
+    dev[0]["text"] += " Write to someone@example.org."
+    train = [{**row, "labels": "no_crisis"} for row in sets.cradle("train_unanimous")[:5]]
+    files = [sets.jsonl(tmp_path / "dev.jsonl", dev), sets.jsonl(tmp_path / "train.jsonl", train)]
+    report = run("posts", "cradle", *files)
+    assert report["texts"] == {"kept": 65, "dropped": {}}
+    assert (report["gold"], report["silver"], report["splits"]) == (60, 5, 65)
+    assert {row["split"] for row in run.rows("annotations/posts/cradle/splits.csv")} == {"dev", "train"}
+    posts = run.posts("posts")
+    assert len(posts) == 65
+    assert not any("someone@example.org" in str(post["body"]) for post in posts.values())
+    assert len({post["author_id"] for post in posts.values()}) == 65, "who has no author is linked to nobody"
+    assert {f"{post['created']:%Y-%m}" for post in posts.values()} == {"2017-12"}
+    assert not any(word in run.show(name) for name in run.names() for word in ("walked past", "A note about"))
+
+    head = run.head()
+    again = run("posts", "cradle", *reversed(files))
+    assert (again["changed"], again["commit"]) == (False, head)
+
+    taken = next(iter(posts))
+    vault.destroy([taken], reason="test", now=NOW)
+    last = run("posts", "cradle", *files)
+    assert (last["tombstoned"], last["changed"]) == (1, True)
+    assert taken not in run.posts("posts")
+    assert taken not in run.show("annotations/posts/cradle/gold.csv") + run.show("annotations/posts/cradle/splits.csv")
+
+
+def test_a_person_with_all_their_posts_is_one_record(run, tmp_path, vault):
+    sets.cssrs(tmp_path / "all.csv")
+    assert run("users", "cssrs", tmp_path / "all.csv", dry_run=True)["matches"] is True
+    sets.cssrs(tmp_path / "some.csv", people=20)
+    report = run("users", "cssrs", tmp_path / "some.csv")
+    assert report["differences"][0] == "all, items: 20 found, 500 expected"
+    assert (report["gold"], report["splits"], report["texts"]["kept"]) == (20, 0, 20)
+    record_id = vault.record_id("cssrs/user-3", domain="import")
+    post = run.posts("users")[record_id]
+    assert str(post["body"]).count('It\'s "quoted".') == 2
+    assert post["author_id"] != vault.author_id("user-3"), "a dataset's name of a person is nobody's on Reddit"
+    assert {row["labels"] for row in run.rows("annotations/users/cssrs/gold.csv")} == {"Supportive"}
+    assert "annotations/users/cssrs/splits.csv" not in run.names()
+
+
+def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_words(run, tmp_path):
+    rows = sets.cradle("dev")[:100]
+    rows[3]["labels"] = ["heartbreak"]
+    path = sets.jsonl(tmp_path / "dev.jsonl", rows)
+    assert run("posts", "cradle", path, dry_run=True)["refused"] is None
+    report = run("posts", "cradle", path)
+    assert report["bad"] == {"labels: unknown_label": {"rows": 1, "lines": ["dev.jsonl:4"]}}
+    assert (report["unknown_labels"], report["items"]) == (1, 99)
+
+    rows[7]["labels"] = ["no_crisis", "rape_past"]
+    path = sets.jsonl(tmp_path / "dev.jsonl", rows)
+    head = run.head()
+    with pytest.raises(BadImport, match=r"2 of 100 rows .*dev\.jsonl:8.*dev\.jsonl:4") as caught:
+        run("posts", "cradle", path)
+    assert "heartbreak" not in str(caught.value) and "walked" not in str(caught.value)
+    assert run.head() == head
+    dry = run("posts", "cradle", path, dry_run=True)
+    assert "2 of 100" in str(dry["refused"])
+
+
+def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path, params, settings, vault):
+    collect_one(settings, vault=vault, params=params, fullname="t3_abcdef", month="2022-12")
+    rows = sets.cradle("dev")[:10]
+    for i, row in enumerate(rows):
+        row["post_id"] = f"abcde{'fghijklmno'[i]}"
+    path = sets.jsonl(tmp_path / "dev.jsonl", rows)
+    report = run("posts", "cradle", path)
+    assert report["texts"] == {"kept": 9, "dropped": {"collected": 1}}
+    assert report["gold"] == 10, "its labels come in all the same"
+    assert len(run.posts("posts")) == 10
+
+
+def test_a_month_of_collected_posts_is_never_overwritten(run, tmp_path, params, settings, vault):
+    collect_one(settings, vault=vault, params=params, fullname="t3_abcdef", month="2017-12")
+    path = sets.jsonl(tmp_path / "dev.jsonl", sets.cradle("dev")[:10])
+    with pytest.raises(BadImport, match="2017-12 of posts holds other posts"):
+        run("posts", "cradle", path)
+
+
+def collect_one(settings: Settings, *, vault: Vault, params: Params, fullname: str, month: str) -> None:
+    """Commit a month with one post, as the collecting Dag does."""
+    record_id = vault.record_id(fullname)
+    vault.admit([(record_id, fullname)], corpus="posts", month=month, now=NOW)
+    row = {
+        "record_id": record_id,
+        "author_id": vault.author_id("somebody"),
+        "subreddit": "lonely",
+        "created": datetime(2022, 12, 1, tzinfo=UTC),
+        "kind": "text",
+        "title": "A title",
+        "body": "A body that was collected.",
+        "media": "[]",
+        "nsfw": False,
+        "spoiler": False,
+        "source": "dump",
+        "source_digest": "0",
+        "scrubbed": "{}",
+    }
+    with workspace(settings) as clone:
+        path = clone.path / "data" / "posts" / month / "posts.parquet"
+        write_rows([row], path, name="posts", vault=vault)
+        pointers = clone.add([path])
+    publish_partition(settings, corpus="posts", month=month, pointers=pointers)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "name", "says"),
+    [("nowhere", "figsim", "describe it"), ("posts", "figsim", "labels by cradle"), ("memes", "cradle", "by figsim")],
+)
+def test_a_corpus_that_does_not_fit_is_refused(run, tmp_path, corpus, name, says):
+    sets.figsim(tmp_path / "figsim.csv")
+    with pytest.raises(BadParams, match=says):
+        run(corpus, name, tmp_path / "figsim.csv")
+
+
+def test_a_file_without_the_columns_is_refused_and_not_quoted(run, tmp_path):
+    path = tmp_path / "figsim.csv"
+    path.write_text("a private remark,split,F1\nt3_abcdef,train,1\n")
+    with pytest.raises(BadImport, match=r"no column for .*labels\.context") as caught:
+        run("memes", "figsim", path)
+    assert "remark" not in str(caught.value)
+    path.write_text('permalink,split\n"never closed,train\n')
+    with pytest.raises(UnreadableFile, match=r"figsim\.csv cannot be read at line 2"):
+        run("memes", "figsim", path)
+    path.write_text("permalink,split\n")
+    with pytest.raises(BadImport, match="no row"):
+        run("memes", "figsim", path)
+
+
+def test_a_round_of_the_same_name_is_never_written_into(run, tmp_path, settings):
+    with workspace(settings) as clone:
+        path = clone.path / "annotations" / "memes" / "figsim" / "manifest.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text("round: figsim\n")
+        clone.commit("round")
+    sets.figsim(tmp_path / "figsim.csv")
+    with pytest.raises(BadImport, match="round has this name"):
+        run("memes", "figsim", tmp_path / "figsim.csv")
+
+
+def test_the_record_of_an_import_holds_counts_and_digests_only(run, tmp_path):
+    sets.figsim(tmp_path / "figsim.csv")
+    run("memes", "figsim", tmp_path / "figsim.csv")
+    record = json.loads(run.show("annotations/memes/figsim/import.json"))
+    assert record["items"] == 1049 and record["matches"] is True and record["pointers"] == {}
+    assert set(record["digests"]) == {"figsim.csv"}

@@ -1,0 +1,125 @@
+"""The form and the tasks as Label Studio is given them; that it shows them is looked at in a browser."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from pipelines.annotate.backend import Task
+from pipelines.annotate.form import Form, adjudication_form, annotation_form
+from pipelines.annotate.label_studio_form import CONTENT, NOTE, SIDES, config, shown
+from pipelines.taxonomy import load
+from tests.annotate import backend_contract as contract
+
+VARIABLE = re.compile(r"\$[\w[\].{}]+")  # as Label Studio's frontend looks for them
+FORMS = {
+    "hostile": contract.form(),
+    "third": contract.adjudication(),
+    **{
+        name: annotation_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
+        for name, content in (("figsim", "images"), ("cradle", "texts"))
+    },
+}
+
+
+def _tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
+    found: list[tuple[str, dict[str, str | None]]] = []
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.append((tag, dict(attrs)))
+
+    Tags().feed(text)
+    return found
+
+
+def _words(text: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", "", text))
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_warning_and_the_contacts_stand_above_all_else(form: Form) -> None:
+    shown_first = ET.fromstring(config(form)).find("HyperText")
+    assert shown_first is not None
+    text = _words(shown_first.attrib["value"])
+    assert form.warning in text
+    assert all(contact in text for contact in form.contacts)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_no_words_of_a_form_are_taken_for_a_variable(form: Form) -> None:
+    own = {f"${CONTENT}", f"${SIDES}"}
+    values = [
+        v for e in ET.fromstring(config(form)).iter() for k, v in e.attrib.items() if k != "alias" and v not in own
+    ]
+    assert not [value for value in values if VARIABLE.search(value)]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_every_question_is_there_with_its_labels_and_what_they_mean(form: Form) -> None:
+    root = ET.fromstring(config(form))
+    for question in form.questions:
+        (choices,) = [each for each in root.iter("Choices") if each.attrib["name"] == question.key]
+        assert choices.attrib["required"] == ("true" if question.required else "false")
+        assert choices.attrib["choice"] == ("multiple" if question.kind == "multi" else "single-radio")
+        found = [(each.attrib["value"], each.attrib["hint"]) for each in choices]
+        assert [value for value, _ in found] == [choice.value for choice in question.choices]
+        assert all(
+            hint.replace("\u2060", "") == choice.hint for (_, hint), choice in zip(found, question.choices, strict=True)
+        )
+    (note,) = root.iter("TextArea")
+    assert (note.attrib["name"], note.attrib["required"]) == (NOTE, "true" if form.note_required else "false")
+
+
+def test_the_guideline_is_folded_away_and_complete() -> None:
+    form = FORMS["figsim"]
+    (markdown,) = ET.fromstring(config(form)).findall(".//Collapse/Panel//Markdown")
+    assert html.unescape(markdown.attrib["value"]) == form.guideline
+
+
+def test_a_picture_is_blurred_until_its_own_box_is_checked() -> None:
+    content = shown(contract.images(1)[0])[CONTENT]
+    tags = _tags(content)
+    (box,) = [attrs for tag, attrs in tags if tag == "input"]
+    assert "checked" not in box
+    (picture,) = [attrs for _, attrs in tags if attrs.get("class") == "crisis-picture"]
+    assert "filter: blur(" in str(picture["style"])  # even where the style sheet is missing
+    assert content.count("data:image/png;base64,") == 1
+    assert not any(tag == "img" for tag, _ in tags)
+    style = ET.fromstring(config(FORMS["figsim"])).findtext("Style") or ""
+    assert ".crisis-veil input:checked ~ .crisis-picture { filter: none !important; }" in style
+
+
+def test_two_tasks_with_the_same_picture_differ_so_that_the_blur_comes_back() -> None:
+    same = [Task(("m0", n), n, image=contract.picture(), media_type="image/png") for n in range(2)]
+    assert len({shown(task)[CONTENT] for task in same}) == 2
+
+
+def test_a_hostile_post_is_shown_as_it_is() -> None:
+    content = shown(Task(("p0", 0), 0, text={"title": contract.TEXT, "body": contract.TEXT}))[CONTENT]
+    assert {tag for tag, _ in _tags(content)} == {"div", "h3"}
+    assert _words(content) == contract.TEXT * 2
+    assert not VARIABLE.search(content)
+    evil = Task(("p0", 0), 0, image=b"x", media_type="image/png'); --x: url('evil")
+    (picture,) = [attrs for _, attrs in _tags(shown(evil)[CONTENT]) if attrs.get("class") == "crisis-picture"]
+    assert "'evil" not in str(picture["style"])
+
+
+def test_an_adjudicator_sees_nameless_sides_and_what_to_decide() -> None:
+    form = adjudication_form(load("figsim"), title="x", content="images", warning="Careful.", contacts=())
+    assert f"${SIDES}" in {each.attrib["value"] for each in ET.fromstring(config(form)).iter("HyperText")}
+    sides = ({"severity": ("None",), "related": ()}, {"severity": ("Suicide death",), "related": ("<b>",)})
+    task = Task(("m0", 0), 0, image=b"x", media_type="image/png", sides=sides, disputed=("severity", "related"))
+    text = _words(shown(task)[SIDES])
+    assert text.startswith("To decide: severity, related")
+    assert text.index("A") < text.index("None") < text.index("B") < text.index("Suicide death")
+    assert "<b>" in text
+
+
+def test_an_unanswered_case_has_no_sides_and_is_still_a_case() -> None:
+    data = shown(Task(("m0", 0), 0, text={"body": "x"}, disputed=("severity",)))
+    assert "severity" in _words(data[SIDES])

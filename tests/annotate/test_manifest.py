@@ -1,0 +1,143 @@
+"""A manifest comes back as it was written, byte for byte, and a damaged one is named without its values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.annotate.manifest import FILE, BadManifest, Decision, Manifest, folder, opened, read, write
+from pipelines.errors import UnknownRound
+
+WHEN = datetime(2025, 3, 1, 9, 30, tzinfo=UTC)
+OPEN = Manifest(
+    corpus="memes",
+    round="calibration",
+    protocol="figsim",
+    phase="calibration",
+    scheme="figsim",
+    scheme_digest="1234567890123456",  # all digits: must not come back as a number
+    guideline_version=1,
+    guideline="12345678901234e5",
+    seed=3,
+    size=50,
+    overlap=2,
+    batch_size=50,
+    annotators=("annotator-1", "annotator-2"),
+    adjudicator="adjudicator-1",
+    backend="files",
+    daily_cap=60,
+    gold=True,
+    agreement=False,
+    splits=("dev", "test"),
+    draw="sample",
+    against=(),
+    base="0123456789",
+    status="open",
+    opened=WHEN,
+)
+CLOSED = OPEN.model_copy(
+    update={
+        "status": "closed",
+        "closed": WHEN + timedelta(days=2, microseconds=5),
+        "decision": Decision(go_on=True, reason="agreement-sufficient", at=WHEN + timedelta(days=1)),
+    }
+)
+
+
+def altered(tmp_path: Path, **changes: object) -> Path:
+    path = tmp_path / FILE
+    write(OPEN, path)
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+    return path
+
+
+@pytest.mark.parametrize("manifest", [OPEN, CLOSED, OPEN.model_copy(update={"splits": None, "annotators": ()})])
+def test_what_is_written_comes_back(tmp_path: Path, manifest: Manifest) -> None:
+    path = folder(tmp_path, "memes", "calibration") / FILE
+    write(manifest, path)
+    assert read(path) == manifest
+    before = path.read_bytes()
+    write(read(path), path)
+    assert path.read_bytes() == before
+
+
+def test_keys_stand_in_the_order_in_which_one_reads_them(tmp_path: Path) -> None:
+    write(CLOSED, tmp_path / FILE)
+    assert list(yaml.safe_load((tmp_path / FILE).read_text())) == list(Manifest.model_fields)
+
+
+def test_one_moment_is_written_in_one_way(tmp_path: Path) -> None:
+    elsewhere = OPEN.model_copy(update={"opened": WHEN.astimezone(timezone(timedelta(hours=9)))})
+    write(OPEN, tmp_path / "a.yaml")
+    write(elsewhere, tmp_path / "b.yaml")
+    assert (tmp_path / "a.yaml").read_bytes() == (tmp_path / "b.yaml").read_bytes()
+    assert read(tmp_path / "b.yaml").opened.tzinfo == UTC
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"opened": "2025-03-01T09:30:00"}, "opened"),
+        ({"guideline": "SECRET"}, "guideline"),
+        ({"status": "closed"}, "a closed round"),
+        ({"closed": "2025-03-01T09:30:00Z"}, "a closed round"),
+        ({"blinding": "none"}, "blinding"),
+        ({"annotators": ["Jane Doe"]}, "annotators"),
+        ({"annotators": ["adjudicator-1"]}, "different people"),
+        ({"round": "../other"}, "round"),
+        ({"remark": "SECRET"}, "remark"),
+        (
+            {"decision": {"go_on": True, "reason": "We all felt SECRET about it", "at": "2025-03-01T09:30:00Z"}},
+            "reason",
+        ),
+    ],
+)
+def test_a_manifest_that_does_not_hold_together_is_named_without_its_values(
+    tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BadManifest, match=said) as caught:
+        read(altered(tmp_path, **changes))
+    assert "SECRET" not in str(caught.value)
+    assert "Jane" not in str(caught.value)
+
+
+def test_a_copy_that_does_not_hold_together_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(BadManifest, match="a closed round"):
+        write(OPEN.model_copy(update={"status": "closed"}), tmp_path / FILE)
+    assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.parametrize("content", [None, b"a: [", b"\xff", b"- 1"])
+def test_a_file_that_is_none_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "memes" / "pilot-1" / FILE
+    if content is not None:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    with pytest.raises(BadManifest, match=r"memes/pilot-1/manifest\.yaml"):
+        read(path)
+
+
+def test_rounds_come_in_the_order_in_which_they_were_opened(tmp_path: Path) -> None:
+    days = {"pilot-2": 3, "pilot-1": 1, "large-scale": 9, "calibration": 3}
+    for name, day in days.items():
+        copy = OPEN.model_copy(update={"round": name, "opened": WHEN + timedelta(days=day)})
+        write(copy, folder(tmp_path, "memes", name) / FILE)
+    published = folder(tmp_path, "memes", "published")
+    published.mkdir(parents=True)  # an import's folder holds no manifest
+    assert [m.round for m in opened(tmp_path, "memes")] == ["pilot-1", "calibration", "pilot-2", "large-scale"]
+    assert opened(tmp_path, "posts") == []
+
+
+def test_a_manifest_in_the_folder_of_another_round_is_refused(tmp_path: Path) -> None:
+    write(OPEN, folder(tmp_path, "memes", "pilot-1") / FILE)
+    with pytest.raises(BadManifest, match="it is the one of memes/calibration"):
+        opened(tmp_path, "memes")
+
+
+@pytest.mark.parametrize("name", ["../params", "Pilot", "", "a/b", "pilot\n"])
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnknownRound):
+        folder(tmp_path, "memes", name)

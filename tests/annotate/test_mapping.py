@@ -1,0 +1,79 @@
+"""Mapping files: those that ship hold together, and one that does not is refused with what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from pipelines.annotate import mapping
+
+
+def test_the_shipped_mappings_expect_what_adds_up():
+    assert mapping.available() == ["cradle", "cssrs", "figsim"]
+    cradle, cssrs, figsim = (mapping.read(name) for name in mapping.available())
+    # SPEC 1.5: T11's sums, T2 and T7
+    labels = {"dev": 443, "test": 670, "train_consensus": 4649, "train_unanimous": 3257}
+    for part, total in labels.items():
+        expected = cradle.expected[part]
+        assert sum(expected.by_label.values()) == expected.labels == total
+        assert sum(size * n for size, n in expected.by_size.items()) == total
+        assert sum(expected.by_size.values()) == expected.items
+        assert sum(expected.by_attribute["time"].values()) == total
+        assert not expected.by_row or sum(expected.by_row.values()) == total
+    # SPEC 1.5: T8's totals
+    totals = {"F": (161, 121, 833, 146), "SS": (189, 339, 163, 167, 30, 161), "SR": (266, 81, 70, 282, 21, 401)}
+    totals |= {"M": (946, 74, 29), "C": (916, 133)}
+    for letters, sums in totals.items():
+        found = [sum(e.by_label[f"{letters}{i}"] for e in figsim.expected.values()) for i in range(1, len(sums) + 1)]
+        assert tuple(found) == sums
+    assert sum(cssrs.expected["all"].by_label.values()) == cssrs.expected["all"].items == 500
+
+
+def test_a_changed_copy_is_read_by_its_path(tmp_path):
+    values = yaml.safe_load((mapping.FOLDER / "cradle.yaml").read_text())
+    values["columns"]["body"] = ["what they wrote"]
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(values))
+    mine = mapping.read(str(path))
+    assert mine.columns.body == ("what they wrote",)
+    assert mine.digest != mapping.read("cradle").digest
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"colour": 1}, "colour"),
+        ({"dataset": "../up"}, "dataset"),
+        ({"month": "2017"}, "month"),
+        ({"month": None}, "texts need a month"),
+        ({"columns": {"body": ["text"]}}, "needs a name"),
+        ({"columns": {"text": True}}, "text names records by their body"),
+        ({"labels": {"severity": {"columns": ["a"]}}}, "no category severity"),
+        ({"labels": {"labels": {}}}, "flags or columns"),
+        ({"labels": {"labels": {"flags": {"sadness": ["a"]}}}}, "no label sadness"),
+        ({"expected": {"holdout": {"source": "x"}}}, "no part: holdout"),
+        ({"expected": {"dev": {"source": "x", "by_label": {"sadness": 1}}}}, "one label sadness"),
+        ({"expected": {"dev": {"source": "x", "by_row": {"Sadness": 1}}}}, "display row Sadness"),
+        ({"expected": {"dev": {"source": "x", "by_attribute": {"time": {"never": 1}}}}}, "time never"),
+    ],
+)
+def test_a_mapping_that_contradicts_itself_is_refused(tmp_path, change, says):
+    values = yaml.safe_load((mapping.FOLDER / "cradle.yaml").read_text()) | change
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(mapping.BadMapping, match=says):
+        mapping.read(str(path))
+
+
+def test_a_code_must_name_one_label_only(tmp_path):
+    values = yaml.safe_load((mapping.FOLDER / "figsim.yaml").read_text())
+    values["expected"]["test"]["by_label"]["None"] = 29
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(mapping.BadMapping, match="one label None"):
+        mapping.read(str(path))
+
+
+def test_one_that_is_not_there_names_those_that_are():
+    with pytest.raises(mapping.BadMapping, match="cradle, cssrs, figsim"):
+        mapping.read("nothing")

@@ -1,0 +1,122 @@
+"""The two shipped protocols are the papers', and a protocol that contradicts itself is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.annotate import protocol
+from pipelines.errors import UnknownRound
+from pipelines.params import load as load_params
+
+ROOT = Path(__file__).resolve().parents[2]
+PILOT = {
+    "name": "pilot",
+    "phase": "pilot",
+    "size": 5,
+    "overlap": 2,
+    "annotators": 2,
+    "batch_size": 5,
+    "gold": True,
+    "agreement": False,
+    "seed": 1,
+}
+
+
+def described(tmp_path: Path, **changes: object) -> protocol.Protocol:
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({"name": "own", "title": "t", "source": "s", "rounds": [PILOT | changes]}))
+    return protocol.load_file(path)
+
+
+def test_figsim_is_held_as_the_paper_says() -> None:
+    rounds = protocol.load("figsim").rounds
+    assert [(r.name, r.size, r.overlap, r.annotators) for r in rounds] == [
+        ("pilot-1", 50, 4, 4),
+        ("pilot-2", 50, 4, 4),
+        ("calibration", 50, 2, 2),
+        ("large-scale", 900, 2, 2),
+    ]
+    assert sum(r.size for r in rounds) == 1050  # 3.1
+    assert sum(r.size for r in rounds if r.agreement) == 900  # 3.3: N=900
+    assert all(r.gold and r.splits is None for r in rounds)
+
+
+def test_cradle_is_held_as_the_paper_says() -> None:
+    *rounds, review = protocol.load("cradle").rounds
+    assert [r.name for r in rounds] == [f"round-{n}" for n in range(1, 11)]
+    doubles = [r for r in rounds if r.overlap == 2]
+    assert [r.size for r in doubles] == [60, 60, 60]  # T10
+    assert [r.name for r in rounds if r.agreement] == [r.name for r in doubles]
+    assert all(r.overlap == 1 and r.annotators == 4 for r in rounds[3:])
+    assert sum(r.size for r in rounds) == 420 + 600
+    assert all(r.splits == ("dev", "test") for r in rounds)
+    assert (review.draw, review.against, review.splits, review.overlap) == (
+        "disagreement",
+        ("gpt", "claude"),
+        ("test",),
+        0,
+    )
+
+
+def test_what_ships_fits_the_parameters() -> None:
+    params = load_params(ROOT)
+    for corpus, name in params.round.protocol.items():
+        for planned in protocol.load(name).rounds:
+            assert planned.annotators <= len(params.round.annotators)
+            assert set(planned.splits or ()) <= set(params.split[corpus].ratios)
+            assert set(planned.against) <= set(params.labellers)
+
+
+def test_no_two_rounds_of_a_protocol_draw_alike() -> None:
+    for name in protocol.available():
+        seeds = [planned.seed for planned in protocol.load(name).rounds]
+        assert len(set(seeds)) == len(seeds)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(protocol.UnknownProtocol, match="cradle, figsim"):
+        protocol.load("figsin")
+    figsim = protocol.load("figsim")
+    assert protocol.round_of(figsim, "calibration", corpus="memes").size == 50
+    with pytest.raises(UnknownRound, match="pilot-1, pilot-2, calibration, large-scale"):
+        protocol.round_of(figsim, "round-1", corpus="memes")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"annotators": 1}, "at least overlap"),
+        ({"overlap": 0}, "at least overlap"),
+        ({"overlap": 0, "annotators": 0}, "a review"),
+        ({"phase": "review"}, "a review"),
+        ({"overlap": 1, "agreement": True}, "agreement needs"),
+        ({"draw": "disagreement"}, "a draw of disagreements"),
+        ({"against": ["gpt"]}, "a draw of disagreements"),
+        ({"size": 0}, "rounds.0.size"),
+        ({"name": "../pilot"}, "rounds.0.name"),
+        ({"splits": []}, "rounds.0.splits"),
+        ({"overlaps": 2}, "rounds.0.overlaps"),
+    ],
+)
+def test_a_round_that_contradicts_itself_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    assert described(tmp_path).rounds[0].size == 5
+    with pytest.raises(protocol.BadProtocol, match=said):
+        described(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "ParserError"),
+        (yaml.safe_dump({"name": "own", "title": "t", "source": "s", "rounds": [PILOT, PILOT]}), "one name"),
+        (yaml.safe_dump({"name": "other", "title": "t", "source": "s", "rounds": [PILOT]}), "its name is other"),
+    ],
+)
+def test_a_file_that_does_not_hold_together_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(protocol.BadProtocol, match=said):
+        protocol.load_file(path)

@@ -1,0 +1,220 @@
+"""What people answered: one bad answer breaks nothing beside it, is counted by pseudonym, and skips never are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from pipelines.annotate.backend import PROBLEMS, Answer, Item
+from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.reading import Read, read
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+from pipelines.taxonomy import load
+
+NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
+CRADLE, FIGSIM = load("cradle"), load("figsim")
+A, B = "annotator-1", "annotator-2"
+NOTHING, HARM, PAST = "no_crisis", "selfharm_ongoing", "rape_past"
+MEME = {
+    "figurative": ("Metaphor", "Irony/sarcasm"),
+    "severity": ("Suicide ideation",),
+    "related": ("None",),
+    "modality": ("text",),
+    "context": ("context-required",),
+}
+
+
+def manifest(**values: Any) -> Manifest:
+    return Manifest.model_validate(
+        {
+            "corpus": "posts",
+            "round": "round-1",
+            "protocol": "cradle",
+            "phase": "double",
+            "scheme": "cradle",
+            "scheme_digest": "0" * 16,
+            "guideline_version": 1,
+            "guideline": "1" * 16,
+            "seed": 1,
+            "size": 4,
+            "overlap": 2,
+            "batch_size": 50,
+            "annotators": [A, B],
+            "adjudicator": "adjudicator-1",
+            "backend": "files",
+            "daily_cap": 60,
+            "gold": True,
+            "agreement": True,
+            "splits": None,
+            "draw": "sample",
+            "against": [],
+            "base": "a" * 40,
+            "status": "open",
+            "opened": NOW,
+        }
+        | values
+    )
+
+
+def item(number: int) -> Item:
+    return f"{number:032x}", 0
+
+
+def answer(number: int, *labels: str, by: str = "a@x", at: int = 0, key: str = "labels", **more: Any) -> Answer:
+    values = more.pop("values", {key: labels} if labels else {})
+    given = {"id": str(at), "answered": NOW + timedelta(minutes=at)} | more
+    return Answer(item=item(number), by=by, values=values, **given)
+
+
+def assigned(*numbers: int, to: Sequence[str] = (A, B)) -> list[dict[str, object]]:
+    return [
+        {"record_id": item(n)[0], "image": 0, "annotator": who, "round": "round-1", "batch": n // 2, "position": n}
+        for n in numbers
+        for who in to
+    ]
+
+
+def pull(answers: dict[str, list[Answer]], *numbers: int, scheme: Any = CRADLE, **accounts: str) -> Read:
+    return read(answers, assignments=assigned(*numbers), scheme=scheme, manifest=manifest(), accounts=accounts)
+
+
+def sets(found: Read, who: str = A) -> dict[tuple[str, str], Any]:
+    return {(str(r["record_id"])[-1], str(r["category"])): r["labels"] for r in found.rows if r["annotator"] == who}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[Vault]:
+    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
+        opened.admit([(item(n)[0], f"t3_{n}") for n in range(1, 5)], corpus="posts", month="2023-01", now=NOW)
+        yield opened
+
+
+def test_an_answer_becomes_a_row_for_each_category() -> None:
+    found = pull({A: [answer(1, values=MEME, note=" a note ", seconds=12.5)]}, 1, scheme=FIGSIM)
+    assert sets(found) == {
+        ("1", "figurative"): ["Irony/sarcasm", "Metaphor"],
+        ("1", "severity"): ["Suicide ideation"],
+        ("1", "related"): [],
+        ("1", "modality"): ["text"],
+        ("1", "context"): ["context-required"],
+    }
+    assert {(r["outcome"], r["round"], r["guideline"]) for r in found.rows} == {("answered", "round-1", "1" * 16)}
+    assert [r["note"] for r in found.rows if r["note"]] == ["a note"], "the note stands once"
+    assert sum(float(str(r["seconds"])) for r in found.rows if r["seconds"]) == 12.5, "and so does the time"
+
+
+def test_spellings_are_put_right_without_a_problem() -> None:
+    found = pull({A: [answer(1, "rape past", "RAPE_PAST")]}, 1)
+    assert sets(found) == {("1", "labels"): [PAST]}
+    assert A not in found.problems
+
+
+def test_leaving_half_a_batch_is_counted_and_no_answer_is_lost() -> None:
+    found = pull(
+        {A: [answer(1, HARM), answer(2, PAST)], B: [answer(n, HARM, by="b") for n in (1, 2, 3, 4)]}, 1, 2, 3, 4
+    )
+    assert found.problems == {A: {"unanswered": 2}}
+    assert found.answered == {A: 2, B: 4}
+    assert len(found.rows) == 6
+
+
+def test_of_two_answers_the_latest_valid_one_counts() -> None:
+    given = [answer(1, HARM, at=1), answer(1, PAST, at=3), answer(1, NOTHING, at=2)]
+    found = pull({A: given}, 1)
+    assert sets(found) == {("1", "labels"): [PAST]}
+    assert found.problems[A] == {"answered_twice": 1}
+    assert found.answered[A] == 1
+
+
+def test_a_later_answer_that_is_invalid_does_not_displace_a_valid_one() -> None:
+    found = pull({A: [answer(1, HARM, at=1), answer(1, "sadness", at=2)]}, 1)
+    assert sets(found) == {("1", "labels"): [HARM]}
+    assert found.problems[A] == {"answered_twice": 1}
+
+
+def test_ids_decide_between_answers_of_one_moment_and_ten_comes_after_nine() -> None:
+    given = [answer(1, PAST, id="10"), answer(1, HARM, id="9")]
+    assert sets(pull({A: given}, 1)) == {("1", "labels"): [PAST]}
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "problem"),
+    [
+        ("severity", ("gloomy",), "outside_scheme"),
+        ("severity", ("Suicide attempt/death",), "outside_scheme"),
+        ("severity", ("None", "Suicide ideation"), "against_rules"),
+        ("related", ("None", "Harmful factors"), "against_rules"),
+        ("related", (), "incomplete"),
+        ("mood", ("grim",), "outside_scheme"),
+    ],
+)
+def test_what_the_scheme_does_not_allow_leaves_the_other_categories_alone(
+    key: str, values: tuple[str, ...], problem: str
+) -> None:
+    found = pull({A: [answer(1, values=MEME | {key: values})]}, 1, scheme=FIGSIM)
+    assert {category for _, category in sets(found)} == MEME.keys() - {key}
+    assert found.problems[A] == {problem: 1}
+
+
+def test_rules_of_the_improved_tier_are_for_the_annotator_to_heed() -> None:
+    found = pull({A: [answer(1, "rape_past", "rape_ongoing"), answer(2)]}, 1, 2)
+    assert found.rows == []
+    assert found.problems[A] == {"against_rules": 1, "incomplete": 1}
+
+
+def test_what_was_not_assigned_or_comes_from_another_account_is_left_out() -> None:
+    found = pull({A: [answer(1, HARM), answer(2, HARM, by="b@x"), answer(9, HARM)]}, 1, 2, **{A: "a@x"})
+    assert sets(found) == {("1", "labels"): [HARM]}
+    assert found.problems[A] == {"not_assigned": 1, "other_account": 1, "unanswered": 1}
+
+
+def test_a_queue_of_somebody_who_takes_no_part_is_reported_and_breaks_nothing() -> None:
+    found = pull({A: [answer(1, HARM)], "stranger": [answer(1, PAST)]}, 1)
+    assert {r["annotator"] for r in found.rows} == {A}
+    assert found.problems["stranger"] == {"not_assigned": 1}
+
+
+def test_a_skip_has_rows_without_labels_and_is_no_problem_of_anybody() -> None:
+    found = pull({A: [answer(1, skipped=True), answer(2, HARM)], B: [answer(2, HARM), answer(1, HARM)]}, 1, 2)
+    assert found.problems == {}
+    assert found.skipped == 1
+    assert found.answered == {A: 2, B: 2}, "who skipped cannot be reckoned from it"
+    skips = [r for r in found.rows if r["outcome"] == "skipped"]
+    assert [(r["annotator"], r["labels"]) for r in skips] == [(A, None)]
+
+
+def test_who_skips_and_then_answers_has_answered_once() -> None:
+    found = pull({A: [answer(1, HARM, at=1), answer(1, skipped=True, at=2)], B: [answer(1, HARM)]}, 1)
+    assert found.problems == {}
+    assert found.skipped == 0
+    assert sets(found) == {("1", "labels"): [HARM]}
+
+
+def test_only_problems_that_backends_know_are_named() -> None:
+    given = [answer(1, "sadness"), answer(2, PAST, HARM, NOTHING), answer(9, HARM), answer(3), answer(4, HARM, by="b")]
+    found = pull({A: [*given, *given]}, 1, 2, 3, 4, 5, **{A: "a@x"})
+    assert found.problems[A].keys() == set(PROBLEMS)
+
+
+def test_the_same_answers_in_any_order_are_the_same_bytes_and_the_note_is_sealed(tmp_path: Path, vault: Vault) -> None:
+    given = {
+        A: [answer(n, HARM, at=at, note="plainly readable") for n in (1, 2, 3) for at in (0, 1)],
+        B: [answer(4, skipped=True), *(answer(n, PAST, seconds=3.0) for n in (1, 2))],
+    }
+    written = []
+    for seed in range(3):
+        mixed = {who: Random(seed).sample(answers, len(answers)) for who, answers in given.items()}
+        path = tmp_path / f"{seed}.parquet"
+        write_rows(pull(mixed, 1, 2, 3, 4).rows, path, name="annotations", vault=vault)
+        written.append(path.read_bytes())
+    assert len(set(written)) == 1
+    assert b"readable" not in written[0]
+    table = tables.read(tmp_path / "0.parquet", name="annotations")
+    assert b"plainly readable" in open_column(table, name="annotations", column="note", vault=vault)

@@ -1,0 +1,477 @@
+"""Whole rounds on a real corpus repository (git and DVC), with people who answer through the files backend."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipelines.annotate import gold, protocol, round_desk, round_opening, round_store
+from pipelines.annotate import round as rounds
+from pipelines.annotate.backend import Answer, Queue, Task
+from pipelines.annotate.files import Files
+from pipelines.annotate.round_commands import app
+from pipelines.errors import BackendUnavailable, CommitLost, RoundState, UnknownRound
+from pipelines.params import Settings, load
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.workspace import git, workspace
+from pipelines.taxonomy import load as load_scheme
+from tests.annotate import round_corpus as small
+from tests.annotate.round_corpus import NOW, answer, items, other, tasks, truth
+
+DAY = timedelta(days=1)
+ONE, TWO = "annotator-1", "annotator-2"
+
+
+@dataclass
+class Lab:
+    """A corpus, and a clock that the backend reads."""
+
+    settings: Settings
+    vault: Vault
+    now: datetime = NOW
+    kind: type[Files] = Files
+
+    @property
+    def backend(self) -> Files:
+        return self.kind(self.settings.annotation_files, clock=lambda: self.now)
+
+    def do(
+        self, command: Callable[..., dict[str, Any]], name: str, corpus: str = "memes", **more: Any
+    ) -> dict[str, Any]:
+        return command(
+            corpus, name, settings=self.settings, vault=self.vault, now=self.now, backend=self.backend, **more
+        )
+
+    def folder(self, person: str, *, name: str = "calibration", corpus: str = "memes") -> Path:
+        return self.settings.annotation_files / corpus / name / person
+
+    def adjudication(self, *, name: str = "calibration", corpus: str = "memes") -> Path:
+        return self.folder("adjudication", name=name, corpus=corpus) / "adjudicator-1"
+
+    def head(self) -> str:
+        return git("--git-dir", self.settings.repo, "rev-parse", "corpus")
+
+    def shown(self, path: str) -> str:
+        return git("--git-dir", self.settings.repo, "show", f"corpus:{path}")
+
+    def manifest(self, name: str = "calibration", corpus: str = "memes") -> dict[str, Any]:
+        found: dict[str, Any] = yaml.safe_load(self.shown(f"annotations/{corpus}/{name}/manifest.yaml"))
+        return found
+
+    def rows(self, table: str, *, name: str = "calibration", corpus: str = "memes") -> list[dict[str, Any]]:
+        with workspace(self.settings) as clone:
+            found = round_store.read(clone, corpus=corpus, name=name, vault=self.vault)
+            assert found.folder.is_dir()
+            return tables.read(found.folder / f"{table}.parquet", name=table).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a corpus in which no round was opened."""
+    home = tmp_path_factory.mktemp("begun")
+    with at_home(home / "var") as settings, Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+        small.begin(home, settings=settings, vault=vault)
+    return home
+
+
+@pytest.fixture
+def lab(begun: Path, tmp_path: Path) -> Iterator[Lab]:
+    shutil.copytree(begun / "var", tmp_path / "var")
+    with at_home(tmp_path / "var") as settings, Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+        yield Lab(settings, vault)
+        assert not list((settings.home / "scratch").glob("*")), "a scratch clone was left behind"
+        for path in (path for path in settings.cache.glob("files/md5/*/*") if path.suffix != ".dir"):
+            digest = hashlib.md5(path.read_bytes()).hexdigest()
+            assert digest == path.parent.name + path.name, "writing a table wrote into the cache that clones share"
+
+
+@contextmanager
+def at_home(var: Path) -> Iterator[Settings]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORPUS_HOME", str(var))
+        patch.setenv("CORPUS_SECRET", small.SECRET)
+        yield Settings.from_env()
+
+
+def gold_of(lab: Lab) -> dict[tuple[str, int, str], tuple[list[str], str]]:
+    """Make gold in a clone of the tip."""
+    with workspace(lab.settings) as clone:
+        round_store.fetch_stages(clone, "split@memes")
+        round_store.fetch(clone, [str(p.relative_to(clone.path)) for p in clone.path.glob("annotations/memes/*/*.dvc")])
+        params = load(clone.path)
+        gold.run("memes", params=params, settings=lab.settings, vault=lab.vault, root=clone.path)
+        rows = tables.read(clone.path / "snapshot/memes/gold/gold.parquet", name="gold").to_pylist()
+    return {(r["record_id"], r["image"], r["category"]): (r["labels"], r["how"]) for r in rows}
+
+
+def plain(values: dict[str, list[str]], key: str) -> list[str]:
+    """A set as tables hold it: "None" of a category with many labels is the empty set."""
+    category = load_scheme("figsim").categories[key]
+    empty = category.kind == "multi" and category.none not in category.names
+    return [] if empty and values[key] == [category.none] else sorted(values[key])
+
+
+def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
+    opened = lab.do(rounds.open_round, "calibration")
+    assert (opened["status"], opened["size"], opened["planned"]) == ("open", 50, 50)
+    assert opened["released"] == {ONE: 50, TWO: 50}
+    assert "round(memes): calibration opened" in git(
+        "--git-dir", lab.settings.repo, "log", "-1", "--format=%s", "corpus"
+    )
+    asked = items(lab.folder(ONE))
+    assert sorted(asked) == sorted(items(lab.folder(TWO)))
+    assert asked != items(lab.folder(TWO)), "two annotators do not tire over the same items"
+    again = lab.do(rounds.open_round, "calibration")
+    assert (again["commit"], again["changed"], again["released"]) == (opened["commit"], False, {})
+
+    # one is always right; two errs, answers twice, leaves much, skips, and says what the scheme does not know
+    right = truth(asked)
+    answer(lab.folder(ONE), [(i, right[i]) for i in asked])
+    wrong, twice, outside, skipped, left = asked[:6], asked[6], asked[7], asked[8], asked[9:30]
+    answer(lab.folder(TWO), [(i, other(right[i], key="severity")) for i in wrong])
+    answer(lab.folder(TWO), [(twice, other(right[twice], key="severity")), (twice, right[twice])])
+    answer(lab.folder(TWO), [(outside, right[outside] | {"severity": ["sad"]}), (skipped, None)])
+    answer(lab.folder(TWO), [(i, right[i]) for i in asked if i not in {*wrong, twice, outside, skipped, *left}])
+    pulled = lab.do(rounds.pull, "calibration")
+    assert pulled["answered"] == {ONE: 50, TWO: 29}
+    assert pulled["skipped"] == 1
+    assert pulled["problems"] == {TWO: {"answered_twice": 1, "outside_scheme": 1, "unanswered": 21}}
+    assert pulled["changed"]
+    before = lab.shown("annotations/memes/calibration/annotations.parquet.dvc")
+    again = lab.do(rounds.pull, "calibration")
+    assert (again["commit"], again["changed"], again["problems"]) == (pulled["commit"], False, pulled["problems"])
+    assert lab.shown("annotations/memes/calibration/annotations.parquet.dvc") == before
+
+    begun = lab.do(rounds.adjudicate, "calibration")
+    disputed = {*wrong, outside, skipped, *left}
+    assert (begun["status"], begun["cases"], begun["released"]) == (
+        "adjudicating",
+        len(disputed),
+        {"adjudicator-1": 29},
+    )
+    assert lab.do(rounds.adjudicate, "calibration")["changed"] is False
+    shown = tasks(lab.adjudication())
+    assert {small.item(str(t["item"])) for t in shown} == disputed
+    assert not any(person in json.dumps(shown) for person in (ONE, TWO)), "sides have no names"
+    assert set(items(lab.folder(TWO))).isdisjoint(left), "what nobody answers any more weighs on nobody"
+    with pytest.raises(RoundState, match="29 items wait"):
+        lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")
+
+    decisions = [
+        (small.item(str(t["item"])), {k: right[small.item(str(t["item"]))][k] for k in t["disputed"]}) for t in shown
+    ]
+    answer(lab.adjudication(), decisions, note="the guideline says so")
+    closed = lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")
+    assert (closed["status"], closed["cases"], closed["problems"]) == ("closed", 0, {})
+    decision = lab.manifest()["decision"]
+    assert (decision["go_on"], decision["reason"]) == (True, "agreement-sufficient")
+    assert not list(lab.settings.annotation_files.rglob("*")), "nothing is left in the backend"
+
+    found = gold_of(lab)
+    assert {(r, i) for r, i, _ in found} == set(asked)
+    assert all(labels == plain(right[r, i], key) for (r, i, key), (labels, _) in found.items())
+    how = {key: how for (r, i, key), (_, how) in found.items() if (r, i) == wrong[0]}
+    assert how["severity"] == "adjudicated"
+    assert set(how.values()) == {"agreed", "adjudicated"}
+    assert not holds(lab.settings.home, small.NOTE, "the guideline says so"), "notes and rationales are sealed"
+
+    # closed is closed; repeating it purges whatever came back
+    lab.folder(ONE).mkdir(parents=True)
+    assert lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")["changed"] is False
+    assert not list(lab.settings.annotation_files.rglob("*"))
+    for command in (rounds.open_round, rounds.pull, rounds.adjudicate):
+        with pytest.raises(RoundState, match="is closed"):
+            lab.do(command, "calibration")
+    with pytest.raises(RoundState, match="decision on record"):
+        lab.do(rounds.close, "calibration", go_on=False, reason="guideline-changes")
+
+
+def holds(home: Path, *words: str) -> list[Path]:
+    """Return the files that hold any of the words."""
+    return [p for p in home.rglob("*") if p.is_file() and any(word.encode() in p.read_bytes() for word in words)]
+
+
+def test_rounds_never_draw_the_same_item_and_take_what_there_is(lab: Lab) -> None:
+    sizes = {}
+    for name in ("calibration", "pilot-1", "pilot-2"):
+        sizes[name] = lab.do(rounds.open_round, name, dry_run=True)["size"]
+        assert lab.head() == (before := lab.head())
+        assert lab.do(rounds.open_round, name)["size"] == sizes[name]
+        assert lab.head() != before
+    assert sizes == {"calibration": 50, "pilot-1": 50, "pilot-2": 10}
+    drawn = [{(r["record_id"], r["image"]) for r in lab.rows("assignments", name=name)} for name in sizes]
+    assert sum(map(len, drawn)) == len(set.union(*drawn)) == small.MEMES
+    with pytest.raises(round_opening.NothingToDraw, match="110 are of earlier rounds"):
+        lab.do(rounds.open_round, "large-scale")
+    with pytest.raises(UnknownRound, match="pilot-1"):
+        lab.do(rounds.open_round, "nonsense")
+    with pytest.raises(UnknownRound, match="calibration"):
+        lab.do(rounds.pull, "large-scale")
+
+
+def test_a_day_has_a_cap_over_all_rounds(lab: Lab) -> None:
+    assert lab.do(rounds.open_round, "calibration")["released"] == {ONE: 50, TWO: 50}
+    first = lab.do(rounds.open_round, "pilot-1")["released"]
+    assert first == {ONE: 10, TWO: 10, "annotator-3": 50, "annotator-4": 50}, "sixty a day, wherever they come from"
+    assert lab.do(rounds.pull, "pilot-1")["released"] == {ONE: 0, TWO: 0}, "pulling again is no way around it"
+    lab.now += DAY
+    assert lab.do(rounds.pull, "pilot-1")["released"] == {ONE: 0, TWO: 0}, "what waits from yesterday is for today"
+    for person in (ONE, TWO):
+        asked = items(lab.folder(person))
+        answer(lab.folder(person), [(i, truth(asked)[i]) for i in asked[:30]], at=NOW)
+        answer(lab.folder(person), [(i, truth(asked)[i]) for i in asked[30:]], at=lab.now)
+    assert lab.do(rounds.pull, "pilot-1")["released"] == {ONE: 30, TWO: 30}, "what was answered today is of today"
+    lab.now += DAY
+    assert lab.do(rounds.pull, "pilot-1")["released"] == {ONE: 10, TWO: 10}
+    order = [int(str(task["position"])) for task in tasks(lab.folder(ONE, name="pilot-1"))]
+    assert order == list(range(50)), "each day goes on where the last one ended"
+
+
+def test_a_takedown_reaches_an_open_round(lab: Lab) -> None:
+    lab.do(rounds.open_round, "calibration")
+    asked = items(lab.folder(ONE))
+    right = truth(asked)
+    answer(lab.folder(ONE), [(i, right[i]) for i in asked])
+    answer(lab.folder(TWO), [(i, other(right[i], key="severity")) for i in asked])
+    lab.do(rounds.pull, "calibration")
+    lab.vault.destroy([asked[0][0]], reason="request-1", now=lab.now)
+    pulled = lab.do(rounds.pull, "calibration")
+    assert (pulled["removed"], pulled["changed"], pulled["answered"]) == (2, True, {ONE: 49, TWO: 49})
+    assert pulled["problems"] == {}
+    assert asked[0] not in items(lab.folder(ONE))
+    assert not holds(lab.settings.annotation_files, asked[0][0]), "neither task nor answer nor picture is left"
+
+    lab.do(rounds.adjudicate, "calibration")
+    answer(lab.adjudication(), [(asked[1], right[asked[1]])], note="so")
+    lab.vault.destroy([asked[1][0]], reason="request-2", now=lab.now)
+    pulled = lab.do(rounds.pull, "calibration")
+    assert (pulled["removed"], pulled["cases"], pulled["decided"]) == (3, 48, 0)
+    assert not holds(lab.settings.annotation_files, asked[1][0])
+    assert {r["record_id"] for r in lab.rows("annotations")} == {record for record, _ in asked[2:]}
+
+
+class Dying(Files):
+    """Dies when the first tasks come in."""
+
+    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+        raise BackendUnavailable(backend="files", detail="it died")
+
+
+def test_what_dies_after_the_commit_is_made_good(lab: Lab) -> None:
+    lab.kind = Dying
+    with pytest.raises(BackendUnavailable):
+        lab.do(rounds.open_round, "calibration")
+    committed, manifest = lab.head(), lab.manifest()
+    assert not items(lab.folder(ONE))
+    lab.kind, lab.now = Files, lab.now + DAY
+    again = lab.do(rounds.open_round, "calibration")
+    assert (again["released"], again["changed"], lab.head()) == ({ONE: 50, TWO: 50}, False, committed)
+    assert lab.manifest() == manifest
+
+    lab.kind = Dying
+    with pytest.raises(BackendUnavailable):
+        lab.do(rounds.adjudicate, "calibration")
+    assert lab.manifest()["status"] == "adjudicating"
+    lab.kind = Files
+    assert lab.do(rounds.pull, "calibration")["released"] == {"adjudicator-1": 50}
+
+
+def test_a_backend_that_lost_its_data_takes_no_answer_away(lab: Lab) -> None:
+    lab.do(rounds.open_round, "calibration")
+    asked = items(lab.folder(ONE))
+    answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked[:20]])
+    pulled = lab.do(rounds.pull, "calibration")
+    rows = lab.rows("annotations")
+    shutil.rmtree(lab.settings.annotation_files)
+    lab.now += DAY
+    again = lab.do(rounds.pull, "calibration")
+    assert again["changed"] is False
+    assert again["answered"] == pulled["answered"]
+    assert lab.rows("annotations") == rows
+    assert items(lab.folder(ONE)) == asked[20:], "only what was not answered is asked again"
+
+
+def test_answers_that_come_after_the_sides_were_shown_change_nothing(lab: Lab) -> None:
+    lab.do(rounds.open_round, "calibration")
+    asked = items(lab.folder(ONE))
+    right = truth(asked)
+    for person in (ONE, TWO):
+        answer(lab.folder(person), [(i, right[i]) for i in asked[:49]])
+    lab.do(rounds.adjudicate, "calibration")
+    answer(lab.folder(TWO), [(asked[0], other(right[asked[0]], key="severity"))], at=NOW + DAY)
+    pulled = lab.do(rounds.pull, "calibration")
+    assert (pulled["cases"], pulled["changed"]) == (1, False)
+    with pytest.raises(RoundState, match="1 items wait"):
+        lab.do(rounds.close, "calibration", go_on=True, reason="discussed")
+    assert lab.do(rounds.close, "calibration", go_on=True, reason="discussed", dry_run=True)["cases"] == 1
+    assert lab.manifest()["status"] == "adjudicating"
+    assert lab.do(rounds.close, "calibration", go_on=True, reason="discussed", abandon=True)["cases"] == 1
+    assert {(r, i) for r, i, _ in gold_of(lab)} == set(asked[:49])
+
+
+def test_a_round_that_ends_without_gold_needs_no_adjudicator(lab: Lab) -> None:
+    lab.do(rounds.open_round, "calibration")
+    asked = items(lab.folder(ONE))
+    for person in (ONE, TWO):
+        answer(lab.folder(person), [(i, truth(asked)[i]) for i in asked])
+    lab.do(rounds.close, "calibration", go_on=False, reason="guideline-changes")
+    assert len({(r["record_id"], r["image"]) for r in lab.rows("annotations")}) == 50, "what was answered is kept"
+    assert gold_of(lab) == {}
+    assert not list(lab.settings.annotation_files.rglob("*"))
+
+
+class Racing(Files):
+    """Moves the corpus branch while the answers are read, as often as ``times`` says."""
+
+    times = 1
+    settings: Settings
+
+    def answers(self, queue: Queue) -> list[Answer]:
+        if Racing.times:
+            Racing.times -= 1
+            with workspace(self.settings) as clone:
+                (clone.path / "data" / "note").write_text(str(Racing.times))
+                clone.commit("another publisher")
+        return super().answers(queue)
+
+
+class Knocking(Files):
+    """Tries whether another command could begin while the answers are read."""
+
+    home: Path
+    shut = False
+
+    def answers(self, queue: Queue) -> list[Answer]:
+        with (self.home / round_store.LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                Knocking.shut = True
+        return super().answers(queue)
+
+
+def test_commands_wait_for_each_other(lab: Lab) -> None:
+    """A pull that read an open round must not fill queues that a close has emptied meanwhile."""
+    lab.do(rounds.open_round, "calibration")
+    lab.kind, Knocking.home = Knocking, lab.settings.home
+    lab.do(rounds.pull, "calibration")
+    assert Knocking.shut
+
+
+def test_a_lost_race_is_run_again(lab: Lab) -> None:
+    lab.do(rounds.open_round, "calibration")
+    asked = items(lab.folder(ONE))
+    answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked])
+    lab.kind, Racing.settings, Racing.times = Racing, lab.settings, 1
+    assert lab.do(rounds.pull, "calibration")["commit"] == lab.head()
+    assert lab.rows("annotations")
+    answer(lab.folder(ONE), [(asked[0], other(truth(asked)[asked[0]], key="severity"))], at=NOW + DAY)
+    Racing.times = 10**6
+    with pytest.raises(CommitLost):
+        lab.do(rounds.pull, "calibration")
+
+
+def test_a_review_asks_the_adjudicator_at_once(lab: Lab) -> None:
+    opened = lab.do(rounds.open_round, "review", corpus="posts")
+    assert (opened["status"], opened["size"], opened["released"]) == ("adjudicating", 3, {"adjudicator-1": 3})
+    folder = lab.adjudication(name="review", corpus="posts")
+    shown = tasks(folder)
+    assert {small.item(str(t["item"])) for t in shown} == set(small.posts(lab.vault)[:3])
+    assert all(t["text"]["title"].startswith("Title ") for t in shown)  # type: ignore[index]
+    sides = [[side["labels"] for side in t["sides"]] for t in shown]  # type: ignore[attr-defined]
+    assert all(sorted(s) == [["no_crisis"], ["selfharm_past"]] for s in sides)
+    assert not any(name in json.dumps(shown) for name in ("gpt", "claude", "gold"))
+    # gold moves on meanwhile; what was asked is held against the gold of then
+    with workspace(lab.settings) as clone:
+        small.write_gold(clone.path / "made", vault=lab.vault, labels=["selfharm_past"])
+        clone.repro("gold@posts")
+        clone.commit("gold follows", paths=["made", "dvc.lock"])
+    answer(folder, [(small.item(str(t["item"])), {"labels": ["selfharm_past"]}) for t in shown], note="so")
+    pulled = lab.do(rounds.pull, "review", corpus="posts")
+    assert (pulled["decided"], pulled["cases"], pulled["problems"]) == (3, 0, {})
+    assert lab.do(rounds.pull, "review", corpus="posts")["changed"] is False
+    log = lab.rows("adjudications", name="review", corpus="posts")
+    answer(folder, [(small.item(str(shown[0]["item"])), {"labels": ["no_crisis"]})], at=NOW + DAY, note="I erred")
+    lab.do(rounds.close, "review", corpus="posts", go_on=True, reason="reviewed")
+    after = lab.rows("adjudications", name="review", corpus="posts")
+    assert [row for row in after if row in log] == log, "the log only grows"
+    assert len(after) == 4
+
+
+def test_another_seed_does_not_go_on_with_an_open_round(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.do(rounds.open_round, "calibration")
+    planned = protocol.load("figsim")
+    moved = tuple(p.model_copy(update={"seed": p.seed + 1}) for p in planned.rounds)
+    monkeypatch.setattr(protocol, "load", lambda _: planned.model_copy(update={"rounds": moved}))
+    with pytest.raises(RoundState, match="another protocol or seed"):
+        lab.do(rounds.open_round, "calibration")
+
+
+def test_another_guideline_reads_no_answer_and_begins_no_adjudication(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.do(rounds.open_round, "calibration")
+    asked = items(lab.folder(ONE))
+    answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked])
+    before = lab.head()
+    with monkeypatch.context() as later:
+        later.setattr(round_desk, "guideline", lambda *_, **__: "another")
+        for command in (rounds.open_round, rounds.pull, rounds.adjudicate):
+            with pytest.raises(RoundState, match="guideline changed"):
+                lab.do(command, "calibration")
+        assert lab.head() == before, "nothing was committed on the way"
+    assert lab.do(rounds.pull, "calibration")["answered"] == {ONE: 50, TWO: 0}
+
+
+def test_without_a_split_it_says_which_stage_to_run(lab: Lab) -> None:
+    with workspace(lab.settings) as clone:
+        (clone.path / "dvc.lock").unlink()
+        clone.commit("no stage ever ran")
+    with pytest.raises(round_store.NotMade, match=r"dvc repro split@memes"):
+        lab.do(rounds.open_round, "calibration")
+
+
+def test_status_says_where_people_go_and_changes_nothing(lab: Lab) -> None:
+    assert rounds.status("memes", None, settings=lab.settings, vault=lab.vault, now=NOW)["rounds"] == []
+    lab.do(rounds.open_round, "calibration")
+    asked = items(lab.folder(ONE))
+    answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked[:5]])
+    before = lab.head()
+    found = lab.do(rounds.status, "calibration")
+    assert found["assigned"] == found["given"] == {ONE: 50, TWO: 50}
+    assert (found["answered"], found["problems"][ONE]) == ({ONE: 5, TWO: 0}, {"unanswered": 45})
+    assert found["address"][ONE] == str(lab.folder(ONE))
+    everything = rounds.status("memes", None, settings=lab.settings, vault=lab.vault, now=NOW)
+    assert [(r["round"], r["status"]) for r in everything["rounds"]] == [("calibration", "open")]  # type: ignore[attr-defined]
+    assert everything["planned"] == ["pilot-1", "pilot-2", "large-scale"]
+    assert lab.head() == before
+
+
+def test_commands_print_one_line_of_counts(lab: Lab) -> None:
+    def run(*argv: str) -> dict[str, Any]:
+        done = CliRunner().invoke(app, list(argv), catch_exceptions=False)
+        assert done.exit_code == 0
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    assert run("open", "memes", "calibration", "--dry-run")["assigned"] == {ONE: 50, TWO: 50}
+    assert run("open", "memes", "calibration")["released"] == {ONE: 50, TWO: 50}
+    assert run("pull", "memes", "calibration")["answered"] == {ONE: 0, TWO: 0}
+    assert run("status", "memes")["rounds"][0]["status"] == "open"
+    assert run("adjudicate", "memes", "calibration")["cases"] == 50
+    closed = run("close", "memes", "calibration", "--no-gold", "--reason", "guideline-changes")
+    assert (closed["status"], closed["go_on"]) == ("closed", False)
+    assert run("status", "memes", "calibration")["decision"] == {"go_on": False, "reason": "guideline-changes"}

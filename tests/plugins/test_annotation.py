@@ -1,0 +1,94 @@
+"""What a person decides in Airflow reaches the round as it was meant."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import DownstreamTasksSkipped
+
+from dvc_airflow import annotation
+
+PARAMS = {"corpus": "memes", "round": "calibration"}
+
+
+class Instance:
+    """As much of a task instance as branching needs, and what other tasks pull of it."""
+
+    map_index = -1
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def xcom_pull(self, *, task_ids: str, key: str = "return_value") -> Any:
+        return self.pushed.get(key)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The commands that tasks ran."""
+    commands: list[tuple[str, ...]] = []
+
+    def run(*argv: str) -> dict[str, Any]:
+        commands.append(argv)
+        return {"superseded": False}
+
+    monkeypatch.setattr(annotation, "run", run)
+    return commands
+
+
+@pytest.fixture
+def decided() -> Instance:
+    with DAG("round", schedule=None):
+        decide = annotation.decide(adjudicate="adjudicate", close="close")
+        adjudicate, close = EmptyOperator(task_id="adjudicate"), EmptyOperator(task_id="close")
+        decide >> [adjudicate, close]
+        adjudicate >> close
+    return Instance(decide)
+
+
+@pytest.mark.parametrize(
+    ("option", "gold", "reason"),
+    [
+        ("Adjudicate: agreement suffices", "--gold", "agreement-sufficient"),
+        ("Adjudicate: disagreements were discussed", "--gold", "discussed"),
+        ("End without gold: the guideline changes", "--no-gold", "guideline-changes"),
+    ],
+)
+def test_close_puts_on_record_what_was_decided(
+    ran: list[tuple[str, ...]], decided: Instance, option: str, gold: str, reason: str
+) -> None:
+    event = {
+        "chosen_options": [option],
+        "params_input": {},
+        "responded_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "responded_by_user": None,
+    }
+    # Airflow ends a branch that skips something by this, and then hands nothing over
+    with contextlib.suppress(DownstreamTasksSkipped):
+        decided.pushed["return_value"] = decided.task.execute_complete({"ti": decided}, event)
+    annotation.close.function(params=PARAMS, ti=decided)
+    assert ran == [("round", "close", "memes", "calibration", gold, "--reason", reason)]
+
+
+def test_a_review_is_closed_with_gold_and_nobody_asked(ran: list[tuple[str, ...]], decided: Instance) -> None:
+    annotation.close.function(params=PARAMS, ti=decided)
+    assert ran[0][-3:] == ("--gold", "--reason", "reviewed")
+
+
+def test_what_is_published_was_made_on_the_same_commit(ran: list[tuple[str, ...]]) -> None:
+    annotation.gold.function("base", params=PARAMS)
+    made = {argv[2] for argv in ran if argv[:2] == ("task", "stage")}
+    ran.clear()
+    annotation.publish.function("base", params=PARAMS, outlet_events={annotation.GOLD: Mock()})
+    (published,) = ran
+    assert made == set(published[3:-2])
