@@ -1,122 +1,66 @@
-"""What asking would cost, and the most that it can cost: the first for people, the second for the budget.
-
-Tokens are counted by rules of thumb on purpose: tokenizers differ by provider, some are not public, and tiktoken
-downloads its tables on first use. A bound that nobody exceeds needs none of them: a token is at least one byte.
-"""
+"""What labelling a corpus would cost, before anything is sent, and the jobs that it is made of."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
-from pipelines.label.post import Post
-from pipelines.label.prompts import Prompt
-from pipelines.params import Price
-
-# Ours: English prose has about four characters a token in every provider's tokenizer, JSON and names fewer.
-CHARACTERS_PER_TOKEN = 3.5
-# Ours: roles, separators and the schema's own framing, which providers count as input.
-FRAME_TOKENS = 200
-# Ours: above what each of the three counts for its largest picture.
-IMAGE_TOKENS = 5_000
-# Ours: one to four labels as JSON.
-ANSWER_TOKENS = 40
-PRICED_TOKENS = 1_000_000
-# The three providers' batch endpoints answer at half the price (their price lists, and SPEC 2.2).
-BATCH_SHARE = 0.5
+from pipelines.errors import LabellingError
+from pipelines.label.remote import Remote
+from pipelines.label.votes import Material, open_labeller
+from pipelines.params import Params, RemoteLabeller, Settings
+from pipelines.privacy.vault import Vault
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Tokens of one request: read as expected, read at most, written as expected, written at most."""
+class BudgetTooSmall(LabellingError):
+    """Labelling would cost more than the budget; nothing was sent."""
 
-    read: int
-    read_at_most: int
-    written: int
-    written_at_most: int
-
-    @property
-    def at_most(self) -> int:
-        """What a provider may count against the tokens of a minute: all that is read, and the cap of the answer."""
-        return self.read + self.written_at_most
+    message = "Asking {records} records would cost about {expected:.2f} US dollars; {left:.2f} are left of the budget."
+    remedy = "Raise votes.budget_usd in params.yaml, or sample fewer records; nothing was sent."
+    exit_code = 77
 
 
-def tokens(characters: int) -> int:
-    """Return about how many tokens a text of so many characters has."""
-    return math.ceil(characters / CHARACTERS_PER_TOKEN)
-
-
-def size(
-    system: str, parts: Sequence[str | bytes], *, schema: Mapping[str, Any], cap: int, factor: float = 1.0
-) -> Size:
-    """Measure one rendered request.
-
-    Args:
-        system: the system message.
-        parts: the user message, pictures as bytes.
-        schema: JSON schema of the answer, which is read too.
-        cap: most tokens that the answer may have, reasoning included.
-        factor: how many times the visible answer a reasoning model is given, for what it is expected to write.
-    """
-    texts = [system, json.dumps(schema), *(part for part in parts if isinstance(part, str))]
-    images = (len(parts) + 2 - len(texts)) * IMAGE_TOKENS
-    return Size(
-        read=tokens(sum(map(len, texts))) + images,
-        read_at_most=sum(len(text.encode(errors="replace")) for text in texts) + FRAME_TOKENS + images,
-        written=min(cap, math.ceil(ANSWER_TOKENS * factor)),
-        written_at_most=cap,
-    )
-
-
-def usd(price: Price, *, read: int, written: int) -> float:
-    """Return the price of one request in US dollars."""
-    return (read * price.input + written * price.output) / PRICED_TOKENS
-
-
-def estimate(
-    posts: Iterable[Post],
-    *,
-    prompt: Prompt,
-    price: Price,
-    cached: int,
-    cap: int,
-    factor: float = 1.0,
-    batch: bool = False,
-) -> dict[str, int | float]:
-    """Say what it would cost to ask about these posts, before anything is sent.
-
-    Args:
-        posts: those without an answer, cut as they would be sent.
-        prompt: what is asked.
-        price: of the model.
-        cached: how many more have an answer already.
-        cap: most tokens of one answer.
-        factor: see :func:`size`.
-        batch: whether a batch endpoint is asked.
+def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+    """Estimate every remote labeller of ``votes.labellers``.
 
     Returns:
-        ``records``, ``cached``, ``to_ask``, ``input_tokens`` (expected), ``output_tokens`` (at most), ``usd_expected``
-        and ``usd_at_most``; the latter is what the budget holds back.
+        ``estimates`` by labeller (see :func:`pipelines.label.costs.estimate`), ``usd_expected``, ``usd_at_most``,
+        ``budget_usd``, ``spent_usd``, and ``jobs`` ({labeller, provider, shard, batch}), those of which some record is
+        not answered yet.
+
+    Raises:
+        BudgetTooSmall: the expected cost is more than what is left of the budget.
     """
-    asked = read = written = 0
-    expected = most = 0.0
-    for post in posts:
-        system, parts = prompt.render(post, delimiter="0" * 16)
-        one = size(system, parts, schema=prompt.schema, cap=cap, factor=factor)
-        asked += 1
-        read += one.read
-        written += one.written_at_most
-        expected += usd(price, read=one.read, written=one.written)
-        most += usd(price, read=one.read_at_most, written=one.written_at_most)
+    material = Material.read(corpus, params=params, vault=vault, root=root)
+    shards = material.shards(size=params.votes.shard_size)
+    estimates: dict[str, dict[str, Any]] = {}
+    jobs: list[dict[str, Any]] = []
+    spent = 0.0
+    with ExitStack() as stack:
+        for name in params.votes.labellers:
+            described = params.labellers[name]
+            if not isinstance(described, RemoteLabeller):
+                continue
+            asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
+            if isinstance(asked, Remote):
+                estimates[name] = asked.estimate(list(material.posts.values()))
+                spent = asked.spent()
+                jobs += [
+                    {"labeller": name, "provider": described.provider, "shard": i, "batch": asked.batches}
+                    for i, shard in enumerate(shards)
+                    if asked.unanswered(shard)
+                ]
+    expected = sum(e["usd_expected"] for e in estimates.values())
+    left = params.votes.budget_usd - spent
+    if jobs and expected > left:
+        records = sum(e["to_ask"] for e in estimates.values())
+        raise BudgetTooSmall(records=records, expected=expected, left=left)
     return {
-        "records": asked + cached,
-        "cached": cached,
-        "to_ask": asked,
-        "input_tokens": read,
-        "output_tokens": written,
-        "usd_expected": round(expected * (BATCH_SHARE if batch else 1), 6),
-        "usd_at_most": round(most, 6),
+        "estimates": estimates,
+        "usd_expected": round(expected, 4),
+        "usd_at_most": round(sum(e["usd_at_most"] for e in estimates.values()), 4),
+        "budget_usd": params.votes.budget_usd,
+        "spent_usd": round(spent, 6),
+        "jobs": jobs,
     }

@@ -37,6 +37,8 @@ RESERVED = re.compile(
 UNSEEN = re.compile("[\U000e0000-\U000e007f\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
 # Ours: one to write, one to see it, two more for others that write at the same time.
 TRIES = 4
+# CRADLE B: the examples of the prompt are records of dev.
+DEV = "dev"
 PLACEHOLDER = re.compile(r"(\{\{ (?:examples|delimiter|post) \}\})")
 
 

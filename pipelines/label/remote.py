@@ -18,7 +18,7 @@ from functools import cached_property
 from pipelines.errors import BudgetSpent
 from pipelines.label.budget import Budget
 from pipelines.label.capabilities import capabilities, price
-from pipelines.label.estimate import CHARACTERS_PER_TOKEN, estimate, size, tokens
+from pipelines.label.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
 from pipelines.label.outcome import Answer, Outcome, Raw, interpret
 from pipelines.label.post import Post
 from pipelines.label.prompts import Prompt, delimiter
@@ -110,7 +110,7 @@ class Remote:
         return len(self._missing(posts))
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Say what labelling these would cost; see :func:`pipelines.label.estimate.estimate`."""
+        """Say what labelling these would cost; see :func:`pipelines.label.costs.estimate`."""
         missing = self._missing(posts)
         return estimate(
             (self._shortened(post) for post in missing),

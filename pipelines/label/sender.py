@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.errors import LabellerRefused
 from pipelines.label.budget import Budget, nano
-from pipelines.label.estimate import BATCH_SHARE, Size, usd
+from pipelines.label.costs import BATCH_SHARE, Size, usd
 from pipelines.label.limits import Gate
 from pipelines.label.outcome import Raw
 from pipelines.params import Price, Provider

@@ -26,7 +26,6 @@ from pipelines.store.metrics import write_metrics
 from pipelines.taxonomy import Category, load
 
 TRAIN, DEV, TEST = "train", "dev", "test"
-EXAMPLE = "example"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Snapshot:
             split={row["record_id"]: row["split"] for row in splits},
             group={row["record_id"]: row["group"] for row in splits},
             gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
-            examples=frozenset(row["record_id"] for row in gold if row["how"] == EXAMPLE),
+            examples=frozenset(row["record_id"] for row in gold if row["example"]),
         )
 
     def gold_of(self, split: str) -> dict[str, LabelSet]:

@@ -17,12 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.annotate.gold import DEV, EXAMPLE
 from pipelines.errors import ConfigError, TooManyFailed
 from pipelines.label.labeller import Labeller
 from pipelines.label.outcome import Answer, Outcome
 from pipelines.label.post import Post
-from pipelines.label.prompts import Example, Prompt, build
+from pipelines.label.prompts import DEV, Example, Prompt, build
 from pipelines.label.remote import Remote
 from pipelines.params import OfflineLabeller, Params, RemoteLabeller, Settings
 from pipelines.privacy.vault import Vault
@@ -77,7 +76,7 @@ class Material:
             split=split,
             group={row["record_id"]: row["group"] for row in splits},
             gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
-            examples=tuple(sorted(row["record_id"] for row in gold if row["how"] == EXAMPLE)),
+            examples=tuple(sorted(row["record_id"] for row in gold if row["example"])),
             scheme=load(params.corpora[corpus].scheme),
         )
 

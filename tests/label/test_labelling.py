@@ -21,7 +21,7 @@ from pipelines.collect import collect, partition, texts
 from pipelines.collect.window import Window
 from pipelines.curate import dedupe, sample, split
 from pipelines.errors import BudgetSpent
-from pipelines.label import plan, probe, report, silver, votes
+from pipelines.label import estimate, probe, silver, summary, votes
 from pipelines.params import Params, Sandbox, Settings, load
 from pipelines.privacy.vault import Vault
 from pipelines.sandbox.build import build
@@ -113,7 +113,7 @@ def lab(curated: Path, vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
-    estimated = plan.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root)
+    estimated = estimate.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root)
     assert {job["labeller"] for job in estimated["jobs"]} == set(VENDORS)
     assert len(estimated["jobs"]) == 3 * 2
     assert all(vendors.counts(p)["received"] == 0 for p in ("openai", "anthropic", "google")), "nothing is sent"
@@ -157,7 +157,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
     assert flipped["lost_severity_not_queued"] == flipped["lost_labels_not_queued"] == 0
     members = flipped["members"].values()
     assert any(m["flipped"] for m in members), "a vendor that never obeys would prove nothing"
-    assert set(report.gather(lab.root, "posts")["silver"]) == {"cradle", "offline"}
+    assert set(summary.gather(lab.root, "posts")["silver"]) == {"cradle", "offline"}
 
 
 def test_no_answer_but_a_vote_has_labels(lab: Lab, vendors: Any) -> None:
@@ -232,4 +232,4 @@ def yaml_of(params: Params) -> str:
 
 def test_where_nothing_is_curated_it_says_where_to_go(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(votes.NotCurated, match="corpus clone"):
-        plan.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=tmp_path)
+        estimate.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=tmp_path)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.errors import BadParams, EnsembleTooWeak
-from pipelines.label import report, silver
+from pipelines.label import silver, summary
 from pipelines.params import Params, load
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
@@ -81,7 +81,10 @@ def write_corpus(
         [{"record_id": r, "image": 0, "group": f"g-{r}", "split": part} for r, part in split.items()],
     )
     rows = [
-        {"record_id": r, "category": "labels", "labels": [g], "how": "example" if r in EXAMPLES else "published"}
+        {
+            **{"record_id": r, "image": 0, "category": "labels", "labels": [g]},
+            **{"how": "published", "round": None, "example": r in EXAMPLES},
+        }
         for r, g in gold.items()
         if g is not None
     ]
@@ -199,7 +202,7 @@ def test_the_metrics_say_what_was_counted(corpus: Path, params: Params, vault: V
     assert test["ensemble"]["valid"]["exact"] == 1
     assert test["ensemble"]["all"]["exact"] == pytest.approx(2 / 3, abs=1e-6)
     assert test["gemini"]["n_valid"] == 1
-    assert list(report.sheets(report.gather(corpus, "posts")))
+    assert list(summary.sheets(summary.gather(corpus, "posts")))
 
 
 def test_the_same_votes_give_the_same_bytes(corpus: Path, params: Params, vault: Vault) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.label.estimate import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate, size, usd
+from pipelines.label.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate, size, usd
 from pipelines.label.post import Post
 from pipelines.label.prompts import build
 from pipelines.params import Price

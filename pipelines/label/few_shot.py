@@ -1,0 +1,69 @@
+"""The labelled memes that a few-shot prompt shows: from train alone, and every label among them (SPEC 1.2, item 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipelines.errors import ConfigError
+from pipelines.label import prompts
+from pipelines.label.memes import meme
+from pipelines.train.data import TRAIN, only
+
+if TYPE_CHECKING:
+    from pipelines.train.data import Example
+    from pipelines.train.task import Task
+
+
+class TooFewExamples(ConfigError):
+    """So few examples cannot show every label, or train has not so many."""
+
+    message = "{count} examples cannot show the {labels} label(s) that {items} memes of train have for '{task}'."
+    remedy = "Set the model's examples in params.yaml between the two (FigSIM shows six), or to 0."
+
+
+def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:
+    """Return ``count`` labelled items with pictures that show every label of the task, in an order of the seed's.
+
+    The empty set counts as a label of its own ("None" of a multi-label task). A label that no item of train has cannot
+    be shown: :func:`unshown` names it.
+
+    Raises:
+        LeakRefused: an item is not of train.
+        TooFewExamples: ``count`` is not 0, and less than the labels that there are or more than the items.
+    """
+    candidates = {
+        f"{example.item[0]}/{example.item[1]}": (example, task.seen(example.labels))
+        for example in only(train, splits=(TRAIN,))
+        if example.labels is not None and example.image is not None
+    }
+    if not count:
+        return []
+    there = {label for _, labels in candidates.values() for label in labels or {""}}
+    if not len(there) <= count <= len(candidates):
+        raise TooFewExamples(count=count, labels=len(there), items=len(candidates), task=task.key)
+    gold = {key: labels for key, (_, labels) in candidates.items()}
+    chosen = prompts.choose(gold, count=count, seed=seed, category=task.category)
+    return [candidates[key][0] for key in chosen]
+
+
+def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.Example]:
+    """Return items as a prompt shows them: picture and labels, with ``words`` what was read from the picture too.
+
+    Raises:
+        LeakRefused: an item is not of train.
+    """
+    return [
+        prompts.Example(
+            example.item[0],
+            meme(example, words=words),
+            {task.key: tuple(sorted(task.seen(example.labels or frozenset())))},
+        )
+        for example in only(drawn, splits=(TRAIN,))
+    ]
+
+
+def unshown(drawn: Sequence[Example], *, task: Task) -> list[str]:
+    """Return the labels of the task that none of these items has, in the scheme's order."""
+    seen = {label for example in drawn for label in task.seen(example.labels or frozenset())}
+    return [label for label in task.labels if label not in seen]

@@ -1,0 +1,158 @@
+"""Memes for labellers that see: what of a meme is sent, and how FigSIM asks about it (SPEC 1.2, items 8 to 10).
+
+Everything else is the posts' way of asking: the sealed store of answers, the budget, the limits, the outcomes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from pipelines.errors import ConfigError
+from pipelines.label.capabilities import capabilities
+from pipelines.label.client import CannotSee
+from pipelines.label.post import Post
+from pipelines.label.prompts import Prompt
+from pipelines.label.remote import Remote
+from pipelines.label.sender import Sender
+from pipelines.params import Params, RemoteLabeller, Settings
+from pipelines.privacy.vault import Vault
+from pipelines.store.answers import Answers
+from pipelines.taxonomy import Scheme
+
+if TYPE_CHECKING:
+    from pipelines.train.data import Example
+
+# FigSIM T10; for a model that thinks unseen, times the factor of the capability table.
+MAX_OUTPUT_TOKENS = 128
+# FigSIM T10. The brace that it swallows is put back where answers are read (the repair "brace").
+STOP = "}"
+# Longer sides are scaled down by Anthropic before its models see them (its guide to vision), and by the others not
+# much later; sent as they are, the largest pictures would be turned away.
+SIDE = 1568
+# Ours: what is scaled is written anew, once, without a visible loss.
+QUALITY = 90
+
+
+class NotAsked(ConfigError):
+    """A prompted model names a labeller that cannot be asked over HTTP."""
+
+    message = "Labeller '{labeller}' cannot be asked about pictures: {detail}."
+    remedy = "Name one of params.labellers whose kind is remote."
+
+
+class Meme(Post):
+    """A post whose content is its pictures; ``body`` is what was read from them, where that is to be told.
+
+    The empty ``body`` is FigSIM's own way: its prompt (T11) has no place for text beside the picture.
+    """
+
+    @cached_property
+    def text(self) -> str:
+        """What stands before the pictures."""
+        return f"Words read from the picture: {self.body}" if self.body else ""
+
+
+def meme(example: Example, *, words: bool) -> Meme:
+    """Return an item as it is shown to a model; it must have a picture.
+
+    Args:
+        example: the item; its labels are not looked at.
+        words: whether what OCR read is told beside the picture.
+    """
+    record_id, _ = example.item
+    images = (shown(example.image),) if example.image is not None else ()
+    return Meme(record_id, title="", body=example.text if words else "", images=images)
+
+
+def shown(image: bytes) -> bytes:
+    """Return a picture as it is sent: itself, or a JPEG whose longer side has :data:`SIDE` pixels."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image)) as picture:
+        if max(picture.size) <= SIDE:
+            return image
+        small = picture.convert("RGB")
+    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    out = io.BytesIO()
+    small.save(out, "JPEG", quality=QUALITY)
+    return out.getvalue()
+
+
+def described(name: str, *, params: Params) -> RemoteLabeller:
+    """Return the description of a labeller that can be shown pictures.
+
+    Raises:
+        NotAsked: there is no such labeller, or it is a member of the offline ensemble.
+        CannotSee: its model takes no pictures, as far as the capability table knows.
+    """
+    labeller = params.labellers.get(name)
+    if labeller is None:
+        raise NotAsked(labeller=name, detail="params.yaml does not describe it")
+    if not isinstance(labeller, RemoteLabeller):
+        raise NotAsked(labeller=name, detail="it is offline and reads texts alone")
+    if not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:
+        raise CannotSee(model=labeller.model, detail="it takes no images")
+    return labeller
+
+
+class MemeLabeller(Remote):
+    """One model, asked about memes with FigSIM's decoding, as often as it is to be repeated.
+
+    An answer is kept for each repetition: the same question asked again is another measurement, not a lookup. Where
+    the capability table allows it, generation stops at the closing brace.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        params: Params,
+        settings: Settings,
+        prompt: Prompt,
+        scheme: Scheme,
+        answers: Answers,
+        vault: Vault,
+        repetition: int = 1,
+    ) -> None:
+        """``repetition`` counts from 1.
+
+        Raises:
+            NotAsked: see :func:`described`.
+            CannotSee: likewise.
+            PriceUnknown: nobody knows the price of the model.
+        """
+        labeller = described(name, params=params)
+        provider = params.providers[labeller.provider]
+        super().__init__(
+            name,
+            labeller=labeller,
+            provider=provider,
+            endpoint=settings.endpoint(labeller.provider),
+            votes=params.votes.model_copy(update={"max_output_tokens": MAX_OUTPUT_TOKENS, "mode": params.train.mode}),
+            prompt=prompt,
+            scheme=scheme,
+            answers=answers,
+            vault=vault,
+            secret=settings.secret(),
+        )
+        # OpenAI's batches go through an endpoint that knows no stop strings
+        stops = self._can.stop and not (self.batches and provider.api == "openai")
+        self._decoding: dict[str, Any] = {"stop_sequences": [STOP]} if stops else {}
+        self._repetition = repetition
+
+    def _key(self, post: Post) -> str:
+        told = json.dumps([super()._key(post), self._decoding, self._repetition], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    @asynccontextmanager
+    async def _sender(self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]) -> AsyncIterator[Sender]:
+        async with super()._sender(under=under, arrived=arrived) as sender:
+            # before the first question shapes what all have in common
+            cast(dict[str, Any], sender._client.sampling).update(self._decoding)
+            yield sender

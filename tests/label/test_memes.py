@@ -1,0 +1,268 @@
+"""What of a meme is sent to whom, which memes a prompt shows, and what the sandbox's three vendors make of it."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from pipelines.label import few_shot
+from pipelines.label.client import CannotSee
+from pipelines.label.memes import SIDE, MemeLabeller, NotAsked, described, meme, shown
+from pipelines.label.outcome import Outcome, Raw
+from pipelines.label.prompts import Prompt, build, delimiter
+from pipelines.params import Params, RemoteLabeller, Settings, load
+from pipelines.privacy.vault import Vault
+from pipelines.store import answers as store
+from pipelines.store.answers import Answers
+from pipelines.taxonomy import load as load_scheme
+from pipelines.train.data import Example, LeakRefused
+from pipelines.train.task import Task, task_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "5e" * 64
+SCHEME = load_scheme("figsim")
+NOW = datetime(2023, 1, 2, tzinfo=UTC)
+METAPHOR, PUN, IRONY = "Metaphor", "Pun/Double meaning", "Irony/sarcasm"
+MODELS = {
+    "mini": ("openai", "gpt-5-mini"),
+    "four": ("openai", "gpt-4o"),
+    "sonnet": ("anthropic", "claude-sonnet-4-5"),
+    "gem": ("google", "gemini-2.5-pro"),
+}
+
+
+def picture(colour: str = "red", *, side: int = 8, form: str = "PNG") -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (side, side // 2), colour).save(out, form)
+    return out.getvalue()
+
+
+def example(number: int, *labels: str, split: str = "train", text: str = "", image: bytes | None = None) -> Example:
+    shade = f"rgb({number % 256},{number // 256},7)"
+    return Example((f"r{number:03d}", 0), split, text, image or picture(shade), frozenset(labels), f"g{number}")
+
+
+def figurative() -> Task:
+    return task_of(SCHEME, "figurative")
+
+
+def many() -> list[Example]:
+    """Mostly irony, and of every other label one item alone."""
+    rare = {17: (METAPHOR,), 31: (PUN,), 44: ()}
+    return [example(n, *rare.get(n, (IRONY,))) for n in range(60)]
+
+
+def test_examples_show_every_label_however_rare_in_an_order_of_the_seed() -> None:
+    task, train = figurative(), many()
+    drawn = few_shot.draw(train, task=task, count=6, seed=1)
+    assert len({e.item for e in drawn}) == 6
+    assert {e.labels for e in drawn} == {frozenset({x}) for x in (METAPHOR, PUN, IRONY)} | {frozenset()}
+    shuffled = random.Random(3).sample(train, len(train))
+    assert few_shot.draw(shuffled, task=task, count=6, seed=1) == drawn
+    assert few_shot.draw(train, task=task, count=6, seed=2) != drawn
+    assert few_shot.unshown(drawn, task=task) == []
+    assert few_shot.draw(train, task=task, count=0, seed=1) == []
+
+
+def test_a_label_that_train_does_not_have_is_named() -> None:
+    task = figurative()
+    drawn = few_shot.draw([e for e in many() if e.labels != {PUN}], task=task, count=6, seed=1)
+    assert few_shot.unshown(drawn, task=task) == [PUN]
+
+
+@pytest.mark.parametrize("count", [3, 61])
+def test_examples_that_cannot_show_every_label_are_refused(count: int) -> None:
+    with pytest.raises(few_shot.TooFewExamples, match=f"{count} examples"):
+        few_shot.draw(many(), task=figurative(), count=count, seed=1)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("count", [0, 6])
+def test_nothing_but_train_is_ever_an_example(split: str, count: int) -> None:
+    leaked = example(99, PUN, split=split)
+    with pytest.raises(LeakRefused, match=split):
+        few_shot.draw([*many(), leaked], task=figurative(), count=count, seed=1)
+    with pytest.raises(LeakRefused, match=split):
+        few_shot.shown([leaked], task=figurative(), words=False)
+
+
+def test_a_prompt_shows_each_picture_inside_its_lines_with_its_labels_after_it() -> None:
+    task = figurative()
+    train = [example(1, IRONY, PUN, text="so lovely"), example(2, text="a plain day")]
+    secret = bytes.fromhex(SECRET)
+    shown_ = few_shot.shown(train, task=task, words=False)
+    prompt = build(SCHEME, keys=[task.key], system="open", examples=shown_, secret=secret)
+    asked = meme(example(3, text="rain again"), words=False)
+    mark = delimiter(asked, secret=secret)
+    _, parts = prompt.render(asked, delimiter=mark)
+    kinds = [type(part) for part in parts]
+    assert kinds == [str, bytes, str, bytes, str, bytes, str]
+    assert [part for part in parts if isinstance(part, bytes)] == [train[0].image, train[1].image, asked.images[0]]
+    texts = [part for part in parts if isinstance(part, str)]
+    assert '{"figurative": ["Pun/Double meaning", "Irony/sarcasm"]}' in texts[1]
+    assert '{"figurative": []}' in texts[2]
+    assert texts[2].rstrip().endswith(mark)
+    assert texts[3].strip() == mark
+    assert not [t for t in texts if "lovely" in t or "plain day" in t or "rain" in t]
+    told = build(
+        SCHEME, keys=[task.key], system="open", examples=few_shot.shown(train, task=task, words=True), secret=secret
+    )
+    assert "Words read from the picture: so lovely" in "".join(
+        part for part in told.render(asked, delimiter=mark)[1] if isinstance(part, str)
+    )
+    assert told.digest != prompt.digest
+
+
+def test_words_are_told_where_there_are_any_and_they_are_wanted() -> None:
+    assert meme(example(1, text="rain again"), words=True).text == "Words read from the picture: rain again"
+    assert meme(example(1, text="rain again"), words=False).text == ""
+    assert meme(example(1), words=True).text == ""
+    assert "rain" not in repr(meme(example(1, text="rain again"), words=True))
+
+
+def test_only_a_picture_that_is_too_large_is_written_anew() -> None:
+    small = picture(side=SIDE, form="JPEG")
+    assert shown(small) is small
+    large = picture(side=2 * SIDE)
+    with Image.open(io.BytesIO(shown(large))) as sent:
+        assert sent.size == (SIDE, SIDE // 2)
+        assert sent.format == "JPEG"
+    assert shown(large) == shown(large)
+
+
+@pytest.fixture
+def params() -> Params:
+    values = load(ROOT, profile="sandbox")
+    added = {
+        name: RemoteLabeller(kind="remote", provider=provider, model=model, system="commercial")
+        for name, (provider, model) in MODELS.items()
+    }
+    blind = added["four"].model_copy(update={"model": "gpt-4"})
+    return values.model_copy(update={"labellers": {**values.labellers, **added, "blind": blind}})
+
+
+def test_whoever_cannot_be_shown_a_picture_is_refused_by_name(params: Params) -> None:
+    assert described("sonnet", params=params).model == "claude-sonnet-4-5"
+    for name, error in {"blind": CannotSee, "words": NotAsked, "nobody": NotAsked}.items():
+        with pytest.raises(error):
+            described(name, params=params)
+
+
+@pytest.fixture
+def settings(vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    for name, value in vendors.environ().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    monkeypatch.setenv("CORPUS_SECRET", SECRET)
+    return Settings.from_env()
+
+
+@pytest.fixture
+def vault(settings: Settings) -> Iterator[Vault]:
+    with Vault.open(settings.vault_url, secret=settings.secret()) as opened:
+        opened.admit([(f"r{n:03d}", f"t3_{n}") for n in range(120)], corpus="memes", month="2022-12", now=NOW)
+        yield opened
+
+
+@pytest.fixture
+def answers(settings: Settings) -> Iterator[Answers]:
+    with Answers.open(settings.answers_url) as opened:
+        yield opened
+
+
+def prompt(*examples: Example) -> Prompt:
+    shown_ = few_shot.shown(examples, task=figurative(), words=True)
+    return build(SCHEME, keys=["figurative"], system="commercial", examples=shown_, secret=bytes.fromhex(SECRET))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_vendor_is_asked_with_what_it_takes_of_the_papers_decoding(
+    name: str, params: Params, settings: Settings, vault: Vault, answers: Answers, vendors: Any
+) -> None:
+    vendors.calm()
+    asked = MemeLabeller(
+        name,
+        params=params,
+        settings=settings,
+        prompt=prompt(example(100, IRONY, text="so much fun as always")),
+        scheme=SCHEME,
+        answers=answers,
+        vault=vault,
+    )
+    captions = {"life is a leaky boat": (METAPHOR,), "running low like the printer": (PUN,), "a plain day": ()}
+    memes = [meme(example(n, text=text), words=True) for n, text in enumerate(captions)]
+    found = asked.label(memes)
+    assert [(a.outcome, a.labels) for a in found] == [(Outcome.VOTE, labels) for labels in captions.values()]
+    sent = effective(answers, vault=vault)
+    stops = name != "mini"
+    assert [a.reason for a in found] == ["brace" if stops else ""] * 3
+    config = sent.get("generationConfig", sent)
+    assert next((config[k] for k in ("stop", "stop_sequences", "stopSequences") if k in config), None) == (
+        ["}"] if stops else None
+    )
+    assert config.get("temperature") == (0 if stops else None)
+    most = next(config[k] for k in ("max_completion_tokens", "max_tokens", "maxOutputTokens") if k in config)
+    assert most == (128 if name in ("four", "sonnet") else 8 * 128)
+
+
+@pytest.mark.filterwarnings("error::pydantic_ai.exceptions.UnsupportedSettingWarning")
+@pytest.mark.parametrize("name", ["four", "sonnet"])
+def test_a_batch_is_asked_with_what_its_endpoint_takes(
+    name: str, params: Params, settings: Settings, vault: Vault, answers: Answers, vendors: Any
+) -> None:
+    vendors.calm()
+    batched = params.model_copy(update={"votes": params.votes.model_copy(update={"batch": True})})
+    labeller = MemeLabeller(
+        name, params=batched, settings=settings, prompt=prompt(), scheme=SCHEME, answers=answers, vault=vault
+    )
+    (found,) = labeller.label([meme(example(1, text="life is a leaky boat"), words=True)])
+    assert (found.outcome, found.labels) == (Outcome.VOTE, (METAPHOR,))
+    sent = effective(answers, vault=vault)
+    assert sent["batch"]
+    assert ("stop_sequences" in sent) == (name == "sonnet")
+
+
+def effective(answers: Answers, *, vault: Vault) -> dict[str, Any]:
+    """Return the parameters that were sent with every question, from what was kept."""
+    with answers._engine.reading() as connection:
+        keys = [row.key for row in connection.execute(store.answers.select())]
+    kept = [Raw.from_json(one.data).effective for one in answers.get(keys, vault=vault).values()]
+    assert all(one == kept[0] for one in kept)
+    return kept[0]
+
+
+def test_a_repetition_is_asked_once_and_another_one_anew(
+    params: Params, settings: Settings, vault: Vault, answers: Answers, vendors: Any
+) -> None:
+    vendors.calm()
+
+    def ask(repetition: int) -> list[Any]:
+        labeller = MemeLabeller(
+            "four",
+            params=params,
+            settings=settings,
+            prompt=prompt(),
+            scheme=SCHEME,
+            answers=answers,
+            vault=vault,
+            repetition=repetition,
+        )
+        first = example(1, text="so much fun as always")
+        # two pictures of one record
+        second = replace(first, item=(first.item[0], 1), text="life is a leaky boat", image=picture("blue"))
+        return labeller.label([meme(first, words=True), meme(second, words=True)])
+
+    found = ask(1)
+    assert [a.labels for a in found] == [(IRONY,), (METAPHOR,)]
+    assert ask(1) == found
+    assert vendors.counts("openai")["answered"] == 2
+    ask(2)
+    assert vendors.counts("openai")["answered"] == vendors.counts("openai")["keys"] == 4

@@ -1,0 +1,362 @@
+"""The stage ``remarks``: asked for over HTTP, paid once, sealed and never shown, opened again for the models."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.errors import BudgetSpent, TooManyFailed
+from pipelines.label import remarks
+from pipelines.label.client import CannotSee
+from pipelines.label.memes import NotAsked
+from pipelines.label.outcome import Outcome, Raw
+from pipelines.label.remarks import Asked, ask
+from pipelines.params import M3hModel, Params, Settings, TextModel
+from pipelines.params import load as load_params
+from pipelines.privacy.vault import Vault
+from pipelines.sections import Model
+from pipelines.store import tables
+from pipelines.taxonomy import load
+from pipelines.train import features
+from pipelines.train.data import Example, NoSplit
+from pipelines.train.features import HEADS, Cues, NoCues
+from pipelines.train.task import Task, task_of
+from tests.label.conftest import VendorHost
+from tests.train.small_memes import NOW, REPO, SmallMemes, write
+
+SECRET = bytes(range(32))
+BERT = TextModel(kind="text", base="tiny:bert")
+M3H = M3hModel(kind="m3h", base="tiny:clip", labeller="gpt")
+OTHER = M3H.model_copy(update={"labeller": "gpt-5-mini"})
+SIZES = {"train": 6, "validation": 6, "test": 6}
+REMARK = "the empty chair stands for a day off"
+
+
+@dataclass
+class Explainer:
+    """A vendor that speaks chat completions: what it was asked, and how it behaves."""
+
+    url: str = ""
+    manner: str = "remark"
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def answer(self, question: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        self.asked.append(question)
+        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+        if self.manner == "down" or (self.manner == "stumble" and len(self.asked) % 2 == 0):
+            return 500, {"error": {"message": "down"}}
+        if self.manner == "refuse" or (self.manner == "moody" and len(self.asked) == 1):
+            message["refusal"] = "no"
+        else:
+            seen = said(question)
+            named = f"{REMARK}: {sum('image' in part['type'] for part in seen)} picture, {len(self.asked)}"
+            message["content"] = json.dumps(dict(zip(HEADS, ("because", named, ""), strict=True)))
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        usage = {"prompt_tokens": 2000, "completion_tokens": 20, "total_tokens": 2020}
+        head = {"id": "x", "object": "chat.completion", "created": 1, "model": question["model"]}
+        return 200, {**head, "choices": [choice], "usage": usage}
+
+
+def said(question: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of the user's turn."""
+    content = question["messages"][-1]["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+@pytest.fixture
+def explainer() -> Iterator[Explainer]:
+    made = Explainer()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            status, body = made.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    made.url = f"http://127.0.0.1:{server.server_port}/v1"
+    yield made
+    server.shutdown()
+    server.server_close()
+
+
+@dataclass
+class Lab:
+    """A small corpus with everything that asking needs."""
+
+    memes: SmallMemes
+    params: Params
+    settings: Settings
+    task: Task
+
+    @property
+    def examples(self) -> list[Example]:
+        material = self.memes.load(self.task.key)
+        return [*material.train, *material.validation, *material.test]
+
+    def ask(self, examples: Sequence[Example] | None = None, *, labeller: str = "gpt", **votes: Any) -> Asked:
+        params = self.params.model_copy(update={"votes": self.params.votes.model_copy(update=votes)})
+        return ask(
+            "memes",
+            examples=self.examples if examples is None else examples,
+            labeller=labeller,
+            params=params,
+            settings=self.settings,
+            vault=self.memes.vault,
+        )
+
+    def run(self, models: Mapping[str, Model]) -> dict[str, Any]:
+        """Run the stage as if ``models`` were described and trained."""
+        train = self.params.train.model_copy(update={"models": tuple(models)})
+        params = self.params.model_copy(update={"train": train, "models": {**self.params.models, **models}})
+        root = self.memes.root
+        return remarks.run("memes", params=params, settings=self.settings, vault=self.memes.vault, root=root)
+
+    def load(self, model: str, *, labeller: str = "gpt") -> Cues:
+        return features.load("memes", model=model, labeller=labeller, vault=self.memes.vault, root=self.memes.root)
+
+    def file(self, model: str) -> Path:
+        return self.memes.root / "snapshot" / "memes" / "remarks" / model / "remarks.parquet"
+
+
+@contextmanager
+def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[Lab]:
+    monkeypatch.setenv("CORPUS_HOME", str(folder))
+    monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
+    monkeypatch.setenv("CORPUS_OPENAI_URL", url)
+    monkeypatch.setenv("CORPUS_OPENAI_KEY", "k")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    params = load_params(REPO)
+    own = {"max_retries": 0, "timeout_seconds": 5, "concurrency": 1}
+    own |= {"requests_per_minute": None, "tokens_per_minute": None}
+    calm = params.providers["openai"].model_copy(update=own)
+    params = params.model_copy(
+        update={
+            "providers": {**params.providers, "openai": calm},
+            "votes": params.votes.model_copy(update={"budget_usd": 20, "max_failed": 0.01}),
+        }
+    )
+    with Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault:
+        memes = write(folder, vault=vault, sizes=SIZES)
+        yield Lab(memes, params, Settings.from_env(), task_of(load("figsim"), "severity"))
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, explainer: Explainer) -> Iterator[Lab]:
+    with opened(tmp_path, monkeypatch, explainer.url) as lab:
+        yield lab
+
+
+def test_every_meme_of_the_split_is_remarked_on_once(lab: Lab, explainer: Explainer) -> None:
+    told = lab.run({"bert": BERT, "m3h": M3H, "m3h-too": M3H, "m3h-other": OTHER})
+    assert len(explainer.asked) == 2 * 18, "once for each labeller"
+    assert told["items"] == 18
+    assert told["outcomes"] == {"gpt": {"vote": 18}, "gpt-5-mini": {"vote": 18}}
+    assert set(told["prompts"]) == {"gpt", "gpt-5-mini"}
+    assert json.loads((lab.memes.root / "metrics/memes/remarks.json").read_text()) == told
+    cues, other = lab.load("m3h"), lab.load("m3h-other", labeller="gpt-5-mini")
+    assert set(cues.of) == set(lab.memes.memes)
+    assert cues.outcomes == {"vote": 18}
+    assert lab.load("m3h-too").of == cues.of
+    found = [said for item in lab.memes.memes if (said := cues.remarks(item))]
+    assert [said[0] for said in found] == ["because"] * 18
+    assert len({said[1] for said in found} | {said[1] for said in other.of.values() if said}) == 36
+    empty = tables.read(lab.file("bert"), name="remarks")
+    assert empty.num_rows == 0
+
+
+def test_another_run_asks_for_nothing_and_gives_the_same_bytes(lab: Lab, explainer: Explainer) -> None:
+    told = lab.run({"m3h": M3H, "bert": BERT})
+    before = {name: lab.file(name).read_bytes() for name in ("m3h", "bert")}
+    assert told["cost"] > 0
+    assert lab.run({"bert": BERT, "m3h": M3H, "m3h-too": M3H}) == told
+    assert {name: lab.file(name).read_bytes() for name in before} == before
+    assert len(explainer.asked) == 18
+
+
+def test_memes_are_asked_about_before_there_is_gold(lab: Lab, explainer: Explainer) -> None:
+    shutil.rmtree(lab.memes.root / "snapshot" / "memes" / "gold")
+    assert lab.run({"m3h": M3H})["outcomes"] == {"gpt": {"vote": 18}}
+    shutil.rmtree(lab.memes.root / "snapshot" / "memes" / "split")
+    with pytest.raises(NoSplit, match="memes"):
+        lab.run({"m3h": M3H})
+
+
+def test_without_a_model_that_reads_them_nobody_is_asked(lab: Lab, explainer: Explainer) -> None:
+    shutil.rmtree(lab.memes.root / "data")
+    told = lab.run({"bert": BERT})
+    assert told == {"items": 0, "taken_down": 0, "outcomes": {}, "prompts": {}, "cost": 0}
+    assert tables.read(lab.file("bert"), name="remarks").num_rows == 0
+    assert explainer.asked == []
+
+
+def test_every_labeller_is_looked_up_before_one_is_asked(lab: Lab, explainer: Explainer) -> None:
+    with pytest.raises(NotAsked, match="words"):
+        lab.run({"m3h": M3H, "m3h-other": OTHER.model_copy(update={"labeller": "words"})})
+    assert explainer.asked == []
+
+
+def test_a_record_that_was_taken_down_has_no_remarks(lab: Lab, explainer: Explainer) -> None:
+    early, late, kept = sorted(lab.memes.memes)[:3]
+    lab.memes.vault.destroy([early[0]], reason="request", now=NOW)
+    told = lab.run({"m3h": M3H})
+    assert (told["items"], told["taken_down"], len(explainer.asked)) == (17, 1, 17)
+    lab.memes.vault.destroy([late[0]], reason="request", now=NOW)
+    cues = lab.load("m3h")
+    assert cues.remarks(late) is None
+    assert cues.remarks(kept) is not None
+    with pytest.raises(NoCues, match=early[0]):
+        cues.remarks(early)
+    before = tables.read(lab.file("m3h"), name="remarks").num_rows
+    lab.run({"m3h": M3H})
+    assert tables.read(lab.file("m3h"), name="remarks").num_rows == before - 1, "the row goes with the next run"
+
+
+def test_remarks_of_another_labeller_or_of_none_are_no_cues(lab: Lab) -> None:
+    with pytest.raises(NoCues, match="stage remarks"):
+        lab.load("m3h")
+    lab.run({"m3h": M3H, "bert": BERT})
+    for model, labeller in {"m3h": "claude", "bert": "gpt"}.items():
+        with pytest.raises(NoCues, match=labeller):
+            lab.load(model, labeller=labeller)
+
+
+@given(st.tuples(st.text(), st.text(), st.text()))
+def test_any_remarks_survive_the_table(said: tuple[str, str, str]) -> None:
+    assert features.unpacked(features.packed(said).encode()) == said
+
+
+def test_what_is_bought_is_paid_once(lab: Lab, explainer: Explainer) -> None:
+    first, again = lab.ask(), lab.ask()
+    assert (again.remarks, again.cost) == (first.remarks, first.cost)
+    assert first.cost > 0
+    assert len(explainer.asked) == 18
+
+
+def test_picture_and_words_are_sent_and_no_label_is(lab: Lab, explainer: Explainer) -> None:
+    lab.ask()
+    texts = {meme.text for meme in lab.memes.memes.values() if meme.text}
+    shown = ["".join(part.get("text", "") for part in said(question)) for question in explainer.asked]
+    assert all(sum(part["type"] == "image_url" for part in said(question)) == 1 for question in explainer.asked)
+    assert all(sum(text in whole for whole in shown) == 1 for text in texts)
+    names = [name for key in ("figurative", "severity", "related") for name in task_of(load("figsim"), key).labels]
+    told = "".join(json.dumps(question["messages"][0]) for question in explainer.asked) + "".join(shown)
+    assert [name for name in names if name != "None" and name in told] == []
+
+
+def test_remarks_lie_sealed_and_are_never_shown(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = lab.run({"m3h": M3H})
+    said = capsys.readouterr()
+    assert "remarks of gpt: 18/18" in said.err
+    shown = [repr(lab.ask()), repr(lab.load("m3h")), json.dumps(told), said.out, said.err]
+    assert not [text for text in shown if REMARK in text or "because" in text]
+    stored = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"answers.sqlite", "remarks.parquet"} <= {path.name for path in stored}
+    assert not [path.name for path in stored if REMARK.encode() in path.read_bytes()]
+
+
+def test_taken_down_memes_are_neither_sent_nor_opened(lab: Lab, explainer: Explainer) -> None:
+    examples = lab.examples
+    lab.ask(examples[:2])
+    lab.memes.vault.destroy([examples[0].item[0], examples[2].item[0]], reason="request", now=NOW)
+    asked = lab.ask(examples[:3])
+    assert list(asked.outcomes.values()) == [Outcome.ABSTAINED, Outcome.VOTE, Outcome.ABSTAINED]
+    assert set(asked.remarks) == {examples[1].item}
+    assert len(explainer.asked) == 2
+
+
+def test_remarks_on_equal_content_do_not_reach_a_meme_that_was_taken_down(lab: Lab, explainer: Explainer) -> None:
+    kept, gone = lab.examples[:2]
+    gone = replace(gone, text=kept.text, image=kept.image)
+    lab.memes.vault.destroy([gone.item[0]], reason="request", now=NOW)
+    assert set(lab.ask([kept, gone]).remarks) == {kept.item}
+
+
+def test_refusals_are_counted_and_are_no_remarks(lab: Lab, explainer: Explainer) -> None:
+    explainer.manner = "moody"
+    assert lab.run({"m3h": M3H})["outcomes"] == {"gpt": {"refused": 1, "vote": 17}}
+    cues = lab.load("m3h")
+    assert cues.outcomes == {"refused": 1, "vote": 17}
+    assert sum(said is None for said in cues.of.values()) == 1
+
+
+def test_labeller_that_remarks_on_nothing_is_an_error(lab: Lab, explainer: Explainer) -> None:
+    explainer.manner = "refuse"
+    with pytest.raises(NoCues, match="none of 18"):
+        lab.ask()
+
+
+def test_failures_end_it_and_the_next_run_asks_only_for_them(lab: Lab, explainer: Explainer) -> None:
+    explainer.manner = "stumble"
+    with pytest.raises(TooManyFailed):
+        lab.run({"m3h": M3H})
+    assert not lab.file("m3h").exists()
+    before, explainer.manner = len(explainer.asked), "remark"
+    assert set(lab.ask().outcomes.values()) == {Outcome.VOTE}
+    assert len(explainer.asked) - before == before // 2
+
+
+def test_nothing_is_sent_without_a_budget(lab: Lab, explainer: Explainer) -> None:
+    with pytest.raises(BudgetSpent):
+        lab.ask(budget_usd=0.0)
+    assert explainer.asked == []
+
+
+def test_labellers_that_cannot_explain_are_refused(lab: Lab, explainer: Explainer) -> None:
+    blind = lab.params.labellers["gpt"].model_copy(update={"model": "gpt-4-turbo"})
+    lab.params = lab.params.model_copy(update={"labellers": {**lab.params.labellers, "blind": blind}})
+    for name, error in {"words": NotAsked, "nobody": NotAsked, "blind": CannotSee}.items():
+        with pytest.raises(error):
+            lab.ask(labeller=name)
+    assert explainer.asked == []
+
+
+@pytest.mark.parametrize(
+    ("text", "refused", "outcome"),
+    [
+        ('{"cause_effect": "a", "figurative": " b\\n c ", "mental_state": ""}', None, Outcome.VOTE),
+        ('```json\n{"cause_effect": "a", "figurative": "b c", "mental_state": ""}\n```', None, Outcome.VOTE),
+        ('{"cause_effect": "a", "figurative": "b c"}', None, Outcome.MALFORMED),
+        ('{"cause_effect": "a", "figurative": "b c", "mental_state": 3}', None, Outcome.MALFORMED),
+        ('{"cause_effect": "a", "figurative": "b c", "mental_state": "", "severity": "None"}', None, Outcome.MALFORMED),
+        ("It is a joke.", None, Outcome.MALFORMED),
+        ("I'm sorry, I can't help with that.", None, Outcome.REFUSED),
+        (None, None, Outcome.MALFORMED),
+        (None, "policy", Outcome.REFUSED),
+    ],
+)
+def test_answers_are_remarks_or_nothing(text: str | None, refused: str | None, outcome: Outcome) -> None:
+    found = remarks.read(Raw(text, "stop", refused, 1, 1, {}))
+    assert found == (outcome, ("a", "b c", "") if outcome is Outcome.VOTE else None)
+
+
+def test_the_sandbox_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vendors").mkdir()
+    host = VendorHost(tmp_path / "vendors")
+    host.calm()
+    with host.server, opened(tmp_path / "lab", monkeypatch, host.url("openai")) as lab:
+        told = lab.run({"m3h": M3H})
+    assert told["outcomes"] == {"gpt": {"vote": 18}}
+    assert host.counts("openai")["answered"] == 18
