@@ -122,6 +122,21 @@ def figures(counts: Tally) -> dict[str, Floats]:
     }
 
 
+def of_counts(counts: Mapping[str, Sequence[int]], *, exact: int, records: int) -> dict[str, float]:
+    """Return a row of CRADLE's Table 4 from what the paper's other tables give away; SPEC 1.5 has the counts.
+
+    Jaccard is not in it: it is a mean over records and cannot be had from sums over labels.
+
+    Args:
+        counts: label -> true positives, false positives, false negatives.
+        exact: how many records are exactly right.
+        records: how many there are.
+    """
+    tp, fp, fn = (np.array([each[i] for each in counts.values()], dtype=np.float64) for i in range(3))
+    found = figures(Tally(np.array(float(records)), np.array(float(exact)), np.array(0.0), tp, fp, fn))
+    return {name: float(found[name]) for name in NAMES if name != "jaccard"}
+
+
 def score(
     gold: Mapping[str, LabelSet], *, predicted: Mapping[str, LabelSet | None], labels: Sequence[str]
 ) -> dict[str, Any]:

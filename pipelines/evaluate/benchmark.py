@@ -1,0 +1,301 @@
+"""One task's models scored on one test set: figures of every run, their mean and spread, and how far they could be off.
+
+A model is several runs (seeds, or repetitions of a prompt). A figure is the mean over its runs with their standard
+deviation (ddof 1), and beside it a percentile bootstrap over items (SPEC 2.5): the same items are drawn for every run,
+whole groups of near-duplicates at a time, so seed variance and sampling variance stay apart. An answer that is missing
+(refused, malformed, failed) is left out (``valid``, as the paper does) and counted as wrong (``all``): an empty
+prediction that misses every label of gold, and for the ordinal figures the class farthest from gold, the lower of two
+(ours: the worst that could have been said). Whatever F1 divides by zero is 0, as in scikit-learn with
+``zero_division=0``; other undefined figures are NaN.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import DataError
+from pipelines.evaluate import metrics
+from pipelines.evaluate.bootstrap import BLOCK, CONFIDENCE, cluster_sums
+from pipelines.evaluate.metrics import Floats, LabelSet, Tally
+from pipelines.train.task import Task
+
+Item = tuple[str, int]
+Json: TypeAlias = dict[str, Any]
+Small = npt.NDArray[np.int16]
+DIGITS = 8  # ours: below what 10,000 resamples can tell, above the last bit of a sum; 6 would round .0105499 twice
+# outcomes: an answer; nobody was asked (taken down, or without a picture); a run has no row of the item
+VOTE, ABSTAINED, MISSING = "vote", "abstained", "missing"
+VALID, ALL = "valid", "all"
+PARTS = ("f1", "precision", "recall")
+
+
+class BadPredictions(DataError):
+    """A table of predictions does not hold together: scoring it would give numbers of something else."""
+
+    message = "The predictions of {model} ({task}, seed {seed}) cannot be scored: {detail}."
+    remedy = "Run its stage again; a prediction has one row an item and labels of its task, on the split it names."
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How often items are drawn again, and from where; 10,000 resamples are SPEC 2.5's."""
+
+    resamples: int = 10_000
+    seed: int = 20251001
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run says of the items: the outcome of each it was asked about, and a label set for each answered one.
+
+    ``scores`` has the probabilities of the task's labels, in their order, of those answers that came with them.
+    """
+
+    seed: int
+    outcomes: Mapping[Item, str]
+    answers: Mapping[Item, LabelSet]
+    scores: Mapping[Item, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Board:
+    """The test set of a task: ``items`` in order, and for each its gold (the task's labels) and its group."""
+
+    task: Task
+    items: tuple[Item, ...]
+    gold: tuple[LabelSet, ...]
+    groups: tuple[str, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+
+    @cached_property
+    def support(self) -> dict[str, int]:
+        """How many items carry each label."""
+        return {label: sum(label in labels for labels in self.gold) for label in self.task.labels}
+
+    def predicted(self, run: Run) -> list[LabelSet | None]:
+        """Return a run's answers in the order of the items; ``None`` where there is none."""
+        return [run.answers.get(item) for item in self.items]
+
+    def outcomes(self, run: Run) -> Counter[str]:
+        """Count what became of every item; one without a row is ``missing``."""
+        return Counter(run.outcomes.get(item, MISSING) for item in self.items)
+
+    def weights(self) -> Iterator[Floats]:
+        """Give the bootstrap's weights (resamples, groups), in blocks; the same for every model of the board."""
+        yield from (block.astype(np.float64) for block in self._drawn)
+
+    def exchanges(self) -> Iterator[Floats]:
+        """Give which groups are exchanged (1) in a randomisation test: (resamples, groups), in blocks."""
+        yield from (block.astype(np.float64) for block in self._exchanged)
+
+    @cached_property
+    def _drawn(self) -> list[Small]:
+        # drawn once: drawing takes longer than all that is done with it
+        groups = len(set(self.groups))
+        rng = np.random.default_rng(self.sampling.seed)
+        even = np.full(groups, 1 / groups)
+        return [rng.multinomial(groups, even, size=size).astype(np.int16) for size in self._blocks]
+
+    @cached_property
+    def _exchanged(self) -> list[Small]:
+        rng = np.random.default_rng([self.sampling.seed, 1])
+        groups = len(set(self.groups))
+        return [rng.integers(2, size=(size, groups)).astype(np.int16) for size in self._blocks]
+
+    @property
+    def _blocks(self) -> list[int]:
+        resamples = self.sampling.resamples
+        return [min(BLOCK, resamples - start) for start in range(0, resamples, BLOCK)]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A model's figures: ``runs`` (its runs' own: name -> (runs,)), ``drawn`` (means: name -> (resamples,))."""
+
+    runs: Mapping[str, Floats]
+    drawn: Mapping[str, Floats]
+
+    def cell(self, name: str) -> Json:
+        """Return a figure as ``evaluate.json`` has it (``Cell``)."""
+        values = self.runs[name][~np.isnan(self.runs[name])]
+        low, high = bounds(self.drawn[name])
+        return {
+            "mean": number(values.mean()) if len(values) else None,
+            "std": number(values.std(ddof=1)) if len(values) > 1 else None,
+            "n": len(values),
+            "low": low,
+            "high": high,
+        }
+
+
+def number(value: float | np.floating[Any]) -> float | None:
+    """Return a figure as JSON has it; undefined is ``None``."""
+    return None if np.isnan(value) else round(float(value), DIGITS) + 0.0
+
+
+def bounds(values: Floats) -> tuple[float | None, float | None]:
+    """Return the percentile interval of resampled values, without the undefined among them."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return None, None
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(known, [tail, 100 - tail])
+    return number(low), number(high)
+
+
+def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Floats:
+    """Return one row an item that adds up to everything :func:`figures` needs: (items, columns).
+
+    ``valid`` leaves out what was not answered: its row is 0.
+    """
+    labels = board.task.labels
+    rows = metrics.tally(board.gold, predicted=predicted, labels=labels).flat()
+    if board.task.kind == "single":
+        rows = np.concatenate([rows, _cells(board, predicted=predicted)], axis=1)
+    if valid:
+        rows[[answer is None for answer in predicted]] = 0
+    return rows
+
+
+def _cells(board: Board, *, predicted: Sequence[LabelSet | None]) -> Floats:
+    place = {label: i for i, label in enumerate(board.task.labels)}
+    classes = len(place)
+    cells = np.zeros((len(board.items), classes, classes))
+    for row, (gold, answer) in enumerate(zip(board.gold, predicted, strict=True)):
+        true = place[min(gold)]
+        cells[row, true, place[min(answer)] if answer else (0 if 2 * true >= classes - 1 else classes - 1)] = 1
+    return cells.reshape(len(cells), -1)
+
+
+def confusion(board: Board, *, runs: Sequence[Run]) -> list[list[int]]:
+    """Return how often gold (rows) was answered as what (columns), over all runs; only for a single-label task."""
+    classes = len(board.task.labels)
+    total = np.zeros((classes, classes))
+    for run in runs:
+        rows = counted(board, predicted=board.predicted(run), valid=True)
+        total += rows[:, -classes * classes :].sum(axis=0).reshape(classes, classes)
+    return [[int(n) for n in row] for row in total]
+
+
+def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
+    """Return every figure of summed rows, over their leading axes; a label's are named ``label/part``.
+
+    Macro-F1 is the mean over the task's labels, weighted-F1 weighs them by their support. Severity-weighted recall
+    weighs what gold has by the scheme's severities (ours: pipelines/taxonomy/schemes), so that a lost plan to die costs
+    more than a lost event of the past; it is there where the scheme has severities, and NaN where no label in gold has
+    one. Without any record all of them are NaN.
+    """
+    size = 3 + 3 * len(task.labels)
+    tally = Tally.of_flat(sums[..., :size])
+    whole, parts = metrics.figures(tally), metrics.per_label(tally)
+    support = tally.tp + tally.fn
+    # without any label in gold the weights are nothing, and so is the figure, as in scikit-learn
+    weighted = (parts["f1"] * support).sum(axis=-1) / np.maximum(support.sum(axis=-1), 1)
+    found = {"macro_f1": whole["macro_f1"], "weighted_f1": weighted, "exact": whole["exact"]}
+    found |= {name: whole[name] for name in ("macro_precision", "macro_recall")}
+    if task.kind == "multi":
+        found |= {name: whole[name] for name in ("jaccard", "micro_f1", "micro_precision", "micro_recall")}
+    severities = np.array([task.category.severities.get(label, 0) for label in task.labels], dtype=np.float64)
+    if severities.any():
+        found["severity_recall"] = _weighted_recall(tally, weights=severities)
+    if task.ordinal and task.kind == "single":
+        found |= _ordinal(sums[..., size:], classes=len(task.labels))
+    found |= {f"{label}/{part}": parts[part][..., i] for i, label in enumerate(task.labels) for part in PARTS}
+    return {name: np.where(tally.records > 0, values, np.nan) for name, values in found.items()}
+
+
+def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
+    table = cells.reshape(*cells.shape[:-1], classes, classes)
+    place = np.arange(classes, dtype=np.float64)
+    n = table.sum(axis=(-1, -2))
+    cost = (place[:, None] - place) ** 2
+    # counts stay whole numbers, so that "no disagreement expected" is exactly 0
+    expected = np.einsum("...i,ij,...j->...", table.sum(axis=-1), cost, table.sum(axis=-2))
+    observed = n * np.einsum("...ij,ij->...", table, cost)
+    away = np.einsum("...ij,ij->...", table, np.abs(place[:, None] - place))
+    return {"kappa": 1 - _ratio(observed, expected), "mae": _ratio(away, n)}
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    quotient: Floats = np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0)
+    return quotient
+
+
+def _mean(values: Floats) -> Floats:
+    """Return the mean over the last axis of what is defined; NaN where nothing is."""
+    known = ~np.isnan(values)
+    return _ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
+
+
+def _weighted_recall(tally: Tally, *, weights: Floats) -> Floats:
+    there = (tally.tp + tally.fn) @ weights
+    found: Floats = np.divide(tally.tp @ weights, there, out=np.full(there.shape, np.nan), where=there > 0)
+    return found
+
+
+def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
+    """Score the runs of one model.
+
+    ``board`` needs an item, ``runs`` a run. ``valid`` leaves out what was not answered.
+    """
+    rows = np.stack([counted(board, predicted=board.predicted(run), valid=valid) for run in runs], axis=1)
+    sums = cluster_sums(rows.reshape(len(rows), -1), groups=board.groups)
+    blocks = [
+        {name: _mean(values) for name, values in figures(drawn, task=board.task).items()}
+        for weights in board.weights()
+        for drawn in [(weights @ sums).reshape(len(weights), *rows.shape[1:])]
+    ]
+    own = figures(rows.sum(axis=0), task=board.task)
+    drawn = {name: np.concatenate([block[name] for block in blocks]) if blocks else np.zeros(0) for name in own}
+    return Scored(runs=own, drawn=drawn)
+
+
+def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
+    """Return figures by name, sorted into ``figures`` and ``labels`` as ``evaluate.json`` has them."""
+    return {
+        "figures": {name: value for name, value in values.items() if "/" not in name},
+        "labels": {label: {part: values[f"{label}/{part}"] for part in PARTS} for label in task.labels},
+    }
+
+
+def scores(scored: Scored, *, board: Board) -> Json:
+    """Return a model's figures as ``evaluate.json`` has them (``Scores``); no interval for a label nobody carries."""
+    found = shaped({name: scored.cell(name) for name in scored.runs}, task=board.task)
+    for label, support in board.support.items():
+        for cell in found["labels"][label].values() if not support else ():
+            cell.update(low=None, high=None)
+    return found
+
+
+def plain(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Json:
+    """Return the figures of one run, or of a baseline, as ``evaluate.json`` has them (``Figures``)."""
+    own = figures(counted(board, predicted=predicted, valid=valid).sum(axis=0), task=board.task)
+    return shaped({name: number(value.item()) for name, value in own.items()}, task=board.task)
+
+
+def baselines(board: Board, *, train: Sequence[LabelSet]) -> Json:
+    """Score what needs no model: the most frequent class of train, or the labels that more than half of it carries.
+
+    For several labels ``every_label`` gives each item all of them, which macro-F1 rewards more, and ``majority_set``
+    the most frequent set, which exact match does (both ours). Of classes, or sets, as frequent the first of the scheme
+    counts.
+    """
+    labels = board.task.labels
+    counts = {label: sum(label in values for values in train) for label in labels}
+    if board.task.kind == "single":
+        most = frozenset({max(labels, key=lambda label: (counts[label], -labels.index(label)))})
+    else:
+        most = frozenset(label for label in labels if 2 * counts[label] > len(train))
+    constant = {"majority": most}
+    if board.task.kind == "multi":
+        sets = Counter(train)
+        often = min(sets, key=lambda s: (-sets[s], sorted(map(labels.index, s))), default=frozenset())
+        constant |= {"every_label": frozenset(labels), "majority_set": often}
+    return {name: plain(board, predicted=[answer] * len(board.items), valid=False) for name, answer in constant.items()}

@@ -1,0 +1,173 @@
+"""Where a model is wrong: too high or too low, on which labels, on which kinds of memes (FigSIM section 5.3, F).
+
+Counts are summed over a model's runs and leave out what was not answered. Each rate has a percentile interval over
+items, drawn by group. Over- and underprediction of the ordinal task go by its order and are counted by the true label
+(Figure 4); of a task with several labels they are false positives and false negatives of each (Figures 7 and 8).
+
+Table 12's caption speaks of the proportion of samples, but its N add up to the 55 misclassified ones: its denominator
+is what is misclassified (SPEC 17). Both are given: ``of_wrong`` and ``of_all``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.evaluate.benchmark import Board, Item, Json, Run, bounds, number
+from pipelines.evaluate.bootstrap import cluster_sums
+from pipelines.evaluate.metrics import Floats, LabelSet
+
+Bools = npt.NDArray[np.bool_]
+ANY = "Any"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What else gold says of the items: ``figurative`` (item -> its labels), ``kinds`` (category -> item -> label).
+
+    An item without an entry counts in none of the rates that ask for it.
+    """
+
+    figurative: Mapping[Item, LabelSet] = field(default_factory=dict)
+    phenomena: Sequence[str] = ()
+    kinds: Mapping[str, Mapping[Item, str]] = field(default_factory=dict)
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All answers of all runs side by side: (runs, items) each; ``true`` and ``said`` have labels as last axis."""
+
+    answered: Bools
+    true: Bools
+    said: Bools
+
+    @property
+    def wrong(self) -> Bools:
+        """Which answers are not exactly gold's."""
+        unlike: Bools = (self.true != self.said).any(axis=-1)
+        return self.answered & unlike
+
+
+class Rates:
+    """Rates to be drawn together: each is a part and a whole, (items,) each."""
+
+    def __init__(self) -> None:
+        self.columns: list[Floats] = []
+
+    def add(self, part: Bools, whole: Bools) -> int:
+        """Take (runs, items) of a rate; return where it will be."""
+        self.columns += [(part & whole).sum(axis=0).astype(np.float64), whole.sum(axis=0).astype(np.float64)]
+        return len(self.columns) // 2 - 1
+
+    def drawn(self, board: Board) -> list[Json]:
+        """Return every rate as ``evaluate.json`` has it (``Rate``)."""
+        rows = np.stack(self.columns, axis=1)
+        sums = cluster_sums(rows, groups=board.groups)
+        resampled = np.concatenate([np.zeros((0, rows.shape[1])), *(weights @ sums for weights in board.weights())])
+        return [
+            _rate(rows[:, i].sum(), rows[:, i + 1].sum(), resampled[:, i : i + 2]) for i in range(0, rows.shape[1], 2)
+        ]
+
+
+def _rate(count: float, of: float, resampled: Floats) -> Json:
+    part, whole = resampled[:, 0], resampled[:, 1]
+    low, high = bounds(part[whole > 0] / whole[whole > 0]) if of else (None, None)
+    return {
+        "count": int(count),
+        "of": int(of),
+        "rate": number(count / of) if of else None,
+        "low": low,
+        "high": high,
+    }
+
+
+def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
+    """Return a model's errors as ``evaluate.json`` has them (``Errors``)."""
+    answers = gather(board, runs=runs)
+    rates = Rates()
+    wrong = rates.add(answers.wrong, answers.answered)
+    by_label = _by_label(board, answers=answers, rates=rates)
+    by_category = _by_category(board, answers=answers, rates=rates, traits=traits)
+    by_figurative = _by_figurative(board, answers=answers, rates=rates, traits=traits) if _ordinal(board) else {}
+    found = rates.drawn(board)
+    return {
+        "answers": int(answers.answered.sum()),
+        "unanswered": int((~answers.answered).sum()),
+        "wrong": found[wrong],
+        "by_label": {label: {way: found[i] for way, i in ways.items()} for label, ways in by_label.items()},
+        "by_category": {key: {value: found[i] for value, i in places.items()} for key, places in by_category.items()},
+        "by_figurative": {
+            name: {presence: {of: found[i] for of, i in places.items()} for presence, places in presences.items()}
+            for name, presences in by_figurative.items()
+        },
+    }
+
+
+def _ordinal(board: Board) -> bool:
+    return board.task.ordinal and board.task.kind == "single"
+
+
+def gather(board: Board, *, runs: Sequence[Run]) -> Answers:
+    """Lay out all answers of all runs; one that is missing says nothing."""
+
+    def matrix(sets: Sequence[LabelSet | None]) -> list[list[bool]]:
+        return [[label in (labels or ()) for label in board.task.labels] for labels in sets]
+
+    predicted = [board.predicted(run) for run in runs]
+    true = np.array(matrix(board.gold), dtype=bool)
+    return Answers(
+        answered=np.array([[answer is not None for answer in row] for row in predicted], dtype=bool),
+        true=np.broadcast_to(true, (len(runs), *true.shape)),
+        said=np.array([matrix(row) for row in predicted], dtype=bool),
+    )
+
+
+def _too_high_low(answers: Answers) -> tuple[Bools, Bools]:
+    true, said = answers.true.argmax(axis=-1), answers.said.argmax(axis=-1)
+    return answers.answered & (said > true), answers.answered & (said < true)
+
+
+def _by_label(board: Board, *, answers: Answers, rates: Rates) -> dict[str, dict[str, int]]:
+    found = {}
+    high, low = _too_high_low(answers)
+    for i, label in enumerate(board.task.labels):
+        true, said = answers.true[..., i], answers.said[..., i]
+        with_label, without = answers.answered & true, answers.answered & ~true
+        if _ordinal(board):
+            found[label] = {"over": rates.add(high, with_label), "under": rates.add(low, with_label)}
+        else:
+            found[label] = {"over": rates.add(said, without), "under": rates.add(~said, with_label)}
+    return found
+
+
+def _by_category(board: Board, *, answers: Answers, rates: Rates, traits: Traits) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for key, known in traits.kinds.items():
+        found[key] = {}
+        for value in traits.values[key]:
+            here = np.array([known.get(item) == value for item in board.items], dtype=bool)
+            found[key][value] = rates.add(answers.wrong, answers.answered & here)
+    return found
+
+
+def _by_figurative(
+    board: Board, *, answers: Answers, rates: Rates, traits: Traits
+) -> dict[str, dict[str, dict[str, int]]]:
+    _, low = _too_high_low(answers)
+    known = np.array([item in traits.figurative for item in board.items], dtype=bool)
+    sets = [traits.figurative.get(item, frozenset()) for item in board.items]
+    found = {}
+    for name in (*traits.phenomena, ANY):
+        has = np.array([bool(labels) if name == ANY else name in labels for labels in sets], dtype=bool)
+        found[name] = {
+            presence: {
+                "of_wrong": rates.add(low, answers.wrong & here),
+                "of_all": rates.add(low, answers.answered & here),
+            }
+            for presence, here in (("absent", known & ~has), ("present", known & has))
+        }
+    return found

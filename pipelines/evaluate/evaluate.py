@@ -1,0 +1,319 @@
+"""The stage ``evaluate``: every run that is there, scored on the test split's gold, compared, and taken apart.
+
+What comes out is ``metrics/<corpus>/evaluate.json``, the only thing that the report reads. It holds numbers, names of
+labels and names of models: neither a text nor an id. Rates and figures are fractions (the paper prints them times 100);
+what is undefined is ``null``. Its shape::
+
+    {
+      "scheme": "figsim", "split": "test",
+      "sampling": {"resamples": int, "seed": int, "confidence": 0.95},
+      "items": {split: int},                          # items with gold, the prompt's examples among them
+      "composition": {split: {category: {label: int}}},        # FigSIM T8, CRADLE T11: annotators' labels, the empty
+                                                      # set as its None
+      "settings": {name: value},                      # memes: the section `train` (FigSIM T9); posts: `finetune`
+      "decoding": {model: {"kind", "examples", "runs", "labeller", "model",
+                           "temperature", "top_p", "max_output_tokens", "stop"}},   # Table 10: what may be sent
+      "tasks": {task: Task}                           # FigSIM's three; else every category that has gold ("labels")
+    }
+    Task = {
+      "kind": "single" | "multi", "ordinal": bool, "labels": [label],     # figurative, severity, related; labels
+      "n": int,                                       # test items that are scored
+      "left_out": int,                                # test items with gold that no run was asked about
+      "support": {label: int},
+      "baselines_from": "train" | "dev",              # whose gold they know: dev's where train has none (silver)
+      "baselines": {"majority": Figures, "every_label": Figures, "majority_set": Figures},   # the last two for multi
+                                                      # only; "majority_set": the most frequent label set (exact match)
+      "models": {model: Model},                       # a tuned one is called "<model>-<subset>"
+      "best": model | null,                           # highest mean macro-F1 on test, "valid": the paper's choice
+      "pairs": [Pair]                                 # any two models, in the order of their names
+    }
+    Model = {
+      "kind": str | null,                             # of params.yaml; null: it is there no more
+      "source": "train" | "prompted" | "finetuned" | "untuned",           # the folder below predictions
+      "name": str, "subset": str | null,              # its entry of params.models; what a tuned one learnt from
+      "base": str | null,                             # its weights (sft, encoder, local), as params.models names them
+      "untuned": model | null,                        # of a tuned one: the model here that is its base as it was (T8)
+      "runs": int, "seeds": [int],
+      "outcomes": {outcome: int},                     # over all runs; "vote" alone is an answer, "missing" has no row
+      "valid": Scores | null,                         # what was not answered left out, as the paper does; null: nothing
+      "all": Scores,                                  # not answered counts as wrong (an empty prediction)
+      "by_seed": {str(seed): {"n_valid": int, "valid": Figures | null, "all": Figures}},
+      "confusion": [[int]] | null,                    # single: rows gold, columns predicted, summed over the runs
+      "errors": Errors,                               # of what was answered, summed over the runs
+      "dev": {"n": int, "by_seed": {the same}} | null,         # on the split "dev", without the prompt's examples
+      "calibration": Calibration | null,              # null: no run gives probabilities
+      "floors": {label: Floor},                       # the labels of params.finetune.recall_floors
+      "spent": Spent | null,                          # null: no spent.json beside its predictions
+      "crises": Crises | null                         # null: the labels are no crises with a time
+    }
+    Scores = {"figures": {figure: Cell}, "labels": {label: {"f1": Cell, "precision": Cell, "recall": Cell}}}
+    figure: macro_f1, macro_precision, macro_recall, weighted_f1, exact; for multi jaccard, micro_f1, micro_precision,
+    micro_recall; for an ordinal kappa (quadratic weights), mae; where the scheme has severities severity_recall
+    Figures = {"figures": {figure: float | null}, "labels": {label: {"f1", "precision", "recall": float | null}}}
+    Cell = {"mean", "std", "n", "low", "high"}        # std over n runs (ddof 1; null for one); the 95 % interval is
+                                                      # over items, drawn by group: the seeds' spread is not in it
+    Errors = {
+      "answers": int, "unanswered": int, "wrong": Rate,                   # wrong: not exactly gold's set
+      "by_label": {label: {"over": Rate, "under": Rate}},                 # Figures 4 (ordinal, by true label), 7 and 8
+      "by_category": {category: {label: Rate}},       # wrong, by context and modality
+      "by_figurative": {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}}   # Table 12; ordinal
+    }
+    Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null where of is 0
+    Calibration, Floor: see reliability.py; Spent: see sources.py; Crises: see crises.py
+    Pair = {"a": model, "b": model,
+            "macro_f1" | "weighted_f1": {"value", "low", "high"},         # a - b over all records, paired bootstrap
+            "p": {"bootstrap" | "randomisation" | "mcnemar": float},
+            "holm": {the same},                                           # within the task and the test
+            "mcnemar": {"a_only": int, "b_only": int}}                    # items that only one of the two has right
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.annotate.guideline import offered
+from pipelines.errors import BadParams
+from pipelines.evaluate import benchmark, crises, errors, paired, reliability, sources
+from pipelines.evaluate.benchmark import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
+from pipelines.evaluate.bootstrap import CONFIDENCE
+from pipelines.evaluate.errors import Traits
+from pipelines.evaluate.metrics import LabelSet
+from pipelines.evaluate.runs import DEV, TEST, TRAIN, Gold, runs_of
+from pipelines.evaluate.sources import Origin
+from pipelines.label.capabilities import capabilities
+from pipelines.params import Params, PromptedModel, RemoteLabeller
+from pipelines.store.metrics import write_metrics
+from pipelines.taxonomy import Category, Scheme, load
+from pipelines.train.task import TASKS, Task, task_of
+
+OUTPUT_TOKENS = 128  # FigSIM T10
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is known of a task's models beside their answers on test.
+
+    Args:
+        origins: model -> where it comes from.
+        spent: model -> ``Spent``.
+        dev: model -> its runs on dev.
+        floors: label -> the least recall that was asked for.
+    """
+
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    spent: Mapping[str, Json] = field(default_factory=dict)
+    dev: Mapping[str, Sequence[Run]] = field(default_factory=dict)
+    floors: Mapping[str, float] = field(default_factory=dict)
+
+
+def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling | None = None) -> Json:
+    """Write ``metrics/<corpus>/evaluate.json`` and return it; see the head of this module.
+
+    Runs are all tables ``predictions.parquet`` under ``snapshot/<corpus>/predictions``, trained or asked. A scheme with
+    FigSIM's tasks is scored on them, any other on each category that has gold.
+
+    Raises:
+        BadParams: gold does not fit the scheme's tasks, or a recall floor is of no label.
+        BadPredictions: a table has an item twice, or off its split, or labels or scores that are none of its task.
+        BadSpent: what predicting took is not told as it must be.
+    """
+    scheme = load(params.corpora[corpus].scheme)
+    sampling = sampling or Sampling()
+    folder = root / "snapshot" / corpus
+    gold = Gold.read(folder)
+    memes = set(TASKS) <= set(scheme.categories)
+    keys = TASKS if memes else [key for key in scheme.categories if gold.labels.get(key)]
+    tasks = {key: task_of(scheme, key) for key in keys}
+    found = sources.read(folder / "predictions", params=params)
+    runs, dev = (runs_of(found.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, DEV))
+    kinds = {name: model.kind for name, model in params.models.items()}
+    traits = _traits(gold, scheme=scheme, tasks=tasks)
+    metrics = {
+        "scheme": scheme.name,
+        "split": TEST,
+        "sampling": {"resamples": sampling.resamples, "seed": sampling.seed, "confidence": CONFIDENCE},
+        "items": dict(sorted(Counter(gold.split[i] for i in set().union(*gold.labels.values())).items())),
+        "composition": composition(gold, scheme=scheme),
+        "settings": (params.train if memes else params.finetune).model_dump(mode="json"),
+        "decoding": decoding(params) if memes else {},
+        "tasks": {
+            key: measure(
+                task,
+                gold=gold,
+                runs=runs.get(key, {}),
+                traits=traits,
+                kinds=kinds,
+                sampling=sampling,
+                beside=Beside(found.origins, found.spent, dev.get(key, {}), _floors(task, params=params)),
+            )
+            for key, task in tasks.items()
+        },
+    }
+    return write_metrics(metrics, root / "metrics" / corpus / "evaluate.json")
+
+
+def _floors(task: Task, *, params: Params) -> Mapping[str, float]:
+    floors = params.finetune.recall_floors if task.key == params.finetune.category else {}
+    # as in train/floors.py a floor of 0 drops an entry of params.yaml
+    wanted = {label: floor for label, floor in floors.items() if floor > 0}
+    if unknown := sorted(wanted.keys() - set(task.labels)):
+        raise BadParams(where="finetune.recall_floors", detail=f"{', '.join(unknown)} is no label of {task.key}")
+    return wanted
+
+
+def measure(
+    task: Task,
+    *,
+    gold: Gold,
+    runs: Mapping[str, Sequence[Run]],
+    traits: Traits,
+    kinds: Mapping[str, str],
+    sampling: Sampling,
+    beside: Beside | None = None,
+) -> Json:
+    """Return everything about one task (``Task`` of ``evaluate.json``)."""
+    beside = beside or Beside()
+    board = _board(task, gold=gold, runs=runs, split=TEST, sampling=sampling)
+    dev = _board(task, gold=gold, runs=beside.dev, split=DEV, sampling=sampling) if beside.dev else None
+    learnt = [split for split in (TRAIN, DEV) if gold.seen(task, split=split)] or [TRAIN]
+    found: Json = {
+        "kind": task.kind,
+        "ordinal": task.ordinal,
+        "labels": list(task.labels),
+        "n": len(board.items),
+        "left_out": len(gold.seen(task, split=TEST)) - len(board.items),
+        "support": board.support,
+        "baselines": {},
+        "baselines_from": learnt[0],
+        "models": {},
+        "best": None,
+        "pairs": [],
+    }
+    if not board.items:
+        return found
+    found["baselines"] = benchmark.baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
+    scored = {name: benchmark.score(board, runs=made, valid=False) for name, made in sorted(runs.items())}
+    for name, made in sorted(runs.items()):
+        origin = beside.origins.get(name, Origin(None, name))
+        on_dev = beside.dev.get(name, ())
+        figures = {ALL: benchmark.scores(scored[name], board=board)}
+        found["models"][name] = {
+            **vars(origin),
+            "kind": origin.kind or kinds.get(name),
+            **_model(board, runs=made, figures=figures),
+            "errors": errors.analyse(board, runs=made, traits=traits),
+            "dev": {"n": len(dev.items), "by_seed": _by_seed(dev, runs=on_dev)} if dev and on_dev else None,
+            "calibration": reliability.calibration(board, runs=made),
+            "floors": reliability.floors(board, runs=made, dev=dev, dev_runs=on_dev, wanted=beside.floors),
+            "spent": beside.spent.get(name),
+            "crises": crises.analyse(board, runs=made),
+        }
+    found["best"] = best_of(found["models"])
+    entrants = {name: paired.Entrant.of(board, runs=made, scored=scored[name]) for name, made in runs.items()}
+    found["pairs"] = paired.pairs(board, entrants=entrants)
+    return found
+
+
+def _board(task: Task, *, gold: Gold, runs: Mapping[str, Sequence[Run]], split: str, sampling: Sampling) -> Board:
+    known = gold.seen(task, split=split)
+    # without any run all of gold is the test set; else what no run was asked about was taken down before they ran
+    every = [one.outcomes for made in runs.values() for one in made]
+    asked = {item for outcomes in every for item, outcome in outcomes.items() if outcome != ABSTAINED}
+    items = tuple(item for item in known if item in asked or not every)
+    return Board(task, items, tuple(known[i] for i in items), tuple(gold.group[i] for i in items), sampling)
+
+
+def _by_seed(board: Board, *, runs: Sequence[Run]) -> Json:
+    found = {}
+    for run in runs:
+        predicted = board.predicted(run)
+        n = sum(answer is not None for answer in predicted)
+        found[str(run.seed)] = {
+            "n_valid": n,
+            VALID: benchmark.plain(board, predicted=predicted, valid=True) if n else None,
+            ALL: benchmark.plain(board, predicted=predicted, valid=False),
+        }
+    return found
+
+
+def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
+    by_seed = _by_seed(board, runs=runs)
+    answered = [one["n_valid"] for one in by_seed.values()]
+    if all(n == len(board.items) for n in answered):
+        valid = figures[ALL]
+    elif any(answered):
+        valid = benchmark.scores(benchmark.score(board, runs=runs, valid=True), board=board)
+    else:
+        valid = None
+    return {
+        "runs": len(runs),
+        "seeds": [run.seed for run in runs],
+        "outcomes": dict(sorted(sum((board.outcomes(run) for run in runs), Counter[str]()).items())),
+        VALID: valid,
+        ALL: figures[ALL],
+        "by_seed": by_seed,
+        "confusion": benchmark.confusion(board, runs=runs) if board.task.kind == "single" else None,
+    }
+
+
+def best_of(models: Mapping[str, Json]) -> str | None:
+    """Return the model of the highest mean macro-F1 over what was answered, equals by name.
+
+    That is FigSIM's choice for Table 4, made on the test set.
+    """
+    means = {name: model[VALID]["figures"]["macro_f1"]["mean"] for name, model in models.items() if model[VALID]}
+    return min(means, key=lambda name: (-means[name], name)) if means else None
+
+
+def composition(gold: Gold, *, scheme: Scheme) -> Json:
+    """Count annotators' labels by split and category (FigSIM Table 8); the empty set counts as the category's None."""
+    found: Json = {}
+    for split in sorted(set(gold.split.values())):
+        found[split] = {}
+        for key, category in scheme.categories.items():
+            counts = Counter(
+                label for labels in gold.of(key, split=split).values() for label in _annotated(labels, category)
+            )
+            found[split][key] = {label.name: counts[label.name] for label in offered(category)}
+    return found
+
+
+def _annotated(labels: LabelSet, category: Category) -> LabelSet:
+    return labels if labels or category.none is None else frozenset({category.none})
+
+
+def _traits(gold: Gold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
+    """Gather what errors are broken down by: the figurative task, and every single-label category that is no task."""
+    figurative = tasks.get("figurative")
+    others = [c for key, c in scheme.categories.items() if key not in tasks and c.kind == "single"]
+    return Traits(
+        figurative=gold.seen(figurative, split=TEST) if figurative else {},
+        phenomena=figurative.labels if figurative else (),
+        kinds={c.key: {i: min(s) for i, s in gold.of(c.key, split=TEST).items() if s} for c in others},
+        values={c.key: [label.name for label in offered(c)] for c in others},
+    )
+
+
+def decoding(params: Params) -> Json:
+    """Return how each prompted model is asked (FigSIM Table 10): what of it may be sent at all (SPEC 10)."""
+    found: Json = {}
+    for name, model in sorted(params.models.items()):
+        labeller = params.labellers.get(model.labeller) if isinstance(model, PromptedModel) else None
+        if not isinstance(model, PromptedModel) or not isinstance(labeller, RemoteLabeller):
+            continue
+        takes = capabilities(labeller.model, api=params.providers[labeller.provider].api)
+        found[name] = {
+            "kind": model.kind,
+            "examples": model.examples,
+            "runs": model.runs,
+            "labeller": model.labeller,
+            "model": labeller.model,
+            "temperature": takes.temperature,
+            "top_p": takes.top_p,
+            "max_output_tokens": OUTPUT_TOKENS * takes.max_tokens_factor,
+            "stop": takes.stop,
+        }
+    return found

@@ -1,0 +1,186 @@
+"""The report's plots as SVG text: the paper's Figures 4, 7 and 8, scores with their intervals, and reliability.
+
+Plain shapes in the page's own colours, so that they follow light and dark and need nothing beside the page
+(``report_page.STYLE`` names the classes). Bars lie down and stand under their names: long labels fit a phone, and
+no bar is told from another by its colour alone. The same numbers give the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH = 460  # user units; about as wide as a phone, so that 13 units of type stay readable on one
+LEFT, RIGHT = 4, 76  # margins; the right one holds the figure behind a bar
+PLOT = WIDTH - LEFT - RIGHT
+TYPE = 13
+STEPS = (1, 2, 5)
+SQUARE = 300  # side of a plot of shares by shares
+
+
+@dataclass(frozen=True)
+class Miss:
+    """How often a label was given too much (``over``) and too little (``under``), of ``total`` that carry it.
+
+    Counts; means over runs need not be whole. A ``total`` of ``None`` is not shown.
+    """
+
+    label: str
+    over: float
+    under: float
+    total: float | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score between 0 and 1 with its interval, and what the paper prints for it; ``None`` where there is none."""
+
+    label: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    paper: float | None = None
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Answers whose probabilities are alike: the mean of what was ``said``, the share that came true, and how many."""
+
+    said: float
+    seen: float
+    n: int
+
+
+def misses(rows: Sequence[Miss], *, title: str, over: str = "over", under: str = "under") -> str:
+    """Draw two bars a label, how often it was over- and underpredicted (FigSIM Figures 4, 7 and 8)."""
+    most = max([1.0, *(n for row in rows for n in (row.over, row.under))])
+    step = _step(most)
+    end = step * -(-most // step)
+    shapes: list[str] = []
+    top = 28.0
+    for row in rows:
+        shapes.append(_text(LEFT, top + TYPE, _named(row), kind="name"))
+        for i, (kind, n) in enumerate((("over", row.over), ("under", row.under))):
+            y = top + 20 + 17 * i
+            width = PLOT * n / end
+            shapes.append(f'<rect class="{kind}" x="{LEFT}" y="{_n(y)}" width="{_n(width)}" height="14"/>')
+            word = over if kind == "over" else under
+            shapes.append(_text(LEFT + width + 5, y + 11.5, f"{_count(n)} {word}", kind="value"))
+        top += 64
+    ticks = [(_count(step * i), PLOT * step * i / end) for i in range(int(end / step) + 1)]
+    keys = [("over", over), ("under", under)]
+    return _drawing(title, [*_key(keys), *_axis(ticks, bottom=top - 4), *shapes], height=top + 16)
+
+
+def scores(rows: Sequence[Score], *, title: str) -> str:
+    """Draw a bar a row from 0 to 100 %, a line for its interval, and a diamond for the paper's figure."""
+    shapes: list[str] = []
+    top = 28.0
+    for row in rows:
+        middle = top + 28
+        shapes.append(_text(LEFT, top + TYPE, row.label, kind="name"))
+        if row.value is None:
+            shapes.append(_text(LEFT, middle + 4.5, "no figure of ours", kind="value"))
+        else:
+            shapes.append(
+                f'<rect class="ours" x="{LEFT}" y="{_n(middle - 7)}" width="{_n(PLOT * row.value)}" height="14"/>'
+            )
+            shapes.extend(_whisker(row, y=middle))
+            shapes.append(_text(LEFT + PLOT + 10, middle + 4.5, f"{100 * row.value:.1f}", kind="value"))
+        if row.paper is not None:
+            shapes.append(_diamond(LEFT + PLOT * row.paper, middle))
+        top += 46
+    ticks = [(str(percent), PLOT * percent / 100) for percent in range(0, 101, 20)]
+    keys = [("ours", "ours, with its interval")]
+    if any(row.paper is not None for row in rows):
+        keys.append(("paper", "the paper's"))
+    return _drawing(title, [*_key(keys), *_axis(ticks, bottom=top - 2), *shapes], height=top + 18)
+
+
+def reliability(bins: Sequence[Bin], *, title: str) -> str:
+    """Draw the share that came true over what was said; on the line a probability means what it says.
+
+    The area of a dot grows with the answers in it; the smallest can still be seen.
+    """
+    left, top = 40.0, 12.0
+    most = max((row.n for row in bins), default=1)
+    shapes = [f'<path class="whisker" d="M{_n(left)} {_n(top + SQUARE)}L{_n(left + SQUARE)} {_n(top)}"/>']
+    for row in bins:
+        x, y = left + SQUARE * row.said, top + SQUARE * (1 - row.seen)
+        radius = max(3.0, 14 * (row.n / most) ** 0.5)
+        shapes.append(f'<circle class="ours" cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}"/>')
+    for percent in range(0, 101, 20):
+        at = SQUARE * percent / 100
+        column, line = _n(left + at), _n(top + SQUARE - at)
+        shapes.insert(0, f'<line class="grid" x1="{column}" y1="{_n(top)}" x2="{column}" y2="{_n(top + SQUARE)}"/>')
+        shapes.insert(0, f'<line class="grid" x1="{_n(left)}" y1="{line}" x2="{_n(left + SQUARE)}" y2="{line}"/>')
+        shapes.append(_text(left + at, top + SQUARE + 16, str(percent), kind="tick", anchor="middle"))
+        shapes.append(_text(left - 6, top + SQUARE - at + 4, str(percent), kind="tick", anchor="end"))
+    shapes.append(_text(left + SQUARE + 10, top + SQUARE + 4, "said, %", kind="tick"))
+    shapes.append(_text(left + SQUARE + 10, top + 10, "came true, %", kind="tick"))
+    return _drawing(title, shapes, height=top + SQUARE + 26)
+
+
+def _drawing(title: str, shapes: Sequence[str], *, height: float) -> str:
+    name = escape(title, quote=True)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {_n(height)}" role="img" aria-label="{name}">'
+    return "\n".join([head, *shapes, "</svg>"])
+
+
+def _axis(ticks: Sequence[tuple[str, float]], *, bottom: float) -> Iterator[str]:
+    for word, x in ticks:
+        at = _n(LEFT + x)
+        yield f'<line class="grid" x1="{at}" y1="26" x2="{at}" y2="{_n(bottom)}"/>'
+        anchor = "start" if x == 0 else "middle"
+        yield _text(LEFT + x, bottom + 14, word, kind="tick", anchor=anchor)
+
+
+def _key(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+    x = float(LEFT)
+    for kind, word in entries:
+        yield (
+            _diamond(x + 7, 10)
+            if kind == "paper"
+            else f'<rect class="{kind}" x="{_n(x)}" y="4" width="14" height="12"/>'
+        )
+        yield _text(x + 20, 14.5, word, kind="tick")
+        x += 40 + 6.6 * len(word)
+
+
+def _whisker(row: Score, *, y: float) -> Iterator[str]:
+    if row.low is None or row.high is None:
+        return
+    low, high = (_n(LEFT + PLOT * end) for end in (row.low, row.high))
+    yield f'<path class="whisker" d="M{low} {_n(y)}H{high}M{low} {_n(y - 4)}v8M{high} {_n(y - 4)}v8"/>'
+
+
+def _diamond(x: float, y: float) -> str:
+    return f'<path class="paper" d="M{_n(x - 6)} {_n(y)}l6 -6l6 6l-6 6z"/>'
+
+
+def _text(x: float, y: float, words: str, *, kind: str, anchor: str = "start") -> str:
+    return f'<text class="{kind}" x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _named(row: Miss) -> str:
+    return row.label if row.total is None else f"{row.label} ({_count(row.total)})"
+
+
+def _step(most: float) -> int:
+    """Return the round distance between ticks that needs at most six of them."""
+    unit = 1
+    while True:
+        for step in STEPS:
+            if most <= 5 * step * unit:
+                return step * unit
+        unit *= 10
+
+
+def _count(n: float) -> str:
+    return f"{n:,.0f}" if float(n).is_integer() else f"{n:,.1f}"
+
+
+def _n(value: float) -> str:
+    """Return a coordinate in tenths, without an idle decimal."""
+    return f"{value:.1f}".removesuffix(".0")

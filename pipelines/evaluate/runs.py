@@ -1,0 +1,107 @@
+"""What the stage ``evaluate`` reads: gold with its splits and groups, and predictions sorted into runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import BadParams
+from pipelines.evaluate.benchmark import VOTE, BadPredictions, Item, Run
+from pipelines.evaluate.metrics import LabelSet
+from pipelines.store import tables
+from pipelines.train.task import Task
+
+TRAIN, DEV, TEST = "train", "dev", "test"
+COLUMNS = ["record_id", "image", "task", "model", "seed", "split", "outcome", "scores", "labels"]
+Runs = Mapping[str, Mapping[str, Sequence[Run]]]
+"""Task -> model -> its runs in the order of their seeds."""
+
+
+@dataclass(frozen=True)
+class Gold:
+    """What is known of the items: ``split`` and ``group`` of each, ``labels``: category -> item -> annotators' set.
+
+    ``examples`` are those that stand in a prompt: they count as gold, and no model is scored on them (SPEC 24).
+    """
+
+    split: Mapping[Item, str]
+    group: Mapping[Item, str]
+    labels: Mapping[str, Mapping[Item, LabelSet]]
+    examples: frozenset[Item] = frozenset()
+
+    @classmethod
+    def read(cls, folder: Path) -> Gold:
+        """Read the tables of ``snapshot/<corpus>``; gold of an item without a split is of no use here."""
+        split, group = {}, {}
+        for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
+            item = (row["record_id"], row["image"])
+            split[item], group[item] = row["split"], row["group"]
+        labels: dict[str, dict[Item, LabelSet]] = defaultdict(dict)
+        examples = set()
+        for row in tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist():
+            item = (row["record_id"], row["image"])
+            if item in split:
+                labels[row["category"]][item] = frozenset(row["labels"])
+                examples |= {item} if row["example"] else set()
+        return cls(split, group, labels, frozenset(examples))
+
+    def of(self, key: str, *, split: str) -> dict[Item, LabelSet]:
+        """Return the annotators' sets of a category in a split, items in order."""
+        return {item: labels for item, labels in sorted(self.labels.get(key, {}).items()) if self.split[item] == split}
+
+    def seen(self, task: Task, *, split: str) -> dict[Item, LabelSet]:
+        """Return the sets as models are asked for them, without those of the prompt's examples.
+
+        Raises:
+            BadParams: a single-label task without exactly one label.
+        """
+        whole = self.of(task.key, split=split)
+        found = {item: task.seen(labels) for item, labels in whole.items() if item not in self.examples}
+        if task.kind == "single" and any(len(labels) != 1 for labels in found.values()):
+            raise BadParams(where=f"gold ({task.key})", detail="needs exactly one label")
+        return found
+
+
+def runs_of(rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: Gold, split: str = TEST) -> Runs:
+    """Sort rows of ``predictions`` on a split into runs; rows on other splits are not looked at.
+
+    Raises:
+        BadPredictions: a run has an item twice, or off the split, or labels that are none of its task, or scores that
+            are no probabilities of its labels.
+    """
+    sorted_rows: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["split"] == split and row["task"] in tasks:
+            sorted_rows[row["task"], row["model"], row["seed"]].append(row)
+    found: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for (key, model, seed), here in sorted(sorted_rows.items()):
+        items = [(row["record_id"], row["image"]) for row in here]
+        if fault := _fault(items, rows=here, task=tasks[key], gold=gold, split=split):
+            raise BadPredictions(model=model, task=key, seed=seed, detail=fault)
+        # gold that was withdrawn since leaves a prediction without a use
+        known = [(i, row) for i, row in zip(items, here, strict=True) if i in gold.labels.get(key, {})]
+        answers = {item: frozenset(row["labels"]) for item, row in known if row["outcome"] == VOTE}
+        scores = {item: tuple(row["scores"]) for item, row in known if item in answers and row.get("scores")}
+        found[key][model].append(Run(seed, {item: row["outcome"] for item, row in known}, answers, scores))
+    return found
+
+
+def _fault(
+    items: Sequence[Item], *, rows: Sequence[Mapping[str, Any]], task: Task, gold: Gold, split: str
+) -> str | None:
+    answers = [frozenset(row["labels"] or ()) for row in rows if row["outcome"] == VOTE]
+    if len(set(items)) < len(items):
+        return "it has an item twice"
+    if any(gold.split.get(item, split) != split for item in items):
+        return f"it calls items {split} that are in another split"
+    if any(not answer <= set(task.labels) for answer in answers):
+        return "it has labels that are none of the task's"
+    if task.kind == "single" and any(len(answer) != 1 for answer in answers):
+        return "it has answers that are not exactly one label"
+    scores = [row["scores"] for row in rows if row["outcome"] == VOTE and row.get("scores")]
+    if any(len(s) != len(task.labels) or not all(0 <= p <= 1 for p in s) for s in scores):
+        return "it has scores that are not one probability for each label of the task"
+    return None

@@ -1,0 +1,127 @@
+"""Where predictions come from: the tables of ``snapshot/<corpus>/predictions``, whose models they are, what they cost.
+
+A table's place says what it is: ``finetuned/<subset>/<model>`` and ``untuned/<model>`` (posts), ``train`` and
+``prompted`` (memes). ``spent.json`` beside a table says what predicting took. The shape in ``evaluate.json``::
+
+    Spent = {                                         # sums over the model's spent.json
+      "records": int, "seconds": float | null, "input_tokens": int, "output_tokens": int, "cost": float,
+      "cost_per_1000": float | null,                  # US dollars for 1,000 records
+      "seconds_per_record": float | null              # latency; null: nobody measured (votes that were there already)
+    }
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import DataError
+from pipelines.evaluate.benchmark import Json, number
+from pipelines.evaluate.runs import COLUMNS
+from pipelines.params import Params
+from pipelines.store import tables
+
+FINETUNED, UNTUNED = "finetuned", "untuned"
+AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
+
+
+class BadSpent(DataError):
+    """What predicting took is not told as it must be: costs of something else would be printed."""
+
+    message = "{file} is not read: {detail}."
+    remedy = "Run the stage again that wrote it."
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A model's place in the corpus: ``source`` (folder), ``name`` (of params.models), ``subset``, ``base`` (weights).
+
+    ``untuned`` is, of a tuned model, the model there that is its base as it was before (CRADLE T8).
+    """
+
+    source: str | None
+    name: str
+    subset: str | None = None
+    kind: str | None = None
+    base: str | None = None
+    untuned: str | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows of all tables, and for each model its origin and what was spent (``Spent`` of ``evaluate.json``)."""
+
+    rows: list[dict[str, Any]]
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    spent: Mapping[str, Json] = field(default_factory=dict)
+
+
+def read(folder: Path, *, params: Params) -> Found:
+    """Read every ``predictions.parquet`` below ``folder``, in the order of their paths.
+
+    Raises:
+        BadSpent: a ``spent.json`` lacks an amount, or has one that is none.
+        SchemaMismatch: a table has other columns.
+    """
+    rows: list[dict[str, Any]] = []
+    origins: dict[str, Origin] = {}
+    spent: dict[str, list[Json]] = defaultdict(list)
+    for path in sorted(folder.rglob("predictions.parquet")):
+        here = tables.read(path, name="predictions", columns=COLUMNS).to_pylist()
+        rows += here
+        told = _spent(path.with_name("spent.json"))
+        for model in sorted({row["model"] for row in here}):
+            origins.setdefault(model, _origin(model, place=path.relative_to(folder).parts, params=params))
+            spent[model] += [told] if told else []
+    bases = {origin.base: model for model, origin in sorted(origins.items(), reverse=True) if origin.kind == "local"}
+    origins = {
+        model: Origin(**{**vars(o), "untuned": bases.get(o.base) if o.source == FINETUNED and o.base else None})
+        for model, o in origins.items()
+    }
+    return Found(rows, origins, {model: total(amounts) for model, amounts in spent.items() if amounts})
+
+
+def _origin(model: str, *, place: Sequence[str], params: Params) -> Origin:
+    source, subset, name = place[0], None, model
+    if source == FINETUNED and len(place) > 3:
+        subset, name = place[1], place[2]
+    spec = params.models.get(name)
+    return Origin(source, name, subset, spec.kind if spec else None, getattr(spec, "base", None))
+
+
+def _spent(path: Path) -> Json | None:
+    if not path.is_file():
+        return None
+    try:
+        told = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadSpent(file=path.name, detail=f"it is no JSON ({type(error).__name__})") from None
+    if not isinstance(told, dict):
+        raise BadSpent(file=path.name, detail="it is no object")
+    for name in AMOUNTS:
+        value = told.get(name)
+        if value is None and name == "seconds" and name in told:
+            continue  # nobody measured
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
+            raise BadSpent(file=path.name, detail=f"'{name}' is no amount")
+    return told
+
+
+def total(amounts: Sequence[Json]) -> Json:
+    """Add up what a model's runs spent (``Spent``); seconds are unknown where one of them does not know."""
+    seconds = [told["seconds"] for told in amounts]
+    records, cost = sum(told["records"] for told in amounts), sum(told["cost"] for told in amounts)
+    whole = None if None in seconds else sum(seconds)
+    return {
+        "records": records,
+        "seconds": None if whole is None else number(whole),
+        **{name: sum(told[name] for told in amounts) for name in ("input_tokens", "output_tokens")},
+        "cost": number(cost),
+        "cost_per_1000": number(1000 * cost / records) if records else None,
+        "seconds_per_record": number(whole / records) if records and whole is not None else None,
+    }

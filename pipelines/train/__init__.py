@@ -1,0 +1,1 @@
+"""Models of the benchmark: what they see, how they are fitted, what they predict."""

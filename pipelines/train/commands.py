@@ -1,0 +1,91 @@
+"""The stages that fit models, or ask those that are not fitted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.console import CorpusName, emit, not_in_a_replay, open_vault
+from pipelines.params import Settings, load
+
+app = typer.Typer()
+ModelName = Annotated[str, typer.Option(help="a name of the section models")]
+
+
+@app.command(rich_help_panel="Train")
+def remarks(corpus: CorpusName) -> None:
+    """Ask what memes leave unsaid, for the models that read it (kind m3h); without such a model nobody is asked."""
+    not_in_a_replay("remarks")
+    from pipelines.label import remarks as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
+
+
+@app.command(rich_help_panel="Train")
+def train(
+    corpus: CorpusName,
+    model: ModelName,
+    task: Annotated[str, typer.Option(help="figurative, severity or related")],
+    seed: Annotated[int, typer.Option(help="of the weights, the order and the dropout")] = 1,
+) -> None:
+    """Fit one model for one task; a run that was killed goes on from its checkpoint."""
+    not_in_a_replay("train")
+    from pipelines.train import train as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(
+            stage.run(corpus, task=task, model=model, seed=seed, params=load(), settings=settings, vault=vault)
+            | {"history": None}
+        )
+
+
+@app.command(rich_help_panel="Train")
+def prompted(corpus: CorpusName, model: ModelName) -> None:
+    """Ask a model about the test split instead of training one."""
+    not_in_a_replay("prompted")
+    from pipelines.train import prompted as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(stage.run(corpus, model=model, params=load(), settings=settings, vault=vault))
+
+
+SubsetName = Annotated[str, typer.Option(help="unanimous, consensus or gold")]
+
+
+@app.command(rich_help_panel="Train")
+def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
+    """Tune one model on one subset of the labels; a run that was killed goes on from its checkpoint."""
+    not_in_a_replay("finetune")
+    from pipelines.train import finetune as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        done = stage.run(corpus, subset=subset, model=model, params=load(), settings=settings, vault=vault)
+        emit(done | {"fit": {**done["fit"], "history": None}})
+
+
+@app.command(rich_help_panel="Train")
+def predict(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
+    """Ask a tuned model about dev and test."""
+    not_in_a_replay("predict")
+    from pipelines.train import predict as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(stage.run(corpus, subset=subset, model=model, params=load(), settings=settings, vault=vault))
+
+
+@app.command(rich_help_panel="Train")
+def untuned(corpus: CorpusName, model: ModelName) -> None:
+    """Gather what a model says of dev and test that is taken as it is: asked now, before, or elsewhere."""
+    not_in_a_replay("untuned")
+    from pipelines.train import untuned as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(stage.run(corpus, model=model, params=load(), settings=settings, vault=vault))

@@ -1,0 +1,245 @@
+"""A text encoder with a head on every label: crisis labels for those without a large accelerator.
+
+The encoder is fitted as the benchmark's models are (``loop.py``), on a labeller's silver. What its scores mean is then
+learned from dev's gold (``calibration.py``, ``floors.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from pipelines.sections import EncoderModel, Finetune, Section
+from pipelines.train import calibration, floors, loop
+from pipelines.train.built import Batch, Built
+from pipelines.train.data import TEST, Example
+from pipelines.train.models.bases import BaseUnfit, Headed, had, opened
+from pipelines.train.models.bases import weights as weights_of
+from pipelines.train.steps import machine
+from pipelines.train.task import Task
+from pipelines.train.weights import weigh
+
+Floats = npt.NDArray[np.float64]
+
+# FigSIM's Table 9, as for every other model that the loop fits.
+CLIP = 1.0
+# SPEC 1.2, item 8.
+MAX_POS_WEIGHT = 20.0
+# Ours: posts between two reports of progress.
+CHUNK = 512
+# Ours: posts whose tokens are kept, in memory only; more than CRADLE's train has.
+READY = 8192
+
+
+class Recipe(Section):
+    """What ``loop.py`` is told of a fit, which an encoder's entry in ``params.models`` says in part."""
+
+    mode: Literal["paper", "improved"] = "improved"
+    base: str
+    max_tokens: int
+    epochs: int
+    batch: int
+    learning_rate: float
+    warmup: float
+    weight_decay: float
+    clip: float = CLIP
+    min_positives: int = floors.MIN_POSITIVES
+    checkpoint_steps: int
+
+
+def fit(
+    spec: EncoderModel,
+    *,
+    train: Sequence[Example],
+    validation: Sequence[Example],
+    task: Task,
+    seed: int,
+    settings: Finetune,
+    folder: Path,
+    out: Path,
+    say: Callable[[dict[str, float]], None],
+) -> dict[str, Any]:
+    """Fit the encoder on train, keep its best epoch by dev's macro-F1 at .5, calibrate it, and write it to ``out``.
+
+    A killed run goes on from the checkpoints in ``folder``, which the caller removes in the end. ``out`` is then a
+    model as the library saves it (safetensors), with ``calibration.json`` beside it.
+
+    Args:
+        spec: an entry of ``params.models``.
+        train: with the labels that are learned, of train alone.
+        validation: with gold, of dev alone.
+        task: whose labels.
+        seed: of the new head, the order of the posts and dropout.
+        settings: for ``checkpoint_steps`` and ``recall_floors``.
+        folder: of this run alone; must outlive a killed process.
+        out: an empty folder, or one that is not there.
+        say: told of every epoch; see :func:`pipelines.train.loop.fit`.
+
+    Returns:
+        ``epoch`` (the best one), ``history``, ``unseen`` (labels that train does not have), ``truncated`` (posts of
+        train that lost their middle), and what :func:`pipelines.train.floors.learned` returns.
+
+    Raises:
+        LeakRefused: examples of another split.
+        BaseMissing, BaseUnfit: see ``models.bases``.
+        Diverged: the loss became infinite or undefined.
+        NothingToCalibrate: dev has no gold.
+        BadParams: a floor names no label of the task.
+    """
+    recipe = _recipe(spec, settings=settings)
+    built, words = _new(spec, task=task, seed=seed, folder=folder)
+    weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
+    fitted = loop.fit(
+        built, train=train, validation=validation, task=task, settings=recipe, seed=seed, folder=folder,
+        weights=weights, say=say,
+    )  # fmt: skip
+    raw = loop.predict(built, examples=validation, task=task, settings=recipe)
+    calibrated = calibration.fit(raw, examples=validation, task=task)
+    thresholds, metrics = floors.learned(
+        calibrated(raw), raw=raw, examples=validation, task=task, floors=settings.recall_floors
+    )
+    if machine().is_main_process:
+        out.mkdir(parents=True, exist_ok=True)
+        built.module.model.save_pretrained(out)
+        words.tokens.save_pretrained(out)
+        floors.save(out, task=task, thresholds=thresholds, calibration=calibrated.as_json(), recipe=recipe.model_dump())
+    return {
+        "epoch": fitted.epoch,
+        "history": list(fitted.history),
+        "unseen": list(weights.empty),
+        "truncated": sum(words.cuts(example.text) for example in train),
+        **metrics,
+    }
+
+
+class EncoderPredictor:
+    """A fitted encoder, ready to be asked; made by :meth:`open`."""
+
+    def __init__(
+        self, built: Built, *, words: Words, task: Task, calibrated: calibration.Calibration, thresholds: Floats,
+        recipe: Recipe,
+    ) -> None:  # fmt: skip
+        """Use :meth:`open`."""
+        self._built, self._words, self._task, self._recipe = built, words, task, recipe
+        self._calibration, self._thresholds = calibrated, thresholds
+
+    @classmethod
+    def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
+        """Load what :func:`fit` wrote.
+
+        Raises:
+            OtherLabels: it was fitted for other labels than the task's.
+            BaseMissing, BaseUnfit: files are missing.
+        """
+        thresholds, stored = floors.load(out, task=task)
+        calibrated = calibration.Calibration.of_json(stored["calibration"])
+        with opened(str(out), seed=0, folder=out) as place:
+            words = Words(place, base=out.name, limit=None)
+            built = _built(Saved(place, base=out.name), words=words)
+        recipe = Recipe.model_validate(stored["recipe"])
+        return cls(built, words=words, task=task, calibrated=calibrated, thresholds=thresholds, recipe=recipe)
+
+    def probabilities(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
+        """Return calibrated probabilities, shape (texts, labels), in the order of texts and of the task's labels.
+
+        ``progress`` is told how many texts are done.
+        """
+        rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
+        for start in range(0, len(texts), CHUNK):
+            some = [
+                Example((str(n), 0), TEST, text, None, None, "") for n, text in enumerate(texts[start : start + CHUNK])
+            ]
+            raw = loop.predict(self._built, examples=some, task=self._task, settings=self._recipe)
+            rows.append(self._calibration(raw))
+            if progress is not None:
+                progress(start + len(some))
+        return np.concatenate(rows)
+
+    def labels(self, scores: Floats) -> list[frozenset[str]]:
+        """Return the label set of each row of :meth:`probabilities`; see ``floors``."""
+        return floors.decide(scores, task=self._task, thresholds=self._thresholds)
+
+    def tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens of each text are read, special ones included."""
+        return [self._words.count(text) for text in texts]
+
+
+class Words:
+    """Posts as tokens, padded to the longest; a long one loses its middle, as its end tells how things are now."""
+
+    def __init__(self, place: str, *, base: str, limit: int | None) -> None:
+        """Load the tokenizer, which from now on cuts at ``limit`` or what the base can take.
+
+        Raises:
+            BaseUnfit: it cannot tell where in a text a token lies.
+        """
+        self.tokens = had(AutoTokenizer, place, base=base)
+        if not self.tokens.is_fast:
+            raise BaseUnfit(base=base, detail="its tokenizer does not tell where a token lies")
+        if self.tokens.pad_token is None:
+            self.tokens.pad_token = self.tokens.eos_token
+        self.limit = min(limit or self.tokens.model_max_length, self.tokens.model_max_length)
+        self.tokens.model_max_length = self.limit
+        self._alone = Lock()  # batches are made ahead in threads, and the tokenizer keeps its settings in itself
+        self._known = lru_cache(maxsize=READY)(self._read)
+
+    def __call__(self, texts: Sequence[str]) -> Batch:
+        """Return ``input_ids`` and ``attention_mask``, int64 (texts, tokens)."""
+        rows = [self._known(text)[0] for text in texts]
+        with self._alone:
+            return dict(self.tokens.pad({"input_ids": rows}, padding=True, return_tensors="pt"))
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of one text that are read."""
+        return len(self._known(text)[0])
+
+    def cuts(self, text: str) -> bool:
+        """Tell whether a text loses its middle."""
+        return self._known(text)[1]
+
+    def _read(self, text: str) -> tuple[list[int], bool]:
+        """Return a text's tokens, special ones included, and whether its middle was left out."""
+        with self._alone:
+            found = self.tokens(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            places, room = found["offset_mapping"], max(1, self.limit - self.tokens.num_special_tokens_to_add())
+            cut = len(places) > room
+            if cut:
+                head = room // 2
+                text = f"{text[: places[head][0]].rstrip()} {text[places[head - room][0] :]}"
+            return self.tokens(text, truncation=True, max_length=self.limit)["input_ids"], cut
+
+
+class Saved(Headed):
+    """A fitted encoder as it was saved; whatever is missing is an error, a head above all."""
+
+    def __init__(self, place: str, *, base: str) -> None:
+        torch.nn.Module.__init__(self)
+        self.model = weights_of(AutoModelForSequenceClassification, place, base=base)
+
+
+def _recipe(spec: EncoderModel, *, settings: Finetune) -> Recipe:
+    return Recipe(**spec.model_dump(exclude={"kind"}), checkpoint_steps=settings.checkpoint_steps)
+
+
+def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Built, Words]:
+    with opened(spec.base, seed=seed, folder=folder) as place:
+        words = Words(place, base=spec.base, limit=spec.max_tokens)
+        module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
+    config = module.model.config
+    config.pad_token_id = words.tokens.pad_token_id
+    config.id2label = dict(enumerate(task.labels))
+    config.label2id = {label: k for k, label in enumerate(task.labels)}
+    config.problem_type = f"{task.kind}_label_classification"
+    return _built(module, words=words), words
+
+
+def _built(module: Headed, *, words: Words) -> Built:
+    return Built(module, lambda some: words([e.text for e in some]), lambda example: words.count(example.text))

@@ -1,0 +1,236 @@
+"""The stage ``finetune``: one model tuned on one subset's labels, chosen by the gold of dev.
+
+The weights are the stage's own output; MLflow is told numbers. A run that was killed goes on from the checkpoints that
+lie under ``CORPUS_HOME`` until it ends, and MLflow knows it by its key.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import ConfigError, DataError
+from pipelines.label.silver import rounded
+from pipelines.params import EncoderModel, KnnModel, Params, Settings, SftModel
+from pipelines.privacy.vault import Vault
+from pipelines.store.metrics import write_metrics
+from pipelines.taxonomy import Scheme
+from pipelines.taxonomy import load as scheme_of
+from pipelines.train import finetuned, posts, voted
+from pipelines.train.data import Example
+from pipelines.train.finetuned import Card
+from pipelines.train.posts import GOLD, Posts
+from pipelines.train.task import Task, task_of
+from pipelines.train.train import commit_of
+
+EXPERIMENT = "{corpus}_finetune"
+KINDS = ("sft", "encoder", "knn")
+Numbers = dict[str, float]
+
+
+class NotTuned(ConfigError):
+    """The stage was started for a model that is asked as it is, or that nobody describes."""
+
+    message = "Model '{model}' is no model that is tuned on posts."
+    remedy = "Name an entry of params.models of the kinds {kinds}; the others are `untuned`."
+
+
+class NothingToLearn(DataError):
+    """A split that tuning needs has no labels at all."""
+
+    message = "There is nothing to tune '{model}' with: no record of {split} has labels ({subset})."
+    remedy = (
+        "Check metrics/{corpus}/gold.json and silver-*.json: which splits have gold (gold.{corpus}.splits in "
+        "params.yaml), and on how much of train the ensemble agrees."
+    )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything that one tuning needs."""
+
+    corpus: str
+    subset: str
+    model: str
+    spec: SftModel | EncoderModel | KnnModel
+    params: Params
+    settings: Settings
+    vault: Vault
+    root: Path
+    scheme: Scheme
+    task: Task
+    material: Posts
+
+    @property
+    def out(self) -> Path:
+        """Where the model goes."""
+        return finetuned.folder_of(self.corpus, subset=self.subset, model=self.model, root=self.root)
+
+    @property
+    def folder(self) -> Path:
+        """Where its checkpoints are until it ends."""
+        return self.settings.home / "train" / self.corpus / f"finetune-{self.subset}-{self.model}"
+
+    def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
+        """Tune the model into ``out``; return its kind's own numbers."""
+        section = self.params.finetune
+        given: dict[str, Any] = {
+            "train": self.material.train,
+            "validation": self.material.validation,
+            "task": self.task,
+            "seed": section.seed,
+            "settings": section,
+            "out": self.out,
+        }
+        if isinstance(self.spec, SftModel):
+            from pipelines.train import sft
+
+            return asdict(sft.fit(self.spec, scheme=self.scheme, folder=self.folder, say=say, **given))
+        if isinstance(self.spec, EncoderModel):
+            from pipelines.train import encoder
+
+            return encoder.fit(self.spec, folder=self.folder, say=say, **given)
+        from pipelines.train import knn
+
+        said = None
+        if self.spec.labeller is not None:
+            said = voted.labels(voted.read(self.corpus, labeller=self.spec.labeller, task=self.task, root=self.root))
+        return knn.fit(self.spec, vault=self.vault, said=said, **given)
+
+    def card(self) -> Card:
+        """Describe the model."""
+        return Card(
+            kind=self.spec.kind,
+            corpus=self.corpus,
+            model=self.model,
+            subset=self.subset,
+            task=self.task.key,
+            scheme=self.scheme.name,
+            labels=self.task.labels,
+            base=base_of(self.spec),
+            seed=self.params.finetune.seed,
+            data_commit=commit_of(self.root),
+            train=finetuned.trained_on([example.item[0] for example in self.material.train]),
+            spec=self.spec,
+        )
+
+
+def run(
+    corpus: str,
+    *,
+    subset: str,
+    model: str,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    root: Path = Path(),
+) -> dict[str, Any]:
+    """Write ``snapshot/<corpus>/finetuned/<subset>/<model>/`` (weights, lineage, card) and the run's metrics.
+
+    Args:
+        corpus: of texts.
+        subset: ``unanimous`` or ``consensus`` of the silver of ``finetune.ensemble``, or ``gold``.
+        model: an entry of ``models`` of the kinds ``sft``, ``encoder`` or ``knn``.
+        params: ``finetune`` has what they have in common.
+        settings: for ``CORPUS_HOME`` and ``MLFLOW_TRACKING_URI``.
+        vault: where the keys are.
+        root: a clone of the corpus.
+
+    Returns:
+        ``kind``, ``base``, ``subset``, ``ensemble`` (``None`` for gold), ``train`` (``records``, ``digest`` of their
+        ids), ``validation`` (records), ``support`` (records of train by label), ``unseen`` (labels that train does not
+        have), ``examples`` (records of dev in the prompt, left out), ``without`` and ``taken_down`` by split, and
+        ``fit``: what the kind tells of itself.
+
+    Raises:
+        NotTuned: ``model`` is of another kind, or unknown.
+        NothingToLearn: train or dev has no labels.
+        NotCurated: the corpus has no split or no gold.
+        NoSilver: the ensemble has not voted.
+        NotVoted: nor has the labeller that the model is blended with.
+        BaseMissing: a base cannot be had.
+        Diverged: the loss became infinite or undefined.
+    """
+    spec = params.models.get(model)
+    if not isinstance(spec, SftModel | EncoderModel | KnnModel):
+        raise NotTuned(model=model, kinds=", ".join(KINDS))
+    section = params.finetune
+    scheme = scheme_of(params.corpora[corpus].scheme)
+    task = task_of(scheme, section.category)
+    material = posts.load(
+        corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root
+    )
+    _check(material, corpus=corpus, model=model, subset=subset)
+    bench = Bench(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
+    # what an earlier try left there is no part of this model
+    shutil.rmtree(bench.out, ignore_errors=True)
+    bench.out.mkdir(parents=True)
+    told = _tuned(bench)
+    card = bench.card()
+    finetuned.write(bench.out, card=card, material=material)
+    shutil.rmtree(bench.folder, ignore_errors=True)
+    support = _support(material.train, task=task)
+    metrics = {
+        "kind": spec.kind,
+        "base": card.base,
+        "subset": subset,
+        "ensemble": None if subset == GOLD else section.ensemble,
+        "train": card.train.model_dump(),
+        "validation": len(material.validation),
+        "support": support,
+        "unseen": [label for label, count in support.items() if not count],
+        "examples": material.examples,
+        "without": material.without,
+        "taken_down": material.taken_down,
+        # as JSON has it: tuples are lists
+        "fit": rounded(json.loads(json.dumps(told))),
+    }
+    return write_metrics(metrics, root / "metrics" / corpus / f"finetune-{subset}-{model}.json")
+
+
+def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
+    """Return what a model was made of; a kNN model has the sentence embedding that it compares by."""
+    from pipelines.label.offline import minilm
+
+    return minilm.PACKAGE if isinstance(spec, KnnModel) else spec.base
+
+
+def _check(material: Posts, *, corpus: str, model: str, subset: str) -> None:
+    for split, examples in (("train", material.train), (material.validation_name, material.validation)):
+        if not examples:
+            raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
+
+
+def _tuned(bench: Bench) -> dict[str, Any]:
+    """Fit the model; MLflow is told the parameters, the data's commit, and the numbers of each epoch."""
+    from pipelines.train import tracking
+
+    commit = commit_of(bench.root)
+    section = bench.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
+    described = {**bench.spec.model_dump(), **section, "model": bench.model, "subset": bench.subset}
+    train = finetuned.trained_on([example.item[0] for example in bench.material.train])
+    with tracking.run(
+        bench.settings,
+        experiment=EXPERIMENT.format(corpus=bench.corpus),
+        key=f"{bench.task.key}-{bench.subset}-{bench.model}-{bench.params.finetune.seed}-{commit}",
+        params={name: str(value) for name, value in described.items()},
+        tags={"data_commit": commit, "corpus": bench.corpus, "train_digest": train.digest},
+    ) as log:
+
+        def say(epoch: Numbers) -> None:
+            numbers = {name: value for name, value in epoch.items() if math.isfinite(value)}
+            log.metrics(numbers, step=round(epoch["epoch"]))
+
+        return bench.fit(say)
+
+
+def _support(examples: Sequence[Example], *, task: Task) -> dict[str, int]:
+    """Count the examples that carry each label, in the scheme's order."""
+    counts = Counter(label for example in examples for label in example.labels or ())
+    return {label: counts[label] for label in task.labels}

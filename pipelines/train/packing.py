@@ -1,0 +1,199 @@
+"""Many conversations in one row of tokens, with the instruction that all of them begin with computed once.
+
+A row is the shared beginning and then each conversation's own tail: its post and its answer. A tail sees the beginning
+and itself, at the positions that it has when it stands alone, and never another tail, so that loss and gradients are
+those of single conversations (SPEC 2.4, trap 4). There is no padding, and of CRADLE's conversations, whose instruction
+is longer than most of their posts, less than half of the tokens is left to compute.
+
+What belongs to one step of the optimiser is decided first and packed afterwards: packing changes how fast a recipe
+runs, not the recipe.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+IGNORED = -100  # what the library's losses leave out
+ATTENTION = "tails"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One conversation: ``ids`` end with the ``answer`` tokens that are learnt, of which there is at least one."""
+
+    ids: tuple[int, ...]
+    answer: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which samples go into which row, for every step of every epoch.
+
+    Args:
+        rows: of one step and process; the same for all, so that every process has as many to do.
+        steps: ``steps[epoch][step][process][row]`` are positions of samples; a row may be empty.
+    """
+
+    rows: int
+    steps: tuple[tuple[tuple[tuple[tuple[int, ...], ...], ...], ...], ...]
+
+
+def shared(samples: Sequence[Sample]) -> int:
+    """Return how many tokens all samples begin with, short of the last one before an answer.
+
+    That one is left to the tails, because what follows it differs from sample to sample.
+    """
+    least = min((len(s.ids) - s.answer for s in samples), default=1) - 1
+    first, last = (edge(s.ids[:least] for s in samples) if samples else () for edge in (min, max))
+    # what the first and the last in order have in common, all between them have
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), max(least, 0))
+
+
+def row(samples: Sequence[Sample], *, shared: int) -> dict[str, Any]:
+    """Return the tensors of one row.
+
+    Args:
+        samples: at least one, all with the same first ``shared`` tokens.
+        shared: of :func:`shared`, or 0.
+
+    Returns:
+        ``input_ids``, ``position_ids`` and ``labels`` (:data:`IGNORED` outside the answers, not shifted), int64 (1,
+        tokens), and ``segments``: the length of the beginning and of each tail.
+    """
+    tails = [s.ids[shared:] for s in samples]
+    ids = [*samples[0].ids[:shared], *(token for tail in tails for token in tail)]
+    places = [*range(shared), *(shared + at for tail in tails for at in range(len(tail)))]
+    labels = [IGNORED] * shared
+    for sample, tail in zip(samples, tails, strict=True):
+        labels += [IGNORED] * (len(tail) - sample.answer) + list(sample.ids[-sample.answer :])
+    return {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([places]),
+        "labels": torch.tensor([labels]),
+        "segments": (shared, *map(len, tails)),
+    }
+
+
+def padded(samples: Sequence[Sample], *, pad: int) -> dict[str, Any]:
+    """Return the samples as a batch of rows of their own, for models that :func:`packable` refuses.
+
+    Returns:
+        ``input_ids``, ``attention_mask`` and ``labels``, int64 (samples, tokens), padded at the end.
+    """
+    width = max(len(s.ids) for s in samples)
+    short = [width - len(s.ids) for s in samples]
+    return {
+        "input_ids": torch.tensor([[*s.ids, *[pad] * n] for s, n in zip(samples, short, strict=True)]),
+        "attention_mask": torch.tensor([[1] * len(s.ids) + [0] * n for s, n in zip(samples, short, strict=True)]),
+        "labels": torch.tensor(
+            [
+                [IGNORED] * (len(s.ids) - s.answer) + list(s.ids[-s.answer :]) + [IGNORED] * n
+                for s, n in zip(samples, short, strict=True)
+            ]
+        ),
+    }
+
+
+def plan(
+    lengths: Sequence[int], *, step: int, epochs: int, seed: int, processes: int, room: int | None, batch: int
+) -> Plan:
+    """Return the rows of every step: each sample once an epoch, ``step`` of them a step, shuffled anew every epoch.
+
+    The samples of a step depend on ``seed`` and the epoch alone, not on how many processes share them. What a step's
+    rows hold is balanced, the longest samples first, so that no process waits for another.
+
+    Args:
+        lengths: tokens of each sample without what is shared.
+        step: samples of one step of the optimiser, over all processes.
+        epochs: how often all samples are seen.
+        seed: of the order.
+        processes: that share each step.
+        room: tokens of a row, without what is shared; ``None`` for rows of at most ``batch`` samples each.
+        batch: samples of a row where there is no ``room``.
+
+    Raises:
+        ValueError: a sample is longer than ``room``.
+    """
+    if room is not None and max(lengths, default=0) > room:
+        raise ValueError("a sample is longer than a row")
+    orders = [np.random.default_rng([seed, epoch]).permutation(len(lengths)).tolist() for epoch in range(epochs)]
+    taken = [[order[i : i + step] for i in range(0, len(order), step)] for order in orders]
+    most = max((sum(lengths[i] for i in chosen) for epoch in taken for chosen in epoch), default=0)
+    least = step / batch if room is None else most / room
+    rows = max(1, math.ceil(least / processes))
+    while True:
+        made = [[_spread(chosen, lengths=lengths, rows=rows * processes, most=batch if room is None else None)
+                 for chosen in epoch] for epoch in taken]  # fmt: skip
+        if room is None or all(sum(lengths[i] for i in r) <= room for epoch in made for rows_ in epoch for r in rows_):
+            break
+        rows += 1
+    steps = (tuple(tuple(tuple(rows_[p::processes]) for p in range(processes)) for rows_ in epoch) for epoch in made)
+    return Plan(rows, tuple(steps))
+
+
+def _spread(
+    chosen: Sequence[int], *, lengths: Sequence[int], rows: int, most: int | None
+) -> tuple[tuple[int, ...], ...]:
+    """Return the chosen samples in so many rows: alike ones together, ``most`` in each, or all rows of like length."""
+    longest = sorted(chosen, key=lambda i: (-lengths[i], i))
+    if most is not None:
+        cut = [tuple(longest[i : i + most]) for i in range(0, len(longest), most)]
+        return (*cut, *[()] * (rows - len(cut)))
+    made: list[list[int]] = [[] for _ in range(rows)]
+    filled = [(0, number) for number in range(rows)]
+    for sample in longest:
+        length, number = heapq.heappop(filled)
+        made[number].append(sample)
+        heapq.heappush(filled, (length + lengths[sample], number))
+    return tuple(map(tuple, made))
+
+
+def packable(model: Any) -> bool:
+    """Whether every layer of the model attends by the library's interface and to everything before it."""
+    config = model.config
+    kinds = getattr(config, "layer_types", None) or ["full_attention"]
+    window = getattr(config, "sliding_window", None) if not getattr(config, "layer_types", None) else None
+    plain = window is None and getattr(config, "attn_logit_softcapping", None) is None
+    return bool(getattr(model, "_supports_attention_backend", False)) and plain and set(kinds) == {"full_attention"}
+
+
+def attend(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, segments: Sequence[int], **options: Any
+) -> tuple[Any, None]:
+    """Attend within a row: the beginning to itself, each tail to the beginning and to itself, all looking back only.
+
+    Args:
+        module: the attention layer.
+        query: (1, heads, tokens, width), as are ``key`` and ``value``.
+        key: see ``query``.
+        value: see ``query``.
+        attention_mask: none is needed.
+        segments: lengths of the beginning and of the tails, as :func:`row` gives them.
+        options: of :func:`sdpa_attention_forward`.
+
+    Returns:
+        (1, tokens, heads, width), and nothing.
+    """
+    start, *tails = segments
+    begin = [each[:, :, :start] for each in (key, value)]
+    parts = [sdpa_attention_forward(module, query[:, :, :start], *begin, None, **options)[0]] if start else []
+    at = start
+    for length in tails:
+        own = slice(at, at + length)
+        keys, values = (torch.cat([b, each[:, :, own]], 2) for b, each in zip(begin, (key, value), strict=True))
+        mask = torch.ones(length, start + length, dtype=torch.bool, device=query.device).tril(start)[None, None]
+        parts.append(sdpa_attention_forward(module, query[:, :, own], keys, values, mask, **options)[0])
+        at += length
+    return torch.cat(parts, 1), None
+
+
+AttentionInterface.register(ATTENTION, attend)

@@ -1,0 +1,50 @@
+"""The three tasks of FigSIM's benchmark, as what a model is asked (SPEC 1.1, item 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import BadParams
+from pipelines.taxonomy import Category, Scheme, tiers_of
+
+TASKS = ("figurative", "severity", "related")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One category as models see it: ``labels`` in the scheme's order, which for severity is the ordinal's."""
+
+    key: str
+    kind: Literal["single", "multi"]
+    ordinal: bool
+    labels: tuple[str, ...]
+    category: Category
+
+    def seen(self, labels: frozenset[str]) -> frozenset[str]:
+        """Return what is left of an annotators' label set: merged where the task merges, without what it excludes."""
+        return self.category.check(labels, mode="repair", tiers=tiers_of("paper"), task=True).labels
+
+    def encode(self, labels: frozenset[str]) -> npt.NDArray[np.float32]:
+        """Return one row, 1 for each label that is seen; a single-label row has exactly one 1.
+
+        Raises:
+            BadParams: a single-label task without exactly one label.
+        """
+        seen = self.seen(labels)
+        if self.kind == "single" and len(seen) != 1:
+            raise BadParams(where=f"gold ({self.key})", detail="needs exactly one label")
+        return np.array([label in seen for label in self.labels], np.float32)
+
+
+def task_of(scheme: Scheme, key: str) -> Task:
+    """Return the task of a category.
+
+    Raises:
+        UnknownCategory: the scheme has no such category.
+    """
+    category = scheme.category(key)
+    return Task(category.key, category.kind, category.ordinal, category.names, category)

@@ -1,0 +1,231 @@
+"""A training run as MLflow sees it: numbers and weights, never a text or a picture, and an end whatever happens.
+
+A run is known by its key, not by the process that works on it: a retry goes on with the run that a killed try left
+behind. An interrupt or SIGTERM ends it as KILLED on the spot; SIGKILL lets nothing be said, so the next run of the
+experiment on the same machine ends what processes that are gone left RUNNING.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pipelines.errors import RegistryError
+from pipelines.params import Settings
+
+KEY, PROCESS = "key", "process"
+NOT_SET = "MLFLOW_TRACKING_URI is not set"
+# 128 + SIGTERM, as a shell reports it
+TERMINATED = 143
+
+Value = str | int | float | bool
+
+
+class TrackingUnavailable(RegistryError):
+    """MLflow does not answer or does not take what a run says; a checkpoint stays."""
+
+    message = "MLflow cannot be used: {detail}."
+    remedy = "Check MLFLOW_TRACKING_URI, or unset it to train without tracking. A retry goes on from a checkpoint."
+    exit_code = 75
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a run is told; where there is no tracking server it takes everything and keeps nothing.
+
+    Args:
+        run_id: MLflow's, ``None`` without a server.
+        skipped: why nothing is tracked, ``None`` where it is.
+    """
+
+    run_id: str | None
+    skipped: str | None
+    _client: Any = field(default=None, repr=False)
+    _said: dict[str, set[tuple[int, float]]] = field(default_factory=dict, repr=False)
+
+    def metrics(self, values: Mapping[str, float], *, step: int = 0) -> None:
+        """Log numbers of one step (an epoch); what an earlier try of the run has logged is not logged again.
+
+        Raises:
+            TrackingUnavailable: they were not taken.
+        """
+        if self.run_id is None:
+            return
+        with _translated():
+            for name, value in values.items():
+                said = self._known(name)
+                if (step, float(value)) not in said:
+                    self._client.log_metric(self.run_id, name, float(value), step=step)
+                    said.add((step, float(value)))
+
+    def figure(self, figure: Any, name: str) -> None:
+        """Keep a matplotlib figure, of numbers and label names only, as ``figures/<name>.png``.
+
+        Raises:
+            TrackingUnavailable: it was not taken.
+        """
+        if self.run_id is not None:
+            with _translated():
+                self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
+
+    def weights(self, path: Path) -> None:
+        """Keep a safetensors file under ``model``.
+
+        Raises:
+            ValueError: the file is of another kind, which might hold anything.
+            TrackingUnavailable: it was not taken.
+        """
+        if path.suffix != ".safetensors":
+            raise ValueError(path.suffix)
+        if self.run_id is not None:
+            with _translated():
+                self._client.log_artifact(self.run_id, str(path), "model")
+
+    def _known(self, name: str) -> set[tuple[int, float]]:
+        if name not in self._said:
+            self._said[name] = {(m.step, m.value) for m in self._client.get_metric_history(self.run_id, name)}
+        return self._said[name]
+
+
+@contextmanager
+def run(
+    settings: Settings, *, experiment: str, key: str, params: Mapping[str, Value], tags: Mapping[str, str]
+) -> Iterator[Log]:
+    """Open the run with this key, or go on with it, and end it: FINISHED, FAILED, or KILLED when it was interrupted.
+
+    A SIGTERM inside becomes a ``SystemExit``, so that the block is left and the run ended (main thread only). What has
+    finished, or has the same key and other parameters, is another run.
+
+    Args:
+        settings: for ``MLFLOW_TRACKING_URI``; without it the log says that it is skipped.
+        experiment: its name; made where there is none.
+        key: what the run is about, such as ``figurative-bert-1-<data commit>``.
+        params: plain values, no content.
+        tags: such as ``data_commit``, no content.
+
+    Raises:
+        TrackingUnavailable: MLflow does not answer.
+    """
+    if not settings.mlflow_tracking_uri:
+        yield Log(None, NOT_SET)
+        return
+    with _terminable():
+        with _translated():
+            log = _open(settings.mlflow_tracking_uri, experiment=experiment, key=key, params=params, tags=tags)
+        status = "FAILED"
+        try:
+            yield log
+            status = "FINISHED"
+        except (KeyboardInterrupt, SystemExit):
+            status = "KILLED"
+            raise
+        finally:
+            # what went wrong inside matters more than that MLflow could not be told
+            with suppress(*(() if status == "FINISHED" else (TrackingUnavailable,))), _translated():
+                log._client.set_terminated(log.run_id, status)
+
+
+def _open(uri: str, *, experiment: str, key: str, params: Mapping[str, Value], tags: Mapping[str, str]) -> Log:
+    from mlflow import MlflowClient
+    from mlflow.entities import Param
+
+    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    place = _experiment(client, name=experiment)
+    _close_abandoned(client, experiment=place)
+    wanted = {name: str(value) for name, value in params.items()}
+    known = client.search_runs([place], f"tags.{KEY} = '{key}'", order_by=["attributes.start_time DESC"])
+    same = [
+        old.info.run_id for old in known if old.info.status != "FINISHED" and wanted.items() >= old.data.params.items()
+    ]
+    marks = {**tags, KEY: key, PROCESS: _process(os.getpid())}
+    run_id: str = same[0] if same else client.create_run(place, run_name=key, tags=marks).info.run_id
+    for name, value in marks.items():
+        client.set_tag(run_id, name, value)
+    client.log_batch(run_id, params=[Param(name, value) for name, value in wanted.items()])
+    client.update_run(run_id, status="RUNNING")
+    return Log(run_id, None, client)
+
+
+def _experiment(client: Any, *, name: str) -> str:
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        # tasks of a matrix begin together: another one may be first
+        with suppress(MlflowException):
+            client.create_experiment(name)
+        found = client.get_experiment_by_name(name)
+    return str(found.experiment_id)
+
+
+def _close_abandoned(client: Any, *, experiment: str) -> None:
+    """End the runs as KILLED whose process was on this machine and is gone."""
+    running, token = [], None
+    while token != "":
+        page = client.search_runs([experiment], "attributes.status = 'RUNNING'", page_token=token)
+        running += page
+        token = page.token or ""
+    for old in running:
+        process = old.data.tags.get(PROCESS, "")
+        machine, _, number = process.partition("-")
+        pid = number.partition("-")[0]
+        if machine == _machine() and pid.isdigit() and process != _process(int(pid)):
+            client.set_terminated(old.info.run_id, "KILLED")
+
+
+def _machine() -> str:
+    """Return a digest of the machine and its space of process numbers; names of hosts stay where they are."""
+    space = Path("/proc/self/ns/pid")
+    name = f"{socket.gethostname()} {space.readlink() if space.exists() else ''}"
+    return hashlib.sha256(name.encode()).hexdigest()[:12]
+
+
+def _process(pid: int) -> str:
+    """Return what tells a process from one that gets its number later: machine, number, when it began."""
+    began = ""
+    with suppress(OSError, IndexError):
+        # proc(5): the name, which may hold anything, ends with the last bracket; then state, and field 22 is the start
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        began = "" if fields[0] in "ZX" else fields[19]
+    return f"{_machine()}-{pid}-{began}"
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what MLflow raises into an error that names no value of the run."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise TrackingUnavailable(detail=str(error.error_code)) from None
+    except OSError as error:
+        raise TrackingUnavailable(detail=type(error).__name__) from None
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Leave by an exception at SIGTERM, where this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        # once: a second one must not interrupt the ending
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,40 @@
+"""What labellers have said already, by record: the table ``votes`` of one labeller, one task, without what is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import ConfigError
+from pipelines.store import tables
+from pipelines.train.data import LabelSet
+from pipelines.train.finetuned import VOTE
+from pipelines.train.task import Task
+
+Row = Mapping[str, Any]
+
+
+class NotVoted(ConfigError):
+    """A labeller's votes are wanted where there are none."""
+
+    message = "There are no votes of labeller '{labeller}' for {corpus} in this folder."
+    remedy = "Run `dvc pull --allow-missing`, or `dvc repro votes@{corpus}-{labeller}`."
+
+
+def read(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Row]:
+    """Return the rows of ``store.tables.VOTES`` by record id.
+
+    Raises:
+        NotVoted: the labeller has not voted.
+    """
+    path = root / "snapshot" / corpus / "votes" / labeller / "votes.parquet"
+    if not path.is_file():
+        raise NotVoted(corpus=corpus, labeller=labeller)
+    rows = tables.read(path, name="votes").to_pylist()
+    return {row["record_id"]: row for row in rows if row["category"] == task.key}
+
+
+def labels(rows: Mapping[str, Row]) -> dict[str, LabelSet]:
+    """Return the label sets of what are votes: a refusal is none."""
+    return {r: frozenset(row["labels"]) for r, row in rows.items() if row["outcome"] == VOTE}

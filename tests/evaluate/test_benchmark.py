@@ -1,0 +1,200 @@
+"""Figures that scikit-learn agrees with, intervals that cover, and answers that are missing at a price."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score, f1_score, mean_absolute_error, precision_score, recall_score
+
+from pipelines.evaluate import benchmark
+from pipelines.evaluate.benchmark import Board, Run, Sampling
+from pipelines.taxonomy import load
+from pipelines.train.task import Task, task_of
+
+SCHEME = load("figsim")
+FIGURATIVE, SEVERITY = task_of(SCHEME, "figurative"), task_of(SCHEME, "severity")
+FEW = Sampling(resamples=400, seed=3)
+
+
+def drawn(task: Task, rng: random.Random) -> frozenset[str]:
+    if task.kind == "single":
+        return frozenset({rng.choice(task.labels)})
+    return frozenset(label for label in task.labels if rng.random() < 0.4)
+
+
+def board_of(task: Task, *, n: int = 80, seed: int = 1, group: int = 1, sampling: Sampling = FEW) -> Board:
+    rng = random.Random(seed)
+    items = tuple((f"r{i:03d}", 0) for i in range(n))
+    return Board(
+        task, items, tuple(drawn(task, rng) for _ in items), tuple(f"g{i // group}" for i in range(n)), sampling
+    )
+
+
+def run_of(board: Board, *, seed: int, accuracy: float = 0.6, missing: int = 0) -> Run:
+    rng = random.Random(seed)
+    answers = {
+        item: gold if rng.random() < accuracy else drawn(board.task, rng)
+        for item, gold in zip(board.items, board.gold, strict=True)
+    }
+    lost = rng.sample(board.items, missing)
+    outcomes = dict.fromkeys(board.items, "vote") | dict.fromkeys(lost, "refused")
+    return Run(seed, outcomes, {item: labels for item, labels in answers.items() if item not in lost})
+
+
+def matrix(task: Task, sets: list) -> np.ndarray:
+    return np.array([[label in (labels or ()) for label in task.labels] for labels in sets], dtype=int)
+
+
+@pytest.mark.parametrize("task", [FIGURATIVE, SEVERITY], ids=lambda task: task.key)
+def test_figures_are_those_of_scikit_learn(task: Task) -> None:
+    board = board_of(task)
+    answers = board.predicted(run_of(board, seed=5))
+    found = benchmark.plain(board, predicted=answers, valid=True)
+    gold, said = matrix(task, list(board.gold)), matrix(task, answers)
+    for average in ("macro", "weighted"):
+        expected = f1_score(gold, said, average=average, zero_division=0)
+        assert found["figures"][f"{average}_f1"] == pytest.approx(expected, abs=1e-6)
+    for i, label in enumerate(task.labels):
+        assert found["labels"][label] == pytest.approx(
+            {
+                "f1": f1_score(gold[:, i], said[:, i], zero_division=0),
+                "precision": precision_score(gold[:, i], said[:, i], zero_division=0),
+                "recall": recall_score(gold[:, i], said[:, i], zero_division=0),
+            },
+            abs=1e-6,
+        )
+
+
+def test_the_ordinal_knows_how_far_off_an_answer_is() -> None:
+    board = board_of(SEVERITY)
+    answers = board.predicted(run_of(board, seed=5))
+    found = benchmark.plain(board, predicted=answers, valid=True)["figures"]
+    gold, said = (matrix(SEVERITY, sets).argmax(axis=1) for sets in (list(board.gold), answers))
+    assert found["kappa"] == pytest.approx(cohen_kappa_score(gold, said, weights="quadratic"), abs=1e-6)
+    assert found["mae"] == pytest.approx(mean_absolute_error(gold, said), abs=1e-6)
+
+
+def test_kappa_is_undefined_where_chance_alone_agrees() -> None:
+    board = Board(SEVERITY, (("a", 0),), (frozenset({"None"}),), ("g",), FEW)
+    found = benchmark.plain(board, predicted=[frozenset({"None"})], valid=True)["figures"]
+    assert found["kappa"] is None
+    assert found["mae"] == 0
+
+
+def test_mean_and_spread_are_over_runs() -> None:
+    board = board_of(FIGURATIVE)
+    runs = [run_of(board, seed=seed) for seed in (1, 2, 3)]
+    own = [benchmark.plain(board, predicted=board.predicted(r), valid=False)["figures"]["macro_f1"] for r in runs]
+    cell = benchmark.scores(benchmark.score(board, runs=runs, valid=False), board=board)["figures"]["macro_f1"]
+    assert (cell["mean"], cell["std"], cell["n"]) == pytest.approx((np.mean(own), np.std(own, ddof=1), 3), abs=1e-6)
+    assert cell["low"] < cell["mean"] < cell["high"]
+    single = benchmark.scores(benchmark.score(board, runs=runs[:1], valid=False), board=board)["figures"]["macro_f1"]
+    assert single["std"] is None
+
+
+def test_the_interval_is_about_items_and_not_about_seeds() -> None:
+    board = board_of(FIGURATIVE, n=400)
+    once, often = [run_of(board, seed=1)], [run_of(board, seed=1)] * 5
+    cells = [
+        benchmark.scores(benchmark.score(board, runs=runs, valid=False), board=board)["figures"]["exact"]
+        for runs in (once, often)
+    ]
+    assert (cells[0]["low"], cells[0]["high"]) == (cells[1]["low"], cells[1]["high"])
+    error = np.sqrt(cells[0]["mean"] * (1 - cells[0]["mean"]) / 400)
+    assert cells[0]["high"] - cells[0]["low"] == pytest.approx(2 * 1.96 * error, rel=0.15)
+
+
+def test_copies_in_one_group_add_no_certainty() -> None:
+    widths = []
+    for copies in (1, 5):
+        board = board_of(SEVERITY, n=60)
+        run = run_of(board, seed=2)
+        items = tuple((record, image) for record, _ in board.items for image in range(copies))
+        gold = tuple(labels for labels in board.gold for _ in range(copies))
+        answers = {(record, image): run.answers[record, 0] for record, image in items}
+        copied = Board(SEVERITY, items, gold, tuple(record for record, _ in items), FEW)
+        scored = benchmark.score(copied, runs=[Run(0, dict.fromkeys(items, "vote"), answers)], valid=False)
+        cell = scored.cell("exact")
+        widths.append(cell["high"] - cell["low"])
+    assert widths[0] == pytest.approx(widths[1])
+
+
+def test_what_is_refused_is_left_out_or_wrong() -> None:
+    board = board_of(SEVERITY)
+    run = run_of(board, seed=4, accuracy=1.0, missing=20)
+    valid, whole = (benchmark.score(board, runs=[run], valid=valid) for valid in (True, False))
+    assert valid.cell("exact")["mean"] == valid.cell("macro_f1")["mean"] == 1
+    assert whole.cell("exact")["mean"] == 0.75
+    assert whole.cell("mae")["mean"] > 0 and valid.cell("mae")["mean"] == 0
+    assert whole.cell("kappa")["mean"] < 1
+    recall = [whole.cell(f"{label}/recall")["mean"] for label in SEVERITY.labels]
+    precision = [whole.cell(f"{label}/precision")["mean"] for label in SEVERITY.labels]
+    assert max(recall) < 1 and precision == [1] * 5  # an empty prediction is no false positive
+    assert board.outcomes(run) == {"vote": 60, "refused": 20}
+
+
+def test_an_empty_set_that_was_answered_is_right_where_gold_is_empty_and_a_refusal_is_not() -> None:
+    board = Board(FIGURATIVE, (("a", 0), ("b", 0)), (frozenset(), frozenset({"Metaphor"})), ("g", "h"), FEW)
+    answered = benchmark.plain(board, predicted=[frozenset(), None], valid=False)["figures"]
+    refused = benchmark.plain(board, predicted=[None, frozenset({"Metaphor"})], valid=False)["figures"]
+    assert answered["exact"] == refused["exact"] == 0.5
+    assert refused["jaccard"] == 0.5 and refused["micro_f1"] == 1
+
+
+def test_a_run_without_any_answer_has_no_figure() -> None:
+    board = board_of(SEVERITY, n=10)
+    runs = [run_of(board, seed=1), run_of(board, seed=2, missing=10)]
+    cell = benchmark.score(board, runs=runs, valid=True).cell("macro_f1")
+    assert cell["n"] == 1 and cell["std"] is None
+    assert benchmark.plain(board, predicted=[None] * 10, valid=True)["figures"]["exact"] is None
+
+
+def test_a_label_nobody_carries_has_no_interval() -> None:
+    gold = tuple(frozenset({"None" if i % 2 else "Wish to be dead"}) for i in range(20))
+    items = tuple((f"r{i}", 0) for i in range(20))
+    board = Board(SEVERITY, items, gold, tuple(map(str, range(20))), FEW)
+    found = benchmark.scores(benchmark.score(board, runs=[run_of(board, seed=1)], valid=False), board=board)
+    assert found["labels"]["Suicide planning"]["f1"]["low"] is None
+    assert found["labels"]["None"]["f1"]["low"] is not None
+
+
+def test_baselines_know_train_alone() -> None:
+    board = board_of(SEVERITY)
+    train = [frozenset({"Suicide planning"})] * 3 + [frozenset({"None"})] * 2
+    found = benchmark.baselines(board, train=train)["majority"]
+    assert found["labels"]["Suicide planning"]["recall"] == 1
+    assert found["figures"]["exact"] == pytest.approx(board.support["Suicide planning"] / 80)
+    several = benchmark.baselines(board_of(FIGURATIVE), train=[frozenset({"Metaphor"})])
+    assert several["every_label"]["figures"]["macro_f1"] > several["majority"]["figures"]["macro_f1"] > 0
+
+
+def test_the_order_of_items_changes_no_figure() -> None:
+    board = board_of(FIGURATIVE, group=2)
+    run = run_of(board, seed=1)
+    order = list(range(80))
+    random.Random(9).shuffle(order)
+    other = Board(
+        FIGURATIVE,
+        tuple(board.items[i] for i in order),
+        tuple(board.gold[i] for i in order),
+        tuple(board.groups[i] for i in order),
+        FEW,
+    )
+    first, second = (benchmark.scores(benchmark.score(b, runs=[run], valid=False), board=b) for b in (board, other))
+    assert first == second
+
+
+def test_the_confusion_adds_up_over_runs() -> None:
+    board = board_of(SEVERITY)
+    runs = [run_of(board, seed=1, missing=3), run_of(board, seed=2)]
+    found = np.array(benchmark.confusion(board, runs=runs))
+    assert found.sum() == 157
+    expected = sum(
+        run.answers.get(item) == frozenset({"None"})
+        for run in runs
+        for item, gold in zip(board.items, board.gold, strict=True)
+        if gold == frozenset({"Wish to be dead"})
+    )
+    assert found[1, 0] == expected

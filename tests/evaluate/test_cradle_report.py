@@ -1,0 +1,310 @@
+"""The page of posts: it says what the metrics say, shows what is beyond the paper, and needs no paper for a scheme."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.evaluate import cradle_parts, crisis_parts, evaluate, figures, report, report_page, report_parts
+from pipelines.evaluate.benchmark import Sampling
+from pipelines.evaluate.errors import Traits
+from pipelines.evaluate.figures import Bin
+from pipelines.params import Params
+from pipelines.params import load as load_params
+from pipelines.taxonomy import load
+from pipelines.train.task import task_of
+from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
+from tests.evaluate.test_report import Reader, rows_of
+
+REPO = Path(__file__).resolve().parents[2]
+FEW = Sampling(resamples=50, seed=1)
+NO = frozenset({"no_crisis"})
+SPENT = {"records": 60, "seconds": 30.0, "input_tokens": 6000, "output_tokens": 600, "cost": 0.6}
+GOLD = {"test": gold_of("test", n=36), "dev": gold_of("dev", n=36)}
+ACTIVE, PASSIVE = "suicideideation_active_ongoing", "suicideideation_passive_ongoing"
+ABUSE = frozenset({"childabuse_endangerment_past"})
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    return load_params(REPO, profile="sandbox")
+
+
+def made(root: Path, params: Params) -> dict[str, Any]:
+    """Return metrics of a tuned model with probabilities, its base, a labeller that refuses, and gold itself."""
+    write_gold(root, GOLD)
+    # every sixth post is passive today: the first two are said to be active, the third both; harm is said to be past
+    test = dict(GOLD["test"])
+    passive = [r for r, labels in test.items() if labels == {PASSIVE}]
+    test |= dict.fromkeys(passive[:2], frozenset({ACTIVE})) | {passive[2]: frozenset({ACTIVE, PASSIVE})}
+    test["test001"] = frozenset({"selfharm_past"})
+    # and of the twelve posts without a crisis two are said to be child abuse
+    test |= {"test000": ABUSE, "test006": ABUSE}
+    said: dict[str, Sets] = {"test": test, "dev": GOLD["dev"]}
+    scores = {r: [0.9 if x in labels else 0.1 for x in TASK.labels] for s in said.values() for r, labels in s.items()}
+    write_run(root, "finetuned/consensus/tiny-causal", said, scores=scores, spent=SPENT)
+    nothing = {split: dict.fromkeys(sets, NO) for split, sets in GOLD.items()}
+    write_run(root, "untuned/tiny-causal-zero", nothing, spent={**SPENT, "seconds": None, "cost": 0})
+    lost = {r: "refused" for r, labels in GOLD["test"].items() if "rape_past" in labels}
+    lost |= {"test000": "malformed"}
+    write_run(root, "untuned/gpt", GOLD, lost=lost)
+    write_run(root, "untuned/cradle", GOLD)
+    return evaluate.run("posts", params=params, root=root, sampling=FEW)
+
+
+@pytest.fixture(scope="module")
+def metrics(params: Params, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return made(tmp_path_factory.mktemp("posts"), params)
+
+
+@pytest.fixture(scope="module")
+def text(metrics: dict[str, Any]) -> str:
+    return report_page.markdown(report.build(metrics, corpus="posts", synthetic=True))
+
+
+def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_path: Path) -> None:
+    made(tmp_path, params)
+    agreed = {"unanimous": 11, "consensus": 5, "none": 4}
+    silver = {"members": ["gpt", "claude", "gemini"], "agreement": {"train": agreed}, "distributions": {}}
+    (tmp_path / "metrics/posts/silver-cradle.json").write_text(json.dumps(silver))
+    answer = report.run("posts", params=params, root=tmp_path)
+    assert answer["best"]["labels"]["model"] == "cradle"
+    assert answer["models"] == {"labels": 4}
+    folder = tmp_path / "snapshot" / "posts" / "report"
+    found = (folder / "report.md").read_text()
+    assert found.startswith("# The crisis benchmark\n")
+    assert rows_of(found, "**Table 5")["All three agree"] == ["3,058 (71.3%)", "11 (55.0%)", "411 (68.5%)"]
+    assert rows_of(found, "**Fine-tuning (appendix F)**")["Epochs"] == ["3", "3", "3", "15", "12", "–"]
+    assert rows_of(found, "**The section finetune")["models"] == ["tiny-causal, tiny-encoder, knn"]
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert report.run("posts", params=params, root=tmp_path) == answer
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> None:
+    page = report.build(metrics, corpus="posts", synthetic=True)
+    html = report_page.html(page)
+    read = Reader(html)
+    assert read.open == []
+    assert not {"script", "iframe", "object", "form", "link", "img"} & set(read.tags)
+    assert {link.removeprefix("#") for link in read.links} == {s.key for s in page.sections} <= read.ids
+    assert not re.search(r"url\(|@import", html)
+    assert [s.key for s in page.sections] == [
+        "results", "labels", "tuning", "pairs", "unanswered", "mixed-up", "over-extension", "severity", "cost",
+        "calibration", "dev", "set-up", "discrepancies", "reading",
+    ]  # fmt: skip
+    for number in (4, 5, 8, 11, 12, 13, 14, 15, 16):
+        assert f"Table {number}: " in read.text
+    assert read.tags.count("svg") == 4  # macro-F1, F1 by label, over and under, reliability
+    assert "synthetic posts" in read.text
+    assert not re.search(r"test0\d\d|dev0\d\d", html)
+    assert "memes" not in read.text
+
+
+def test_the_scoreboard_of_one_task_has_exact_match_too(metrics: dict[str, Any]) -> None:
+    sheet = report_parts.scoreboard(metrics)
+    assert sheet.columns == ("Model", "Kind", "Exact match", "Macro-F1", "Micro-F1")
+    rows = {row[0]: row[1:] for row in sheet.rows}
+    # twelve of 36 have no crisis; of 36 answers of the tuned model six are wrong
+    assert rows["tiny-causal-zero"][:2][0] == "local"
+    assert rows["tiny-causal-zero"][1].startswith("33.3 [")
+    assert rows["tiny-causal-consensus"][1].startswith("83.3 [")
+    assert rows["Most frequent set"][:2] == ("baseline", "33.3")
+
+
+def test_active_and_passive_ongoing_and_past_are_counted(text: str) -> None:
+    level = rows_of(text, "**Active and passive mixed up")["tiny-causal-consensus"]
+    assert [cell.split(" [")[0] for cell in level] == ["0/6 (0.0%)", "2/6 (33.3%)", "0/6 (0.0%)", "1/6 (16.7%)"]
+    assert "[" not in level[0]
+    assert "[" in level[1]
+    time = rows_of(text, "**Ongoing and past mixed up")["tiny-causal-consensus"]
+    # gold has ongoing 6 self-harm, 6 active and 6 passive; past 6 self-harm, 6 rape and 6 child abuse
+    assert [cell.split(" [")[0] for cell in time][:2] == ["1/18 (5.6%)", "0/18 (0.0%)"]
+    best = rows_of(text, "**Level by crisis type, cradle")
+    assert best["suicide ideation, ongoing: passive"] == ["0", "6", "0", "0"]
+    assert best["all types: active"][0] == "6"
+
+
+def test_child_abuse_that_gold_lacks_is_counted_with_what_gold_has(text: str) -> None:
+    row = rows_of(text, "**Over-extension of child abuse**")["tiny-causal-consensus"]
+    assert row[0].startswith("2/30 (6.7%) [")
+    assert row[1].startswith("2/8 (25.0%) [")
+    assert row[2] == "no_crisis 2/12"
+    types = rows_of(text, "**Said without it in gold, by type of crisis**")
+    assert types["child abuse"][2].startswith("2/30 (6.7%)")
+
+
+def test_what_is_missed_is_weighed_by_severity(text: str, metrics: dict[str, Any]) -> None:
+    found = rows_of(text, "**Labels found, by severity**")["tiny-causal-consensus"]
+    # of severity 3: 6 active; 2: 6 self-harm (one lost) and 6 passive (two lost); 1: 18 of the past
+    assert [cell.split(" [")[0] for cell in found[1:]] == ["6/6 (100.0%)", "9/12 (75.0%)", "18/18 (100.0%)"]
+    weighted = (3 * 6 + 2 * 9 + 18) / (3 * 6 + 2 * 12 + 18)
+    assert found[0].startswith(f"{100 * weighted:.1f} [")
+    missed = rows_of(text, "**Crises missed, and false alarms**")
+    assert [cell.split(" [")[0] for cell in missed["tiny-causal-consensus"]] == [
+        "0/24 (0.0%)", "1/24 (4.2%)", "2/12 (16.7%)",
+    ]  # fmt: skip
+    assert missed["tiny-causal-zero"][0] == "24/24 (100.0%)"
+
+
+def test_refusals_are_told_by_label_beside_the_papers(text: str) -> None:
+    rows = rows_of(text, "**Not answered, by gold label**")
+    assert rows["rape_past"] == ["7/62 (11.3%)", "6/6 (100.0%)"]
+    assert rows["no_crisis"][1].startswith("1/12 (8.3%) [")
+    assert rows[ACTIVE] == ["0/54 (0.0%)", "0/6 (0.0%)"]
+    assert rows["rape_ongoing"][1] == "–"
+    over = rows_of(text, "**Table 12")
+    assert over["gpt, ours"][0] == "valid samples only (n=29)"
+    assert "6 refused" in text
+    assert "1 malformed" in text
+
+
+def test_cost_latency_dev_and_floors_are_told(text: str) -> None:
+    rows = rows_of(text, "**What predicting took**")
+    assert rows["tiny-causal-consensus"] == ["60", "0.5000", "100", "10", "0.6000", "10.0000"]
+    assert rows["tiny-causal-zero"][1] == "–"
+    assert "gpt" not in rows
+    assert rows_of(text, "**On dev")["tiny-causal-zero"][:2] == ["36", "33.3"]
+    assert rows_of(text, "**On dev")["cradle"][1] == "100.0"
+
+
+def test_tuning_is_set_against_its_base(text: str) -> None:
+    row = rows_of(text, "**Table 8")["tiny-causal-consensus"]
+    assert row[:2] == ["ours", "83.33 (+50.00)"]
+    assert re.fullmatch(r"[01]\.\d{3} \([01]\.\d{3}\)", row[-1])
+
+
+def test_calibration_is_drawn_where_there_are_probabilities(text: str, metrics: dict[str, Any]) -> None:
+    rows = rows_of(text, "**Calibration, mean over the labels**")
+    assert list(rows) == ["tiny-causal-consensus"]
+    found = metrics["tasks"]["labels"]["models"]["tiny-causal-consensus"]["calibration"]
+    assert rows["tiny-causal-consensus"][:2] == ["36", f"{found['ece']:.4f}"]
+    assert rows_of(text, "**Brier score by label**").keys() == set(TASK.labels)
+    seen = rows_of(text, "**What tiny-causal-consensus says")
+    assert sum(int(row[-1]) for row in seen.values()) == 36 * 15
+
+
+def test_a_floor_is_told_with_its_threshold_and_without(params: Params, tmp_path: Path) -> None:
+    values = params.model_dump()
+    floors = {"recall_floors": {PASSIVE: 0.9, "rape_ongoing": 0.5}}
+    metrics = made(tmp_path, Params.model_validate({**values, "finetune": {**values["finetune"], **floors}}))
+    sheet = crisis_parts.floors(metrics["tasks"]["labels"])
+    assert sheet is not None
+    rows = {row[0]: row[1:] for row in sheet.rows}
+    tuned = rows[f"tiny-causal-consensus: {PASSIVE}"]
+    # four of six are right as they are; by probabilities the threshold is what dev gives it
+    assert tuned[0] == "90"
+    assert tuned[1].startswith("4/6 (66.7%)")
+    assert tuned[3:6] == ("no", "0.500", "100.0")
+    assert rows[f"cradle: {PASSIVE}"][3:5] == ("yes", "–")
+    assert rows["cradle: rape_ongoing"][1:4] == ("–", "–", "–")  # nobody carries it
+
+
+def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, Any]) -> None:
+    heat = report_parts.heat("labels", metrics["tasks"]["labels"], paper={"paper": {"no_crisis": 0.914}})
+    assert heat is not None
+    assert heat.sheet.columns[:2] == ("Label", "Gold")
+    assert set(heat.sheet.columns[2:]) == {"cradle", "gpt", "tiny-causal-consensus", "tiny-causal-zero", "paper"}
+    rows = {row[0]: dict(zip(heat.sheet.columns, row, strict=True)) for row in heat.sheet.rows}
+    assert rows["no_crisis"]["paper"] == "91"
+    assert rows["no_crisis"]["cradle"] == "100"
+    assert rows["rape_ongoing"]["cradle"] == "–"  # nobody carries it: not 0
+    for row, values in zip(heat.sheet.rows, heat.values, strict=True):
+        assert [cell != "–" for cell in row[2:]] == [value is not None for value in values[1:]]
+
+
+def test_one_answer_changes_the_page(metrics: dict[str, Any], text: str) -> None:
+    changed = json.loads(json.dumps(metrics))
+    model = changed["tasks"]["labels"]["models"]["tiny-causal-consensus"]
+    model["crises"]["over_extension"]["child_abuse"]["beside"]["no_crisis"]["count"] += 1
+    after = report_page.markdown(report.build(changed, corpus="posts", synthetic=True))
+    pairs = [(a, b) for a, b in zip(text.splitlines(), after.splitlines(), strict=True) if a != b]
+    assert len(pairs) == 1
+    assert pairs[0][1].startswith("| tiny-causal-consensus |")
+
+
+def test_without_any_model_there_is_still_a_page(params: Params, tmp_path: Path) -> None:
+    write_gold(tmp_path, GOLD)
+    empty = evaluate.run("posts", params=params, root=tmp_path, sampling=FEW)
+    page = report.build(empty, corpus="posts", synthetic=False)
+    assert Reader(report_page.html(page)).open == []
+    keys = {s.key for s in page.sections}
+    assert {"results", "discrepancies", "set-up", "reading"} <= keys
+    assert not {"pairs", "mixed-up", "cost", "calibration", "dev"} & keys
+    assert "is no replication" in report_page.markdown(page)
+
+
+def test_a_model_that_answers_nothing_is_listed(params: Params, tmp_path: Path) -> None:
+    write_gold(tmp_path, GOLD)
+    lost = {r: "failed" for sets in GOLD.values() for r in sets}
+    write_run(tmp_path, "untuned/gpt", GOLD, lost=lost)
+    mute = evaluate.run("posts", params=params, root=tmp_path, sampling=FEW)
+    page = report.build(mute, corpus="posts", synthetic=False)
+    assert Reader(report_page.html(page)).open == []
+    found = report_page.markdown(page)
+    assert "36 failed" in found
+    assert rows_of(found, "**Not answered, by gold label**")[ACTIVE][1] == "6/6 (100.0%)"
+
+
+def test_another_scheme_needs_no_paper() -> None:
+    scheme = load("cssrs")
+    task = task_of(scheme, next(iter(scheme.categories)))
+    rng = random.Random(2)
+    items = [(f"user{i:02d}", 0) for i in range(60)]
+    labels = {item: frozenset({rng.choice(task.labels)}) for item in items}
+    gold = evaluate.Gold(dict.fromkeys(items, "test"), {i: i[0] for i in items}, {task.key: labels})
+    rows = [
+        {"record_id": r, "image": 0, "task": task.key, "model": "mine", "seed": 0, "split": "test", "outcome": "vote",
+         "labels": sorted(found if rng.random() < 0.7 else {task.labels[0]}), "scores": []}
+        for (r, _), found in labels.items()
+    ]  # fmt: skip
+    runs = evaluate.runs_of(rows, tasks={task.key: task}, gold=gold)[task.key]
+    measured = evaluate.measure(
+        task, gold=gold, runs=runs, traits=Traits({}, (), {}, {}), kinds={"mine": "encoder"}, sampling=FEW
+    )
+    metrics = {
+        "scheme": "cssrs", "split": "test", "items": {"test": 60}, "composition": {}, "settings": {"seed": 1},
+        "decoding": {}, "tasks": {task.key: measured},
+    }  # fmt: skip
+    page = report.build(metrics, corpus="posts", synthetic=False)
+    html, found = report_page.html(page), report_page.markdown(page)
+    assert Reader(html).open == []
+    assert not re.search(r"paper|Table \d|GPT-5|Gemini", found)
+    assert {"results", "labels", "set-up", "reading"} <= {s.key for s in page.sections}
+    assert "over-extension" not in {s.key for s in page.sections}
+    assert "user0" not in html
+    columns = report_parts.scoreboard(metrics).columns
+    assert columns[2:] == ("Exact match", "Macro-F1", "Weighted F1")
+
+
+def test_reliability_draws_every_bin_at_its_place() -> None:
+    drawn = figures.reliability([Bin(0.25, 0.5, 100), Bin(1, 0, 1)], title="t")
+    dots = [tuple(map(float, dot)) for dot in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', drawn)]
+    assert dots[0] == (40 + 75, 12 + 150, 14)
+    assert dots[1] == (40 + 300, 12 + 300, 3)
+    assert figures.reliability([], title="t").count("<circle") == 0
+
+
+def test_a_share_of_none_or_all_has_no_interval() -> None:
+    rate = {"count": 3, "of": 4, "rate": 0.75, "low": 0.25, "high": 1.0}
+    assert crisis_parts.share(rate) == "3/4 (75.0%) [25.0, 100.0]"
+    assert crisis_parts.share({**rate, "count": 4, "rate": 1.0, "low": 1.0, "high": 1.0}) == "4/4 (100.0%)"
+    assert crisis_parts.share({**rate, "of": 0, "rate": None, "low": None, "high": None}) == "–"
+    assert crisis_parts.share(None) == "–"
+
+
+def test_every_section_of_posts_is_in_order_of_reading(metrics: dict[str, Any]) -> None:
+    titles = [section.title for section in cradle_parts.sections(report_parts.in_order(metrics))]
+    assert titles[0] == "Results of all models (Table 4)"
+    assert titles[2] == "What fine-tuning changes (Table 8)"
+    assert titles[-1] == "How to read this page"
+
+
+def test_the_page_opens_with_every_model(text: str) -> None:
+    assert "**Models on test, with 95 % intervals**" in text.split("## ", maxsplit=1)[0]
+    assert "Best by macro-F1" not in text

@@ -1,0 +1,425 @@
+"""CRADLE's tables: the data is the paper's, its own numbers follow from it, and runs with its counts print its rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import binomtest
+
+from pipelines.evaluate import (
+    cradle_paper,
+    cradle_parts,
+    cradle_tables,
+    crisis_parts,
+    evaluate,
+    report_sections,
+    tables,
+)
+from pipelines.evaluate.benchmark import Sampling
+from pipelines.evaluate.tables import SCORES, Sheet
+from pipelines.params import load as load_params
+from pipelines.taxonomy import load
+from tests.evaluate import cradle_runs
+from tests.evaluate.posts_runs import write_gold, write_run
+
+REPO = Path(__file__).resolve().parents[2]
+PARAMS = load_params(REPO)
+KNOWN = json.loads((REPO / "tests" / "known_answers.json").read_text())
+FEW = Sampling(resamples=20, seed=1)
+KEYS = list(cradle_paper.names())
+# known_answers.json spells Tables 13 to 16 as the paper does, which is not as Table 4
+SPELLED = dict(
+    zip(
+        KEYS,
+        ["Llama-3.1-8B", "Llama-3.3-70B", "Gemma-3-12B", "Gemma-3-27B", "Qwen2.5-7B", "Qwen2.5-14B", "Qwen2.5-32B",
+         "Qwen2.5-72B", "Qwen3-8B", "Qwen3-14B", "gpt-oss-20B", "gpt-oss-120B", "Gemini-2.5-Pro", "Claude Sonnet 4",
+         "GPT-5", "Ensemble"],
+        strict=True,
+    )
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return metrics of the paper's sixteen systems, as the stage makes them of 600 posts with the paper's counts."""
+    root = tmp_path_factory.mktemp("cradle")
+    gold = cradle_runs.gold()
+    write_gold(root, {"test": gold})
+    for key in KEYS:
+        said, lost = cradle_runs.answers(key, gold)
+        write_run(root, f"untuned/{key}", {"test": said}, lost=lost)
+    return evaluate.run("posts", params=PARAMS, root=root, sampling=FEW)
+
+
+def by_name(sheet: Sheet, *, whose: str) -> dict[str, tuple[str, ...]]:
+    """Return the rows of the paper, or of ours, by the first cell; numbers without their intervals."""
+    rows = [row for row in sheet.rows if row[1].split(":")[0] == whose]
+    return {row[0]: tuple(cell.split(" [")[0] for cell in row[2:]) for row in rows}
+
+
+# ------------------------------------------------------------------ the data
+
+
+def test_the_data_is_the_papers() -> None:
+    for key, name in cradle_paper.names().items():
+        printed = KNOWN["table4"][name]
+        assert list(cradle_paper.row_4(key).values()) == printed
+        assert cradle_paper.by_label(key) == {
+            label: dict(zip(cradle_paper.PARTS, values, strict=True))
+            for label, values in KNOWN["table13_16"][SPELLED[key]].items()
+        }
+    table = cradle_paper.published()["table_12"]
+    assert table["valid"] == KNOWN["table4"]["Valid samples only (n=586)"]
+    assert table["all"] == KNOWN["table4"]["All samples (n=600, blocked=14)"]
+    assert table["blocked"] == KNOWN["reconstructed"]["Gemini-2.5-Pro"]["labels_lost_in_blocked"]
+    assert cradle_paper.published()["table_11"]["labels"] == {
+        label: [row["cons"], row["unan"], row["dev"], row["test"]] for label, row in KNOWN["table11"].items()
+    }
+
+
+def test_labels_and_columns_are_the_schemes_and_the_softwares() -> None:
+    names = set(load("cradle").category().names)
+    assert set(cradle_paper.support()) == names
+    assert set(cradle_paper.by_label("gpt")) == names
+    assert set(cradle_paper.published()["table_12"]["blocked"]) <= names
+    assert cradle_paper.published()["metrics"] == list(SCORES)
+
+
+def test_sums_are_spec_1_5s() -> None:
+    rows = cradle_paper.published()["table_11"]["labels"].values()
+    assert [sum(row[i] for row in rows) for i in range(4)] == [4649, 3257, 443, 670]
+    agreed = cradle_paper.published()["table_5"]
+    assert [sum(counts.values()) for counts in agreed.values()] == [4287, 600]
+    assert sum(cradle_paper.refused("gemini").values()) == 21
+    assert cradle_paper.refused("gpt") == {}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_counts_follow_from_the_tables_that_print_rates(key: str) -> None:
+    known = KNOWN["reconstructed"][SPELLED[key]]
+    counts = known.get("counts_tp_fp_fn") or known["counts_tp_fp_fn_valid586"]
+    assert cradle_paper.counts(key) == {label: tuple(values) for label, values in counts.items()}
+    assert cradle_paper.exact_hits(key) == known["exact_hits"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_table_4_follows_from_the_counts_to_its_rounding(key: str) -> None:
+    # Jaccard is the mean over posts, which counts of labels do not give (SPEC 26)
+    again = cradle_paper.recomputed(key)
+    printed = {name: f"{value:.4f}" for name, value in cradle_paper.row_4(key).items() if name != "jaccard"}
+    assert {name: f"{value:.4f}" for name, value in again.items()} == printed
+
+
+def test_both_rows_of_table_12_follow_from_one_set_of_counts() -> None:
+    table = cradle_paper.published()["table_12"]
+    for row, whole in ((table["valid"], False), (table["all"], True)):
+        again = cradle_paper.recomputed("gemini", whole=whole)
+        printed = dict(zip(SCORES, row, strict=True))
+        assert {name: f"{value:.4f}" for name, value in again.items()} == {
+            name: f"{value:.4f}" for name, value in printed.items() if name != "jaccard"
+        }
+
+
+# ------------------------------------------------------------------ our runs in the paper's form
+
+
+def test_table_4_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
+    sheet = cradle_tables.table_4(scored)
+    paper, ours = by_name(sheet, whose="paper"), by_name(sheet, whose="ours")
+    assert list(paper) == list(ours) == list(cradle_paper.names().values())
+    place = 1 + list(SCORES).index("jaccard")
+    for name, row in paper.items():
+        assert ours[name][:place] + ours[name][place + 1 :] == row[:place] + row[place + 1 :]
+    assert paper["Gemini-2.5-Pro"][0] == "586/600"
+    assert next(row[0] for row in sheet.rows if not any(row[1:])) == "Open-source models: LLaMA"
+
+
+def test_tables_13_to_16_print_what_the_paper_prints(scored: dict[str, Any]) -> None:
+    sheets = list(cradle_tables.tables_13_to_16(scored))
+    assert [len(sheet.columns) for sheet in sheets] == [14, 14, 14, 11]
+    for sheet in sheets:
+        paper, ours = by_name(sheet, whose="paper"), by_name(sheet, whose="ours")
+        assert len(ours) == 16
+        assert ours == paper
+
+
+def test_table_12_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
+    rows = cradle_tables.table_12(scored).rows
+    assert [row[0] for row in rows][-2:] == ["gemini, ours"] * 2  # nobody else left anything out
+    place = 2 + list(SCORES).index("jaccard")
+    for paper, ours in zip(rows[:2], rows[-2:], strict=True):
+        own = [cell.split(" [")[0] for cell in ours]
+        assert own[2:place] + own[place + 1 :] == [*paper[2:place], *paper[place + 1 :]]
+
+
+def test_refusals_by_label_are_the_only_ones_that_fit(scored: dict[str, Any]) -> None:
+    sheet = crisis_parts.refusals(
+        cradle_tables.task_of(scored), paper={"paper": cradle_paper.refused("gemini")}, carried=cradle_paper.support()
+    )
+    assert sheet is not None
+    assert sheet.columns == ("Label", "paper", "gemini")
+    for _, paper, ours in sheet.rows:
+        assert ours.split(" [")[0] == paper
+    assert {row[0]: row[1] for row in sheet.rows}["rape_past"] == "7/62 (11.3%)"
+
+
+def test_severity_of_the_papers_models_is_that_of_runs_with_their_counts(scored: dict[str, Any]) -> None:
+    task = cradle_tables.task_of(scored)
+    assert task is not None
+    ours = {row[0]: row[1:] for row in next(crisis_parts.severity(task)).rows}
+    severities = load("cradle").category().severities
+    theirs = {key: cradle_paper.severity_recall(key, severities=severities) for key in KEYS}
+    paper = {row[0]: row[1:] for row in crisis_parts.published_severity(theirs).rows}
+    assert ours.keys() == paper.keys() == set(KEYS)
+    for key, row in paper.items():
+        assert tuple(cell.split(" [")[0] for cell in ours[key]) == row
+    # by hand, of T13 to T16: 3 x 49 of 54, 2 x 200 of 221, 1 x 173 of 209
+    assert paper["gpt"] == ("88.6", "49/54 (90.7%)", "200/221 (90.5%)", "173/209 (82.8%)")
+
+
+def test_one_label_changes_the_tables(scored: dict[str, Any], tmp_path: Path) -> None:
+    gold = cradle_runs.gold()
+    write_gold(tmp_path, {"test": gold})
+    said, lost = cradle_runs.answers("gpt", gold)
+    record = next(r for r, labels in said.items() if labels == gold[r] == {"rape_past"})
+    write_run(tmp_path, "untuned/gpt", {"test": {**said, record: frozenset({"rape_ongoing"})}}, lost=lost)
+    changed = evaluate.run("posts", params=PARAMS, root=tmp_path, sampling=FEW)
+
+    def row(metrics: dict[str, Any]) -> list[tuple[str, ...]]:
+        sheets = [cradle_tables.table_4(metrics), *cradle_tables.tables_13_to_16(metrics)]
+        return [by_name(sheet, whose="ours")["GPT-5"] for sheet in sheets]
+
+    before, after = row(scored), row(changed)
+    assert [a != b for a, b in zip(before, after, strict=True)] == [True, False, True, False, False]
+    assert after[0][1] == f"{490 / 600:.4f}"
+
+
+def tuned(scored: dict[str, Any]) -> dict[str, Any]:
+    """Return metrics with one run told to be another's tuning: gpt's answers are those of a tuned qwen3-14b."""
+    task = scored["tasks"]["labels"]
+    models = {name: task["models"][name] for name in ("gpt", "claude", "qwen3-14b-zero")}
+    origin = {"source": "finetuned", "untuned": "qwen3-14b-zero"}
+    models["qwen3-14b-unanimous"] = {**models.pop("gpt"), **origin, "name": "qwen3-14b", "subset": "unanimous"}
+    models["mine-gold"] = {**models.pop("claude"), **origin, "untuned": None, "name": "mine", "subset": "gold"}
+    pair = next(p for p in task["pairs"] if {p["a"], p["b"]} == {"gpt", "qwen3-14b-zero"})
+    pairs = [{**pair, "a": "qwen3-14b-unanimous", "b": "qwen3-14b-zero"}]
+    return {**scored, "tasks": {"labels": {**task, "models": models, "pairs": pairs}}}
+
+
+def test_table_8_prints_changes_and_what_the_paper_misprints(scored: dict[str, Any]) -> None:
+    sheet = cradle_tables.table_8(tuned(scored))
+    rows = [row for row in sheet.rows if row[0] == "Qwen3-14B, unanimous"]
+    assert [row[1] for row in rows] == ["paper", "ours"]
+    assert rows[0][2:8] == (
+        "75.00 (+3.33)", "77.70 (+3.56)", "77.15 (+3.59)", "64.76 (+1.72)", "75.82 (+3.13)", "60.53 (+0.05)",
+    )  # fmt: skip
+    # GPT-5's row of Table 4 less Qwen3-14B's; 491 and 430 of 600
+    assert rows[1][2] == f"{100 * 491 / 600:.2f} ({100 * 61 / 600:+.2f})"
+    assert rows[1][5] == "81.63 (+18.59)"
+    assert rows[1][8] != "–"
+    (mine,) = [row for row in sheet.rows if row[0] == "mine-gold"]
+    assert mine[2] == f"{100 * 493 / 600:.2f}"  # without a base there is no change
+    assert mine[8] == "–"
+    again = {row[0]: row[2:8] for row in sheet.rows if row[1] == "recomputed"}
+    # SPEC 1.6
+    assert again == {
+        "Qwen2.5-72B-Instruct, consensus": (
+            "75.67 (+5.67)", "78.91 (+2.88)", "78.99 (+2.62)", "70.35 (+2.44)", "79.70 (-0.60)", "70.46 (-3.49)",
+        ),
+        "Qwen2.5-72B-Instruct, unanimous": (
+            "75.67 (+5.67)", "78.87 (+2.84)", "78.90 (+2.53)", "69.96 (+2.05)", "79.55 (-0.75)", "69.71 (-4.24)",
+        ),
+    }  # fmt: skip
+
+
+def test_tables_5_and_11_stand_beside_our_silver(scored: dict[str, Any]) -> None:
+    agreement = {"train": {"unanimous": 3, "consensus": 1, "none": 1}, "dev": {"unanimous": 9}}
+    train = tables.Distribution.of([frozenset({"rape_past", "selfharm_past"}), frozenset({"rape_past"})]).plain()
+    silver = {"members": ["a", "b", "c"], "agreement": agreement, "distributions": {"train_consensus": train}}
+    sheet = cradle_tables.table_5(silver)
+    assert sheet.columns == ("Agreement", "Train, paper", "Train, ours", "Test, paper")
+    assert sheet.rows[0] == ("All three agree", "3,058 (71.3%)", "3 (60.0%)", "411 (68.5%)")
+    assert sheet.rows[-1] == ("Total count", "4,287", "5", "600")
+    rows = {row[0]: row[1:] for row in cradle_tables.table_11(scored, silver=silver).rows}
+    assert rows["rape_past"] == ("352", "2", "248", "–", "34", "–", "62", "62")  # gold of test alone
+    assert {row[7] for row in rows.values()} == {row[6] for row in rows.values()}
+    assert cradle_tables.table_5().rows[-1] == ("Total count", "4,287", "600")
+
+
+def test_settings_stand_beside_ours() -> None:
+    models = {name: PARAMS.models[name].model_dump(mode="json") for name in ("qwen3-14b", "modernbert")}
+    sheet = cradle_tables.settings(models)
+    rows = {row[0]: dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows}
+    for name in ("Gradient accumulation", "Longest sequence (tokens)", "Epochs", "Batch"):
+        assert rows[name]["qwen3-14b, ours"] == rows[name]["qwen3-14b, paper"]
+    assert float(rows["Learning rate"]["qwen3-14b, ours"]) == float(rows["Learning rate"]["qwen3-14b, paper"])
+    assert rows["Gradient accumulation"]["modernbert, ours"] == "–"
+
+
+def test_our_recipes_are_the_papers() -> None:
+    rows = {row["setting"]: row["paper"] for row in cradle_paper.published()["table_f"]["rows"] if "setting" in row}
+    for i, key in enumerate(cradle_paper.published()["table_f"]["columns"]):
+        ours = PARAMS.models[key].model_dump()
+        assert ours["tuning"] == rows["tuning"][i].lower()
+        for setting in ("rank", "alpha", "dropout", "accumulation", "max_length", "learning_rate", "epochs"):
+            paper = rows[setting][i]
+            assert ours[setting] == (float(paper) if paper else None), (key, setting)
+
+
+def test_without_runs_the_paper_stands_alone() -> None:
+    sheets = [
+        cradle_tables.table_4(), cradle_tables.table_4_again(), cradle_tables.table_5(), cradle_tables.table_8(),
+        cradle_tables.table_12(), *cradle_tables.tables_13_to_16(), cradle_tables.table_11(), cradle_tables.settings(),
+    ]  # fmt: skip
+    for sheet in sheets:
+        assert {len(row) for row in sheet.rows} == {len(sheet.columns)}
+    assert len(by_name(cradle_tables.table_4(), whose="paper")) == 16
+    for _, hits, *cells in cradle_tables.table_4_again().rows:
+        assert cells[::2] == cells[1::2]
+        assert hits.split("/")[1] in ("586", "600")
+
+
+def test_what_drawings_need_are_fractions() -> None:
+    assert cradle_paper.macro_f1()["gpt"] == 0.8163
+    assert cradle_paper.macro_f1()["llama-70b-consensus"] == pytest.approx(0.6955)
+    assert cradle_paper.label_f1("gpt")["rape_ongoing"] == 0.815
+    assert cradle_paper.label_f1("tiny-consensus") == {}
+
+
+# ------------------------------------------------------------------ the paper's discrepancies, computed again
+
+
+def said(where: str, *, claim: str) -> str:
+    rows = report_sections.discrepancies("cradle")
+    (row,) = [r for r in rows if r["where"].startswith(where) and claim in r["claim"]]
+    return " ".join(row["found"].split())
+
+
+def short(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".removeprefix("0")
+
+
+def wilson(hits: int, n: int = 600) -> tuple[float, float]:
+    found = binomtest(hits, n).proportion_ci(method="wilson")
+    return found.low, found.high
+
+
+def test_the_ensembles_lead_is_not_tested() -> None:
+    text = said("Abstract", claim="significantly")
+    hits = [cradle_paper.exact_hits(key) for key in ("cradle", "claude")]
+    assert f"{hits[0]} of 600" in text
+    assert f"alone {hits[1]}" in text
+    (low, high), (other_low, other_high) = map(wilson, hits)
+    assert low < other_high
+    for low_end, high_end in ((low, high), (other_low, other_high)):
+        assert f"[{short(low_end, 3)}, {short(high_end, 3)}]" in text
+    assert f"14 and 0 would be p = {short(binomtest(0, 14).pvalue, 4)}" in text
+    assert f"30 and 16 p = {short(binomtest(16, 46).pvalue, 3)}" in text
+
+
+def test_subsets_cannot_be_told_apart() -> None:
+    text = said("Section 5.3", claim="subset")
+    rows = {(key, subset): cells for key, subset, _, _, *cells in cradle_paper.published()["table_8"]["rows"]}
+    for key in ("qwen3-14b", "llama-70b", "qwen2-72b"):
+        hits = [round(6 * rows[key, subset][0][0]) for subset in ("consensus", "unanimous")]
+        assert str(hits[0]) in text
+        assert str(hits[1]) in text
+        (low, high), (other_low, other_high) = map(wilson, hits)
+        assert max(low, other_low) < min(high, other_high)
+
+
+def test_one_tuned_llama_is_not_alone_above_80() -> None:
+    text = said("Section 5.3", claim="exceed 80")
+    (twin,) = [row for row in cradle_paper.published()["table_8"]["rows"] if row[:2] == ["llama-70b", "unanimous"]]
+    values = {figure: cell[0] for figure, cell in zip(SCORES, twin[4:], strict=True)}
+    shown = [values[figure] for figure in ("micro_f1", "micro_recall", "jaccard")]
+    assert min(shown) > 80
+    assert "({:.2f}, {:.2f} and {:.2f})".format(*shown) in text
+    open_source = [key for key, _, family, *_ in cradle_paper.published()["table_4"]["rows"][:12]]
+    above = [cradle_paper.row_4(key)["micro_recall"] for key in open_source]
+    above = [100 * value for value in above if value > 0.8]
+    assert "({:.2f}, {:.2f} and {:.2f})".format(*above) in text
+
+
+def test_geminis_recall_is_not_the_strongest_over_all_posts() -> None:
+    text = said("Section 4.2", claim="Gemini")
+    whole = dict(zip(SCORES, cradle_paper.published()["table_12"]["all"], strict=True))
+    for figure in ("micro_recall", "macro_recall"):
+        assert whole[figure] < cradle_paper.row_4("gpt")[figure]
+        assert short(whole[figure], 4) in text
+        assert short(cradle_paper.row_4("gpt")[figure], 4) in text
+    assert whole["micro_recall"] < cradle_paper.row_4("claude")["micro_recall"]
+    assert whole["macro_recall"] > cradle_paper.row_4("claude")["macro_recall"]
+
+
+def test_what_was_blocked_is_sexual_violence() -> None:
+    text = said("Appendix D", claim="blocked")
+    kinds = load("cradle").category().attributes
+    lost = list(chain.from_iterable([label] * n for label, n in cradle_paper.refused("gemini").items()))
+    violent = [label for label in lost if kinds[label]["type"] in ("rape", "sexual_harassment", "child_abuse")]
+    past = [label for label in violent if kinds[label]["time"] == "past"]
+    assert f"set of {len(lost)} labels" in text
+    assert f"{len(violent)} of them" in text
+    assert f"({len(past)} of the past)" in text
+    assert not [x for x in lost if kinds[x]["type"] in ("suicide_ideation", "self_harm", "domestic_violence")]
+
+
+def test_recall_falls_for_more_than_llama() -> None:
+    text = said("Limitations", claim="recall")
+    rows = {(key, subset): cells for key, subset, _, _, *cells in cradle_paper.published()["table_8"]["rows"]}
+    for key in ("llama-70b", "qwen2-72b"):
+        for subset in ("consensus", "unanimous"):
+            base = 100 * cradle_paper.row_4(f"{key}-zero")["macro_recall"]
+            assert f"{base - rows[key, subset][5][0]:.2f}" in text
+
+
+def test_misprinted_changes_are_named() -> None:
+    text = said("Table 8", claim="Changes")
+    wrong = 0
+    for _, _, _, base, *cells in cradle_paper.published()["table_8"]["rows"]:
+        for (value, printed), figure in zip(cells, SCORES, strict=True):
+            right = round(value - 100 * cradle_paper.row_4(base)[figure], 2)
+            if right != printed:
+                wrong += 1
+                assert f"{printed:+.2f}" in text
+                assert f"{right:+.2f}" in text
+    assert wrong == 5
+    assert "Five of the twelve" in text
+
+
+def test_shares_of_table_11_are_rounded_up() -> None:
+    text = said("Table 11", claim="percent")
+    for label in ("rape_past", "domesticviolence_past"):
+        n = cradle_paper.published()["table_11"]["labels"][label][2]
+        assert str(n) in text
+        assert tables.percent(n, 443) in text
+        assert f"{KNOWN['table11'][label]['pct']['dev']:.2f}" in text
+        assert tables.percent(n, 443) != f"{KNOWN['table11'][label]['pct']['dev']:.2f}"
+
+
+def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:
+    for row in report_sections.discrepancies("cradle"):
+        assert set(row) - {"ours"} == {"where", "claim", "found", "source"}
+        assert row["source"] in ("ours", "SPEC 1.4", "SPEC 1.5", "SPEC 1.6")
+        assert row.get("ours") in (None, "ensemble", "subsets", "refusals", "child")
+
+
+def test_our_runs_bear_on_the_claims(scored: dict[str, Any]) -> None:
+    found = cradle_parts.bearing(scored)
+    assert set(found) == {"ensemble", "refusals", "child"}
+    assert found["ensemble"].startswith("cradle labels 84.5 [")
+    assert "claude 82.2 [" in found["ensemble"]
+    assert "McNemar p" in found["ensemble"]
+    assert found["refusals"].startswith("gemini, 14 not answered: macro-recall 90.6 [")
+    assert found["child"].startswith("cradle: childabuse_endangerment_ongoing: precision 66.7 [")
+    both = tuned(scored)
+    models = both["tasks"]["labels"]["models"]
+    origin = {"name": "qwen3-14b", "subset": "consensus"}
+    models["qwen3-14b-consensus"] = {**models["mine-gold"], **origin}
+    text = cradle_parts.bearing(both)["subsets"]
+    assert re.match(r"qwen3-14b: macro-F1 77\.5 \[[^]]+\] \(consensus\), 81\.6 \[[^]]+\] \(unanimous\)\.$", text)

@@ -1,0 +1,183 @@
+"""Refusals, mix-ups, over-extension and severity, counted by hand on ten posts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipelines.evaluate import crises
+from pipelines.evaluate.benchmark import Board, Run, Sampling
+from pipelines.taxonomy import load
+from pipelines.train.task import task_of
+
+TASK = task_of(load("cradle"), "labels")
+AO, AP = "suicideideation_active_ongoing", "suicideideation_active_past"
+PO, PP = "suicideideation_passive_ongoing", "suicideideation_passive_past"
+SO, SP = "selfharm_ongoing", "selfharm_past"
+RP, HP = "rape_past", "sexualharassment_past"
+CO, CP = "childabuse_endangerment_ongoing", "childabuse_endangerment_past"
+NO = "no_crisis"
+# gold beside what two runs say; None was refused
+POSTS: list[tuple[set[str], set[str] | None, set[str] | None]] = [
+    ({AO}, {PO}, {AO}),  # active taken for passive, once
+    ({PO}, {AO}, {AO, PO}),  # the other way; and both at once
+    ({PO}, {PO}, {PO}),
+    ({AP, PO}, {AP}, {AP, PO}),  # in the past it is right, ongoing it is lost
+    ({SO}, {SP}, {SO}),  # ongoing taken for past, once
+    ({RP}, {RP, CP}, {RP}),  # child abuse invented beside rape
+    ({HP}, {HP, CO}, None),  # and beside harassment; refused
+    ({CP}, {CO}, {CP}),  # another time is no over-extension
+    ({NO}, {NO}, {SP}),  # a false alarm
+    ({AO, CP}, {NO}, None),  # missed altogether; refused
+]
+
+
+def board_of(golds: list[set[str]]) -> Board:
+    items = tuple((f"r{i}", 0) for i in range(len(golds)))
+    groups = tuple(record for record, _ in items)
+    return Board(TASK, items, tuple(map(frozenset, golds)), groups, Sampling(resamples=200, seed=1))
+
+
+def run_of(seed: int, said: list[set[str] | None]) -> Run:
+    items = [(f"r{i}", 0) for i in range(len(said))]
+    outcomes = {item: "refused" if answer is None else "vote" for item, answer in zip(items, said, strict=True)}
+    answers = {item: frozenset(a) for item, a in zip(items, said, strict=True) if a is not None}
+    return Run(seed, outcomes, answers)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    board = board_of([gold for gold, _, _ in POSTS])
+    runs = [run_of(1, [first for _, first, _ in POSTS]), run_of(2, [second for _, _, second in POSTS])]
+    analysed = crises.analyse(board, runs=runs)
+    assert analysed is not None
+    return analysed
+
+
+def of(rate: dict[str, Any]) -> tuple[int, int]:
+    return rate["count"], rate["of"]
+
+
+def test_refusals_are_counted_by_what_gold_says(found: dict[str, Any]) -> None:
+    refusals = found["refusals"]
+    assert {label: of(rate) for label, rate in refusals.items() if rate["count"]} == {
+        HP: (1, 2),
+        AO: (1, 4),
+        CP: (1, 4),
+    }
+    assert refusals[HP]["outcomes"] == {"refused": 1}
+    assert (of(refusals[RP]), refusals[RP]["outcomes"]) == ((0, 2), {})
+    assert list(refusals) == list(TASK.labels)
+    assert refusals[SP]["rate"] is None
+
+
+def test_an_item_that_a_run_has_no_row_of_is_missing() -> None:
+    board = board_of([{AO}, {NO}])
+    refusals = crises.analyse(board, runs=[run_of(1, [{AO}]), run_of(2, [None, {NO}])])["refusals"]
+    assert refusals[NO]["outcomes"] == {"missing": 1}
+    assert refusals[AO]["outcomes"] == {"refused": 1}
+
+
+def test_active_and_passive_are_mixed_up_within_one_time(found: dict[str, Any]) -> None:
+    level = found["confusions"]["level"]
+    assert level["values"] == ["active", "passive"]
+    swaps = {(swap["gold"], swap["said"]): of(swap) for swap in level["swaps"]}
+    # gold is active in posts 0, 0, 9 (ongoing) and 3, 3 (past); passive in 1, 1, 2, 2, 3, 3 (ongoing)
+    assert swaps == {("active", "passive"): (1, 5), ("passive", "active"): (1, 6)}
+    assert {hedge["gold"]: of(hedge) for hedge in level["hedges"]} == {"active": (0, 5), "passive": (1, 6)}
+    assert set(level["groups"]) == {"suicide_ideation/ongoing", "suicide_ideation/past"}
+    ongoing = level["groups"]["suicide_ideation/ongoing"]
+    assert ongoing["active"] == {"active": 1, "passive": 1, "both": 0, "none": 1}
+    assert ongoing["passive"] == {"active": 1, "passive": 3, "both": 1, "none": 1}
+    assert level["groups"]["suicide_ideation/past"]["active"] == {"active": 2, "passive": 0, "both": 0, "none": 0}
+    assert sum(sum(row.values()) for row in ongoing.values()) == 18
+
+
+def test_ongoing_and_past_are_mixed_up_within_one_kind(found: dict[str, Any]) -> None:
+    time = found["confusions"]["time"]
+    assert time["values"] == ["ongoing", "past"]
+    assert len(time["groups"]) == 7
+    assert time["groups"]["self_harm"]["ongoing"] == {"ongoing": 1, "past": 1, "both": 0, "none": 0}
+    assert time["groups"]["child_abuse"]["past"] == {"ongoing": 1, "past": 1, "both": 0, "none": 1}
+    # active ideation of the past beside passive ideation of today is two kinds, and no mix-up
+    assert time["groups"]["suicide_ideation/active"]["past"] == {"ongoing": 0, "past": 2, "both": 0, "none": 0}
+    assert {(swap["gold"], swap["said"]): swap["count"] for swap in time["swaps"]} == {
+        ("ongoing", "past"): 1,
+        ("past", "ongoing"): 1,
+    }
+    for gold, row in time["total"].items():
+        assert row == {said: sum(group[gold][said] for group in time["groups"].values()) for said in row}
+
+
+def test_over_extension_is_a_type_that_gold_has_at_no_time(found: dict[str, Any]) -> None:
+    child = found["over_extension"]["child_abuse"]
+    # 18 answers, of which 3 to posts with child abuse; said in 4, twice of post 7
+    assert of(child["over"]) == (2, 15)
+    assert of(child["of_said"]) == (2, 4)
+    assert {label: of(rate) for label, rate in child["beside"].items() if rate["count"]} == {RP: (1, 2), HP: (1, 1)}
+    assert of(child["beside"][AO]) == (0, 2)
+    assert CP not in child["beside"] and SP not in child["beside"]
+    harm = found["over_extension"]["self_harm"]
+    assert (of(harm["over"]), of(harm["of_said"])) == ((1, 16), (1, 3))
+    assert "no_crisis" not in found["over_extension"]
+
+
+def test_what_is_missed_is_told_by_how_grave_it_is(found: dict[str, Any]) -> None:
+    severity = found["severity"]
+    assert of(severity["missed"]) == (1, 16)
+    assert of(severity["alarms"]) == (1, 2)
+    # 0 (passive for active), 3 (the past alone), 4 (past), 9 (nothing); graver than gold is not milder
+    assert of(severity["milder"]) == (4, 16)
+    assert list(severity["recall"]) == ["3", "2", "1"]
+    assert of(severity["recall"]["3"]) == (1, 3)
+    assert of(severity["recall"]["2"]) == (5, 8)
+
+
+def test_only_what_is_less_grave_is_milder() -> None:
+    board = board_of([{AO}, {SP}, {SO}, {SP}])
+    found = crises.analyse(board, runs=[run_of(1, [{SP}, {AO}, {PO}, {SO}])])
+    assert found is not None and of(found["severity"]["milder"]) == (1, 4)
+
+
+def test_rules_that_answers_break_are_counted_once_an_answer(found: dict[str, Any]) -> None:
+    assert found["violations"] == {"active_before_passive": 1}
+    sets = iter([frozenset({SO, SP, NO}), frozenset({RP, HP}), None, frozenset[str](), frozenset({RP, HP})])
+    assert crises.violations(sets, category=TASK.category) == {
+        "empty": 1,
+        "exclusive": 1,
+        "ongoing_before_past": 1,
+        "rape_before_harassment": 2,
+    }
+
+
+def test_rates_have_intervals_and_name_no_item(found: dict[str, Any]) -> None:
+    swap = found["confusions"]["level"]["swaps"][0]
+    assert swap["low"] <= swap["rate"] <= swap["high"] and swap["low"] < swap["high"]
+    assert "r0" not in str(found)
+
+
+@pytest.mark.parametrize(("scheme", "key"), [("figsim", "severity"), ("figsim", "figurative"), ("cssrs", "severity")])
+def test_other_schemes_have_no_crises(scheme: str, key: str) -> None:
+    task = task_of(load(scheme), key)
+    assert not crises.told(task.category)
+    board = Board(task, (("a", 0),), (frozenset({task.labels[0]}),), ("a",), Sampling(resamples=2))
+    assert crises.analyse(board, runs=[Run(1, {}, {})]) is None
+
+
+@pytest.mark.parametrize("attribute", ["type", "time"])
+def test_crises_need_a_type_and_a_time(attribute: str) -> None:
+    kept = [
+        replace(label, attributes={k: v for k, v in label.attributes.items() if k != attribute})
+        for label in TASK.category.labels
+    ]
+    assert crises.told(TASK.category)
+    assert not crises.told(replace(TASK.category, labels=tuple(kept)))
+
+
+def test_groups_come_from_the_attributes_alone() -> None:
+    level = crises.groups(TASK.category, attribute="level")
+    assert [group.name for group in level] == ["suicide_ideation/ongoing", "suicide_ideation/past"]
+    assert {TASK.labels[i] for i in level[0].labels.values()} == {AO, PO}
+    assert crises.groups(TASK.category, attribute="colour") == []

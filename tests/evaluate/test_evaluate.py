@@ -1,0 +1,153 @@
+"""The stage: what it reads, what it refuses, and that nothing of an item gets out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.evaluate import evaluate
+from pipelines.evaluate.benchmark import BadPredictions, Sampling
+from pipelines.params import load as load_params
+from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, seen, write_gold, write_run
+
+PARAMS = load_params(Path(__file__).resolve().parents[2])
+FEW = Sampling(resamples=50, seed=1)
+WISH = frozenset({"Wish to be dead"})
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> Sets:
+    """Write the paper's gold, and return what models should say of severity in the test split."""
+    split, gold = paper_gold()
+    write_gold(tmp_path, split, gold)
+    return seen({item: labels for item, labels in gold["severity"].items() if split[item] == "test"}, "severity")
+
+
+def measured(root: Path) -> dict[str, Any]:
+    return evaluate.run("memes", params=PARAMS, root=root, sampling=FEW)
+
+
+def test_metrics_are_written_and_hold_no_item(tmp_path: Path, truth: Sets) -> None:
+    lost = dict.fromkeys(list(truth)[:3], "refused")
+    write_run(tmp_path, "severity", "bert", 1, truth)
+    write_run(tmp_path, "severity", "other", 1, dict.fromkeys(truth, WISH), source="prompted", outcomes=lost)
+    metrics = measured(tmp_path)
+    text = (tmp_path / "metrics" / "memes" / "evaluate.json").read_text()
+    assert json.loads(text) == metrics
+    assert not any(record in text for record, _ in truth)
+    severity = metrics["tasks"]["severity"]
+    assert severity["best"] == "bert"
+    assert (severity["models"]["bert"]["kind"], severity["models"]["other"]["kind"]) == ("text", None)
+    assert severity["models"]["other"]["outcomes"] == {"refused": 3, "vote": 205}
+    assert severity["models"]["other"]["by_seed"]["1"]["n_valid"] == 205
+    assert [(pair["a"], pair["b"]) for pair in severity["pairs"]] == [("bert", "other")]
+    assert metrics["tasks"]["related"]["models"] == {}
+
+
+def test_the_same_tables_give_the_same_bytes(tmp_path: Path, truth: Sets) -> None:
+    write_run(tmp_path, "severity", "bert", 1, dict.fromkeys(truth, WISH))
+    path = tmp_path / "metrics" / "memes" / "evaluate.json"
+    measured(tmp_path)
+    first = path.read_bytes()
+    measured(tmp_path)
+    assert path.read_bytes() == first
+
+
+def test_without_any_run_there_is_gold_and_a_baseline(tmp_path: Path, truth: Sets) -> None:
+    metrics = measured(tmp_path)
+    severity = metrics["tasks"]["severity"]
+    assert (severity["n"], severity["best"], severity["pairs"]) == (208, None, [])
+    assert severity["baselines"]["majority"]["figures"]["exact"] == pytest.approx(66 / 208)
+
+
+def test_rows_of_other_splits_count_nowhere(tmp_path: Path, truth: Sets) -> None:
+    write_run(tmp_path, "severity", "bert", 1, truth)
+    before = measured(tmp_path)
+    validation = {(f"validation-{i:04d}", 0): WISH for i in range(208)}
+    write_run(tmp_path, "severity", "bert", 1, validation, source="train/validation", split="validation")
+    assert measured(tmp_path) == before
+
+
+def test_what_no_run_knows_is_left_out_and_what_one_lacks_is_missing(tmp_path: Path, truth: Sets) -> None:
+    items = list(truth)
+    write_run(tmp_path, "severity", "bert", 1, {item: truth[item] for item in items[2:]})
+    write_run(tmp_path, "severity", "vit", 1, {item: truth[item] for item in items[5:]})
+    severity = measured(tmp_path)["tasks"]["severity"]
+    assert (severity["n"], severity["left_out"]) == (206, 2)
+    assert severity["models"]["vit"]["outcomes"] == {"missing": 3, "vote": 203}
+    assert severity["models"]["vit"]["valid"]["figures"]["exact"]["mean"] == 1
+    assert severity["models"]["vit"]["all"]["figures"]["exact"]["mean"] == pytest.approx(203 / 206)
+
+
+def test_what_nobody_was_asked_about_is_left_out_and_a_refusal_is_not(tmp_path: Path, truth: Sets) -> None:
+    items = list(truth)
+    lost = {items[0]: "abstained", items[1]: "refused"}
+    write_run(tmp_path, "severity", "few", 1, truth, outcomes=lost, source="prompted")
+    severity = measured(tmp_path)["tasks"]["severity"]
+    assert (severity["n"], severity["left_out"]) == (207, 1)
+    assert severity["models"]["few"]["outcomes"] == {"refused": 1, "vote": 206}
+
+
+def test_a_model_that_answered_nothing_is_never_the_best(tmp_path: Path, truth: Sets) -> None:
+    write_run(tmp_path, "severity", "bert", 1, truth, outcomes=dict.fromkeys(truth, "failed"))
+    write_run(tmp_path, "severity", "vit", 1, dict.fromkeys(truth, WISH))
+    severity = measured(tmp_path)["tasks"]["severity"]
+    assert severity["models"]["bert"]["valid"] is None
+    assert severity["best"] == "vit"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (frozenset({"Suicide death"}), "none of the task"),
+        (frozenset({"None", "Wish to be dead"}), "exactly one"),
+        (frozenset(), "exactly one"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(tmp_path: Path, truth: Sets, change: frozenset[str], why: str) -> None:
+    item = next(iter(truth))
+    write_run(tmp_path, "severity", "bert", 1, {**truth, item: change})
+    with pytest.raises(BadPredictions, match=why):
+        measured(tmp_path)
+
+
+def test_an_item_said_to_be_test_that_is_not_is_refused(tmp_path: Path, truth: Sets) -> None:
+    write_run(tmp_path, "severity", "bert", 1, {**truth, ("train-0001", 0): WISH})
+    with pytest.raises(BadPredictions, match="another split"):
+        measured(tmp_path)
+
+
+def test_an_item_twice_is_refused(tmp_path: Path, truth: Sets) -> None:
+    write_run(tmp_path, "severity", "bert", 1, truth)
+    write_run(tmp_path, "severity", "bert", 1, truth, source="prompted")
+    with pytest.raises(BadPredictions, match="twice"):
+        measured(tmp_path)
+
+
+def test_groups_are_those_of_the_split(tmp_path: Path, truth: Sets) -> None:
+    write_run(tmp_path, "severity", "bert", 1, dict.fromkeys(truth, WISH))
+    apart = measured(tmp_path)["tasks"]["severity"]["models"]["bert"]["all"]["figures"]["exact"]
+    split, gold = paper_gold()
+    write_gold(tmp_path, split, gold, groups=dict.fromkeys(truth, "one"))
+    together = measured(tmp_path)["tasks"]["severity"]["models"]["bert"]["all"]["figures"]["exact"]
+    assert apart["low"] < apart["mean"] < apart["high"]
+    assert together["low"] == together["high"] == pytest.approx(together["mean"])
+
+
+def test_composition_counts_the_empty_set_as_none() -> None:
+    labels = {"figurative": {("a", 0): frozenset(), ("b", 0): frozenset({"None"}), ("c", 0): frozenset({"Metaphor"})}}
+    items = labels["figurative"]
+    gold = evaluate.Gold(dict.fromkeys(items, "train"), dict.fromkeys(items, "g"), labels)
+    found = evaluate.composition(gold, scheme=SCHEME)["train"]["figurative"]
+    assert found == {"Metaphor": 1, "Pun/Double meaning": 0, "Irony/sarcasm": 0, "None": 2}
+
+
+def test_decoding_tells_what_may_be_sent() -> None:
+    models = {"few": {"kind": "prompted", "labeller": "gpt", "examples": 6, "runs": 3}}
+    params = PARAMS.model_validate({**PARAMS.model_dump(), "models": {**PARAMS.model_dump()["models"], **models}})
+    found = evaluate.decoding(params)
+    assert set(found) == {name for name, model in params.models.items() if model.kind == "prompted"}
+    assert (found["few"]["temperature"], found["few"]["stop"], found["few"]["examples"]) == (None, False, 6)

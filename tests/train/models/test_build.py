@@ -1,0 +1,159 @@
+"""An entry of ``models`` becomes a model by its kind; what cannot be had or does not fit is said, never guessed."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassification
+
+from pipelines.errors import BadParams
+from pipelines.sections import FusionModel, ImageModel, PromptedModel, TextModel
+from pipelines.taxonomy import load
+from pipelines.train import tiny
+from pipelines.train.data import Example
+from pipelines.train.models import build
+from pipelines.train.models.bases import BaseMissing, BaseUnfit, Pixels
+from pipelines.train.task import Task, task_of
+
+EXAMPLES = (
+    Example(("r", 0), "train", "a lovely day", None, None, "r"),
+    Example(("s", 0), "train", "", None, None, "s"),
+)
+
+
+@pytest.fixture
+def task() -> Task:
+    return task_of(load("figsim"), "figurative")
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    """The folder of a base as people save their own."""
+    folder = tmp_path / "base"
+    folder.mkdir()
+    tiny.make("tiny:bert", folder=folder, seed=3)
+    return folder
+
+
+def logits(built: Any) -> Any:
+    built.module.eval()
+    with torch.no_grad():
+        return built.module(**built.prepare(EXAMPLES))
+
+
+def test_a_seed_makes_the_model_and_leaves_the_caller_s_random_numbers(tmp_path: Path, task: Task, bert: Path) -> None:
+    spec = TextModel(kind="text", base=str(bert))  # only its head is new
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    one, again, other = (logits(build(spec, task=task, seed=seed, folder=tmp_path)) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(one, again)
+    assert not torch.allclose(one, other)
+
+
+def test_nothing_of_a_tiny_base_stays_behind(tmp_path: Path, task: Task) -> None:
+    build(FusionModel(kind="fusion", base="tiny:clip"), task=task, seed=1, folder=tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_prompted_model_is_not_built(tmp_path: Path, task: Task) -> None:
+    spec = PromptedModel(kind="prompted", labeller="gpt", examples=0, runs=1)
+    with pytest.raises(BadParams, match="'prompted' is not trained"):
+        build(spec, task=task, seed=1, folder=tmp_path)
+
+
+def test_an_id_that_cannot_be_had_is_named_with_what_to_do(
+    tmp_path: Path, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    spec = TextModel(kind="text", base="nobody/has-this")
+    with pytest.raises(BaseMissing) as caught:
+        build(spec, task=task, seed=1, folder=tmp_path)
+    assert "'nobody/has-this'" in str(caught.value)
+    assert "hf download nobody/has-this" in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_an_unknown_tiny_base_names_those_that_there_are(tmp_path: Path, task: Task) -> None:
+    with pytest.raises(BaseMissing, match="tiny:bert, tiny:vit"):
+        build(TextModel(kind="text", base="tiny:gpt"), task=task, seed=1, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        TextModel(kind="text", base="tiny:vit"),
+        ImageModel(kind="image", base="tiny:bert"),
+        FusionModel(kind="fusion", base="tiny:bert"),
+        FusionModel(kind="fusion", base="tiny:vit"),
+    ],
+    ids=lambda spec: f"{spec.kind}-{spec.base}",
+)
+def test_a_base_of_another_kind_is_refused(tmp_path: Path, task: Task, spec: Any) -> None:
+    with pytest.raises((BaseUnfit, BaseMissing), match=spec.base):
+        build(spec, task=task, seed=1, folder=tmp_path)
+
+
+def test_a_checkpoint_in_half_precision_is_trained_in_float32(tmp_path: Path, task: Task, bert: Path) -> None:
+    BertModel.from_pretrained(bert).to(torch.bfloat16).save_pretrained(bert)
+    built = build(TextModel(kind="text", base=str(bert)), task=task, seed=1, folder=tmp_path)
+    assert {p.dtype for p in built.module.parameters()} == {torch.float32}
+
+
+def test_a_checkpoint_that_lacks_a_layer_is_refused_and_one_without_a_pooler_is_not(
+    tmp_path: Path, task: Task, bert: Path
+) -> None:
+    spec, file = TextModel(kind="text", base=str(bert)), bert / "model.safetensors"
+    whole = load_file(file)
+    save_file({k: v for k, v in whole.items() if not k.startswith("pooler.")}, file, metadata={"format": "pt"})
+    build(spec, task=task, seed=1, folder=tmp_path)
+    save_file({k: v for k, v in whole.items() if "layer.0.attention" not in k}, file, metadata={"format": "pt"})
+    with pytest.raises(BaseUnfit, match=r"lacks \d+ weights"):
+        build(spec, task=task, seed=1, folder=tmp_path)
+
+
+def test_a_head_for_other_labels_is_replaced(tmp_path: Path, task: Task) -> None:
+    folder = tmp_path / "base"
+    folder.mkdir()
+    tiny.make("tiny:vit", folder=folder, seed=1)
+    config = ViTConfig.from_pretrained(folder, num_labels=10)
+    ViTForImageClassification(config).save_pretrained(folder)
+    built = build(ImageModel(kind="image", base=str(folder)), task=task, seed=1, folder=tmp_path)
+    assert logits(built).shape == (2, len(task.labels))
+
+
+def test_importing_the_models_loads_no_torch() -> None:
+    code = "import sys, pipelines.train.models, pipelines.train.tiny; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_texts_of_any_alphabet_have_tokens(bert: Path) -> None:
+    assert len(tiny.vocabulary()) == BertConfig.from_pretrained(bert).vocab_size
+    assert list(tiny.vocabulary().values()) == list(range(len(tiny.vocabulary())))
+    assert {"[PAD]", "q", "##q", "7", "the"} <= set(tiny.vocabulary())
+
+
+def test_pixels_are_those_of_the_base_s_own_processor(tmp_path: Path) -> None:
+    from io import BytesIO
+
+    from PIL import Image
+    from transformers import AutoImageProcessor
+
+    tiny.make("tiny:resnet", folder=tmp_path, seed=1)
+    picture = Image.radial_gradient("L").resize((200, 120)).convert("RGB")
+    file = BytesIO()
+    picture.save(file, "PNG")
+    ours = Pixels(str(tmp_path), base="tiny:resnet")([file.getvalue(), None])["pixel_values"]
+    theirs = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")(picture, return_tensors="pt")["pixel_values"]
+    assert torch.allclose(ours[:1], theirs, atol=1 / 255)
+    assert ours[1].std() < 0.01  # a missing picture is one grey
+    assert ours[0].std() > 0.1

@@ -1,0 +1,158 @@
+"""Every tiny base learns what it is shown, on memes that it did not see, and reads what it is said to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sklearn.metrics import f1_score
+
+from pipelines.sections import FusionModel, ImageModel, Model, TextModel
+from pipelines.taxonomy import load
+from pipelines.train import tiny
+from pipelines.train.built import Built
+from pipelines.train.data import Example, targets
+from pipelines.train.models import build
+from pipelines.train.models.bases import BaseUnfit
+from pipelines.train.task import Task, task_of
+from tests.train.small_memes import FILLERS, WORDS, picture
+
+EPOCHS, RATE = 8, 0.003
+TASK: Task = task_of(load("figsim"), "severity")
+BASES: dict[str, Model] = {
+    "tiny:bert": TextModel(kind="text", base="tiny:bert"),
+    "tiny:vit": ImageModel(kind="image", base="tiny:vit"),
+    "tiny:resnet": ImageModel(kind="image", base="tiny:resnet"),
+    "tiny:dinov2": ImageModel(kind="image", base="tiny:dinov2"),
+    "tiny:clip": FusionModel(kind="fusion", base="tiny:clip"),
+    "tiny:blip2": FusionModel(kind="fusion", base="tiny:blip2"),
+    "tiny:modernbert": TextModel(kind="text", base="tiny:modernbert"),
+}
+
+
+@cache
+def memes(count: int, seed: int) -> tuple[Example, ...]:
+    """Memes whose severity shows as a word among others and as a patch of colour."""
+    rng = Random(seed)
+    return tuple(_meme(number, rng=rng) for number in range(count))
+
+
+def _meme(number: int, *, rng: Random) -> Example:
+    label = rng.choice(TASK.labels)
+    raw = {"Suicide attempt/death": "Suicide attempts"}.get(label, label)
+    words = [*rng.sample(FILLERS, 4), WORDS["severity"][raw]]
+    rng.shuffle(words)
+    nothing: dict[str, frozenset[str]] = dict.fromkeys(WORDS, frozenset())
+    drawn = picture(nothing | {"severity": frozenset({raw})})
+    return Example((f"r{number}", 0), "train", " ".join(words), drawn, frozenset({label}), str(number))
+
+
+def fitted(built: Built, examples: Sequence[Example], *, epochs: int, rate: float) -> Built:
+    wanted = torch.tensor(targets(examples, task=TASK)).argmax(dim=1)
+    learned = [p for p in built.module.parameters() if p.requires_grad]
+    optimiser, order = torch.optim.AdamW(learned, lr=rate), Random(1)
+    torch.manual_seed(1)
+    built.module.train()
+    for _ in range(epochs):
+        for rows in np.array_split(order.sample(range(len(examples)), len(examples)), len(examples) // 16):
+            logits = built.module(**built.prepare([examples[i] for i in rows]))
+            torch.nn.functional.cross_entropy(logits, wanted[rows]).backward()
+            optimiser.step()
+            optimiser.zero_grad()
+    return built
+
+
+def logits(built: Built, examples: Sequence[Example]) -> Any:
+    built.module.eval()
+    with torch.no_grad():
+        return built.module(**built.prepare(examples))
+
+
+def macro_f1(examples: Sequence[Example], predicted: Any) -> float:
+    return float(f1_score(targets(examples, task=TASK).argmax(axis=1), predicted, average="macro", zero_division=0))
+
+
+@cache
+def made(base: str, folder: Path) -> Built:
+    return build(BASES[base], task=TASK, seed=1, folder=folder, max_tokens=16)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def test_every_tiny_base_is_tried() -> None:
+    assert set(BASES) == set(tiny.NAMES) - set(tiny.WITH_CHAT)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_it_learns_what_shows_and_beats_the_majority_on_memes_it_did_not_see(base: str, tmp_path: Path) -> None:
+    train, held_out = memes(96, 1), memes(60, 2)
+    built = fitted(build(BASES[base], task=TASK, seed=1, folder=tmp_path), train, epochs=EPOCHS, rate=RATE)
+    majority = np.bincount(targets(train, task=TASK).argmax(axis=1)).argmax()
+    assert macro_f1(held_out, logits(built, held_out).argmax(dim=1)) > 0.6
+    assert macro_f1(held_out, [majority] * len(held_out)) < 0.2
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_meme_is_scored_alike_alone_and_in_company(base: str, place: Path) -> None:
+    some = [*memes(3, 5), replace(memes(1, 6)[0], text="one " * 9)]
+    together = logits(made(base, place), some)
+    assert together.shape == (len(some), len(TASK.labels))
+    for number, example in enumerate(some):
+        assert torch.allclose(together[number], logits(made(base, place), [example])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_it_reads_what_its_kind_reads_and_nothing_else(base: str, place: Path) -> None:
+    one, other = memes(2, 8)
+    said, drawn = replace(one, text=other.text), replace(one, image=other.image)
+    first, second, third = (logits(made(base, place), [each]) for each in (one, said, drawn))
+    kind = BASES[base].kind
+    assert torch.allclose(first, second) == (kind == "image")
+    assert torch.allclose(first, third) == (kind == "text")
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_meme_without_text_or_picture_has_scores(base: str, place: Path) -> None:
+    empty = replace(memes(1, 8)[0], text="", image=None)
+    assert torch.isfinite(logits(made(base, place), [empty])).all()
+
+
+@pytest.mark.parametrize("base", tiny.WITH_TEXT)
+def test_a_long_text_is_cut_and_its_length_is_in_tokens(base: str, place: Path) -> None:
+    built, short, long = made(base, place), *(replace(memes(1, 8)[0], text="one " * n) for n in (3, 500))
+    assert (built.length(short), built.length(long)) == (5, 16)
+    assert built.prepare([short, long])["input_ids"].shape == (2, 16)
+    uncut = build(BASES[base], task=TASK, seed=1, folder=place, max_tokens=10**6)
+    assert torch.isfinite(logits(uncut, [long])).all()
+
+
+def test_blip_2_keeps_its_picture_encoder_as_it_was_and_has_no_language_model(tmp_path: Path) -> None:
+    built = build(BASES["tiny:blip2"], task=TASK, seed=1, folder=tmp_path)
+    before = {name: value.clone() for name, value in built.module.vision.state_dict().items()}
+    built = fitted(built, memes(16, 1), epochs=1, rate=0.01)
+    assert built.module.training
+    assert not built.module.vision.training
+    assert all(torch.equal(value, before[name]) for name, value in built.module.vision.state_dict().items())
+    assert not [name for name, _ in built.module.named_modules() if "language" in name]
+
+
+def test_a_blip_2_saved_with_its_language_model_lacks_words(tmp_path: Path) -> None:
+    folder = tmp_path / "base"
+    folder.mkdir()
+    tiny.make("tiny:blip2", folder=folder, seed=1)
+    held = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in held.items() if not name.startswith("embeddings.")}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BaseUnfit, match=r"lacks 2 weights, embeddings\."):
+        build(FusionModel(kind="fusion", base=str(folder)), task=TASK, seed=1, folder=tmp_path)

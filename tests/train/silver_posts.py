@@ -1,0 +1,47 @@
+"""Posts of the sandbox's own writer, labelled as a careful labeller would, for what is tuned on silver."""
+
+from __future__ import annotations
+
+from random import Random
+
+from pipelines.sections import Finetune
+from pipelines.taxonomy import load
+from pipelines.train.data import TEST, TRAIN, Example, LabelSet
+from pipelines.train.task import task_of
+from tests.label.offline_posts import written
+
+TASK = task_of(load("cradle"), "labels")
+SETTINGS = Finetune(
+    category="labels",
+    ensemble="cradle",
+    subsets=("consensus",),
+    models=(),
+    recall_floors={},
+    checkpoint_steps=7,
+    max_new_tokens=64,
+    seed=1,
+)
+# of the labels of train that are another post's
+WRONG = 0.1
+
+
+def posts(count: int, *, split: str, seed: int, words: int = 40) -> tuple[list[Example], list[LabelSet]]:
+    """Return the posts of a split and what is true of them; in train some labels are wrong, in test all are hidden."""
+    made, rng = written(count, seed=seed, words=words), Random(seed)
+    truth = [labels for _, labels in made]
+    seen = [rng.choice(truth) if split == TRAIN and rng.random() < WRONG else labels for labels in truth]
+    examples = [
+        Example((post.record_id, 0), split, post.text, None, None if split == TEST else labels, post.record_id)
+        for (post, _), labels in zip(made, seen, strict=True)
+    ]
+    return examples, truth
+
+
+def exact(answered: list[LabelSet], truth: list[LabelSet]) -> float:
+    """Return the share of label sets that are right."""
+    return sum(a == b for a, b in zip(answered, truth, strict=True)) / len(truth)
+
+
+def majority(truth: list[LabelSet]) -> float:
+    """Return the share that the most frequent label set has."""
+    return max(truth.count(labels) for labels in truth) / len(truth)

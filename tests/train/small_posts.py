@@ -1,0 +1,183 @@
+"""A small sealed corpus of posts of the sandbox's own writer: split, with gold of dev and test, silver and votes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.params import Params
+from pipelines.params import load as load_params
+from pipelines.privacy.vault import Vault
+from pipelines.sandbox import labels, narratives
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.taxonomy import load as load_scheme
+from pipelines.train import posts
+from pipelines.train.task import Task, task_of
+
+REPO = Path(__file__).resolve().parents[2]
+NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
+MONTHS = ("2022-11", "2022-12")
+SECRET = bytes.fromhex("5e" * 64)
+SIZES = {"train": 24, "dev": 12, "test": 12}
+# what the ensemble says of the records of train, in turns
+AGREED = ("unanimous", "consensus", "unanimous", "none")
+LABELLERS = ("gpt", "claude", "gemini")
+TASK = task_of(load_scheme("cradle"), "labels")
+
+
+@dataclass(frozen=True)
+class SmallPost:
+    """One post in plain, with what is true of it."""
+
+    fullname: str
+    split: str
+    title: str
+    body: str
+    labels: frozenset[str]
+
+
+@dataclass(frozen=True)
+class SmallPosts:
+    """A corpus on disk below ``root``; ``posts`` has what went in, by record id."""
+
+    root: Path
+    vault: Vault
+    params: Params
+    posts: Mapping[str, SmallPost]
+
+    @property
+    def task(self) -> Task:
+        return TASK
+
+    def of(self, split: str) -> list[str]:
+        return sorted(r for r, post in self.posts.items() if post.split == split)
+
+    def load(self, subset: str | None = "consensus", **changed: Any) -> posts.Posts:
+        given = {"task": TASK, "ensemble": "cradle", "params": self.params, "vault": self.vault, "root": self.root}
+        return posts.load("posts", subset=subset, **given | changed)
+
+    @property
+    def snapshot(self) -> Path:
+        return self.root / "snapshot" / "posts"
+
+
+def write(
+    root: Path,
+    *,
+    vault: Vault,
+    sizes: Mapping[str, int] | None = None,
+    words: int = 40,
+    seed: int = 7,
+    examples: int = 1,
+    agreed: Sequence[str] = AGREED,
+) -> SmallPosts:
+    """Write data, split, gold, silver of ``cradle`` and votes of its members; every second item shares its group.
+
+    Silver is true; gpt votes what is true, claude too but for every fifth record, which it refuses, and gemini says
+    no_crisis of everything. The first ``examples`` records of dev stand in the prompt.
+    """
+    rng = Random(seed)
+    names = [split for split, size in (sizes or SIZES).items() for _ in range(size)]
+    made = {}
+    for number, (split, chosen) in enumerate(zip(names, labels.cradle(len(names), rng=rng), strict=True)):
+        told = narratives.write(chosen, rng=rng, words=words)
+        fullname = f"t3_p{number}"
+        made[vault.record_id(fullname)] = SmallPost(fullname, split, told.title, told.body, frozenset(chosen))
+    for month in range(len(MONTHS)):
+        _month(root, month, rows=list(made.items())[month :: len(MONTHS)], vault=vault)
+    corpus = SmallPosts(root, vault, load_params(REPO, profile="sandbox"), made)
+    write_table(corpus.snapshot / "split" / "splits.parquet", list(_splits(made)), name="splits")
+    write_gold(
+        corpus, {r: p.labels for r, p in made.items() if p.split != "train"}, examples=corpus.of("dev")[:examples]
+    )
+    write_silver(corpus, dict(zip(made, agreed * len(made), strict=False)))
+    _votes(corpus)
+    return corpus
+
+
+def made(root: Path, **given: Any) -> SmallPosts:
+    """Write a corpus with a vault of its own beside it, for tests to copy."""
+    root.mkdir(parents=True, exist_ok=True)
+    with opened(root) as vault:
+        return write(root, vault=vault, **given)
+
+
+@contextmanager
+def copied(original: SmallPosts, *, to: Path) -> Iterator[SmallPosts]:
+    """Give a copy of what :func:`made` wrote, with its vault open, for a test to do with as it likes."""
+    shutil.copytree(original.root, to)
+    with opened(to) as vault:
+        yield replace(original, root=to, vault=vault)
+
+
+def opened(root: Path) -> Vault:
+    return Vault.open(f"sqlite:///{root}/vault.sqlite", secret=SECRET)
+
+
+def write_table(path: Path, rows: list[dict[str, Any]], *, name: str) -> None:
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[name]), path, name=name)
+
+
+def write_gold(corpus: SmallPosts, given: Mapping[str, frozenset[str]], *, examples: Sequence[str] = ()) -> None:
+    """Write the result of the stage ``gold``."""
+    rest = {"image": 0, "category": "labels", "how": "truth", "round": None}
+    rows = [{"record_id": r, "labels": sorted(found), "example": r in examples} | rest for r, found in given.items()]
+    write_table(corpus.snapshot / "gold" / "gold.parquet", rows, name="gold")
+
+
+def write_silver(corpus: SmallPosts, agreement: Mapping[str, str]) -> None:
+    """Write the result of the stage ``silver`` with the agreement of each record."""
+    rows = [
+        {
+            "record_id": r, "category": "labels", "ensemble": "cradle", "agreement": agreed,
+            "labels": None if agreed == "none" else sorted(corpus.posts[r].labels),
+            "how": "discarded" if agreed == "none" else "majority",
+        }
+        for r, agreed in agreement.items()
+    ]  # fmt: skip
+    write_table(corpus.snapshot / "silver" / "cradle" / "silver.parquet", rows, name="silver")
+
+
+def _splits(made: Mapping[str, SmallPost]) -> Iterator[dict[str, Any]]:
+    before: dict[str, str] = {}
+    for record_id, post in made.items():
+        first = before.pop(post.split, None)
+        if first is None:
+            before[post.split] = record_id
+        yield {"record_id": record_id, "image": 0, "group": first or record_id, "split": post.split}
+
+
+def _votes(corpus: SmallPosts) -> None:
+    for labeller in LABELLERS:
+        rows = []
+        for number, (record_id, post) in enumerate(sorted(corpus.posts.items())):
+            refused = labeller == "claude" and number % 5 == 0
+            said = {"no_crisis"} if labeller == "gemini" else post.labels
+            rows.append(
+                {
+                    "record_id": record_id, "labeller": labeller, "category": "labels", "prompt": "p",
+                    "outcome": "refused" if refused else "vote", "reason": "", "repaired": False,
+                    "labels": [] if refused else sorted(said), "scores": None,
+                    "input_tokens": 100, "output_tokens": 10, "cost": 0.001,
+                }
+            )  # fmt: skip
+        write_table(corpus.snapshot / "votes" / labeller / "votes.parquet", rows, name="votes")
+
+
+def _month(root: Path, month: int, *, rows: list[tuple[str, SmallPost]], vault: Vault) -> None:
+    name = MONTHS[month]
+    vault.admit([(record_id, post.fullname) for record_id, post in rows], corpus="posts", month=name, now=NOW)
+    plain = [
+        dict.fromkeys(tables.POSTS.names) | {"record_id": record_id, "title": post.title, "body": post.body}
+        for record_id, post in rows
+    ]
+    write_rows(plain, root / "data" / "posts" / name / "posts.parquet", name="posts", vault=vault)

@@ -1,0 +1,114 @@
+"""A tuning that takes seconds: posts whose label shows in a word, C-SSRS's short instruction, and a way to die.
+
+As a script it is tries of runs, one after another: ``small_tuning.py <folder> <pass to be killed in, or 0> ...``; it
+prints how each ended. The libraries are imported once; each try is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pipelines.sections import Finetune, SftModel
+from pipelines.taxonomy import load as load_scheme
+from pipelines.train import instruct
+from pipelines.train.data import Example
+from pipelines.train.sft import Fitted, fit
+from pipelines.train.task import Task, task_of
+
+SCHEME = load_scheme("cssrs")
+TASK: Task = task_of(SCHEME, next(iter(SCHEME.categories)))
+TALK = ("today", "somehow", "as", "ever", "well", "this", "week", "once", "more", "again", "here", "there")
+SIGNS = dict(zip(TASK.labels, ("river", "stone", "garden", "window", "music"), strict=True))
+SPEC = SftModel(
+    kind="sft", base="tiny:qwen3", tuning="full", rank=4, alpha=8, dropout=0.1, batch=8, accumulation=1,
+    max_length=768, learning_rate=0.004, warmup=0.1, weight_decay=0.01, epochs=2, packing=True,
+)  # fmt: skip
+SETTINGS = Finetune(
+    category=TASK.key, ensemble="offline", subsets=("gold",), models=(), recall_floors={}, checkpoint_steps=2,
+    max_new_tokens=32, seed=1,
+)  # fmt: skip
+
+
+def posts(count: int, *, split: str) -> list[Example]:
+    """Return posts of four to nine words, one of which gives the label away; the first label as often as all others."""
+    chance = Random(split)
+    made = []
+    for n in range(count):
+        label = TASK.labels[0 if n % 2 else 1 + n // 2 % (len(TASK.labels) - 1)]
+        words = [SIGNS[label], *chance.choices(TALK, k=chance.randint(3, 8))]
+        chance.shuffle(words)
+        text = f"Title: {chance.choice(TALK)} Text: {' '.join(words)}"
+        made.append(Example((f"{split}{n:04}", 0), split, text, None, frozenset({label}), f"{split}{n}"))
+    return made
+
+
+def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Return what ``fit`` takes but ``say``; changes of the recipe and of the settings are told by their names."""
+    given = {"train": posts(20, split="train"), "validation": posts(9, split="validation"), "seed": 1}
+    given |= {name: changes.pop(name) for name in list(changes) if name in given}
+    settings = {name: changes.pop(name) for name in list(changes) if name in Finetune.model_fields}
+    return given | {
+        "spec": SPEC.model_copy(update=changes),
+        "settings": SETTINGS.model_copy(update=settings),
+        "task": TASK,
+        "scheme": SCHEME,
+        "folder": folder / "checkpoints",
+        "out": folder / "out",
+    }
+
+
+def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> Fitted:
+    given = arguments(folder, **changes)
+    return fit(given.pop("spec"), say=say, **given)
+
+
+def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str] | None]:
+    """Return what a model in a folder says of each post, asked one by one and unguided."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(base), AutoTokenizer.from_pretrained(base)
+    prompt = instruct.instruction(SCHEME, category=TASK.key)
+    found = []
+    for example in examples:
+        asked = instruct.conversation(example.text, prompt=prompt, tokenizer=tokenizer, max_length=768, room=32)
+        ids = torch.tensor([asked])
+        said = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=32, do_sample=False)
+        found.append(instruct.read(tokenizer.decode(said[0, len(asked) :], skip_special_tokens=True), task=TASK))
+    return found
+
+
+def attempt(folder: Path, *, die_at: int) -> None:
+    """Run with an adapter and its dropout, or be killed by the kernel in pass ``die_at``; leave what came out."""
+    from pipelines.train.tuner import Tuner
+
+    passes, real = 0, Tuner.compute_loss
+
+    def counted(self: Any, *given: Any, **options: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        if passes == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(self, *given, **options)
+
+    Tuner.compute_loss = counted
+    said: list[dict[str, float]] = []
+    fitted = a_run(folder, say=said.append, epochs=3, tuning="lora", learning_rate=0.02)
+    (folder / "made.json").write_text(json.dumps({"history": fitted.history, "epoch": fitted.epoch, "said": said}))
+
+
+if __name__ == "__main__":
+    for folder, moment in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        pid = os.fork()
+        if not pid:
+            Path(folder).mkdir(exist_ok=True)
+            attempt(Path(folder), die_at=int(moment))
+            os._exit(0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n")

@@ -1,0 +1,51 @@
+"""The stage ``untuned`` on the small corpus, for a model that is called ``it``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.params import Settings
+from pipelines.sections import Model
+from pipelines.store import tables
+from pipelines.train import untuned
+from tests.train import small_posts as small
+from tests.train.small_posts import SmallPosts
+
+ASKED = 11 + 12  # dev without the prompt's one example, and test
+LABELS = small.TASK.labels
+Rows = dict[str, dict[str, Any]]
+
+
+def settings(home: Path, *, patch: pytest.MonkeyPatch) -> Settings:
+    """Return the settings of a home of its own, without a tracking server."""
+    patch.setenv("CORPUS_HOME", str(home))
+    patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    found = Settings.from_env()
+    found.annotation_files.mkdir(parents=True)
+    return found
+
+
+def run(posts: SmallPosts, settings: Settings, *, spec: Model) -> dict[str, Any]:
+    params = posts.params.model_copy(update={"models": {**posts.params.models, "it": spec}})
+    return untuned.run("posts", model="it", params=params, settings=settings, vault=posts.vault, root=posts.root)
+
+
+def rows_of(posts: SmallPosts) -> Rows:
+    path = posts.snapshot / "predictions/untuned/it/predictions.parquet"
+    rows = tables.read(path, name="predictions").to_pylist()
+    assert len({row["record_id"] for row in rows}) == len(rows)
+    assert {(r["task"], r["model"], r["seed"], r["image"]) for r in rows} <= {("labels", "it", 0, 0)}
+    return {row["record_id"]: row for row in rows}
+
+
+def spent(posts: SmallPosts) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((posts.snapshot / "predictions/untuned/it/spent.json").read_text())
+    return found
+
+
+def asked(posts: SmallPosts) -> list[str]:
+    return [example.item[0] for example in posts.load(None).asked]

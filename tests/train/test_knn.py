@@ -1,0 +1,276 @@
+"""The nearest posts vote: sealed, never those that were taken down, and beside a labeller where one is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.errors import BadParams, SealBroken, UnknownRecord
+from pipelines.label.offline.minilm import MiniLM
+from pipelines.privacy.vault import Vault
+from pipelines.sections import KnnModel
+from pipelines.store import tables
+from pipelines.taxonomy import load, tiers_of
+from pipelines.train.calibration import NothingToCalibrate, brier, log_loss
+from pipelines.train.data import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
+from pipelines.train.floors import OtherLabels, encoded
+from pipelines.train.knn import KnnPredictor, NoVotes, fit
+from pipelines.train.neighbours import FILE, Index, NoNeighbours
+from pipelines.train.task import task_of
+from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
+
+NOW = datetime(2023, 1, 2, tzinfo=UTC)
+SPEC = KnnModel(kind="knn", neighbours=(40, 10), labeller=None, blend=(0.5, 0.25))
+ASKED = SPEC.model_copy(update={"labeller": "gpt"})
+HARM, FLOOR = "selfharm_ongoing", 0.7
+SEEN = posts(120, split=TRAIN, seed=1, words=25)[0]
+DEV, GOLD = posts(70, split=VALIDATION, seed=2, words=25)
+UNSEEN, TRUTH = posts(60, split=TEST, seed=3, words=25)
+TEXTS, IDS = [e.text for e in UNSEEN], [e.item[0] for e in UNSEEN]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    """Keep what the real model says of a text, as every test here asks it about the same ones."""
+    known: dict[str, Any] = {}
+    real = MiniLM.embed
+
+    def embed(self: MiniLM, text: str) -> Any:
+        if text not in known:
+            known[text] = real(self, text)
+        return known[text]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MiniLM, "embed", embed)
+        yield
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[Vault]:
+    with a_vault(tmp_path / "vault") as opened:
+        yield opened
+
+
+def a_vault(place: Path) -> Vault:
+    vault = Vault.open(f"sqlite:///{place}", secret=place.name.encode().ljust(64, b"x"))
+    vault.admit([(e.item[0], f"t3_{e.item[0]}") for e in SEEN], corpus="posts", month="2022-12", now=NOW)
+    return vault
+
+
+def a_fit(out: Path, *, vault: Vault, spec: KnnModel = SPEC, floor: float = FLOOR, **changed: Any) -> dict[str, Any]:
+    settings = SETTINGS.model_copy(update={"recall_floors": {HARM: floor}})
+    given: dict[str, Any] = {
+        "train": SEEN, "validation": DEV, "task": TASK, "seed": 1, "settings": settings, "said": None,
+    }  # fmt: skip
+    return fit(spec, out=out, vault=vault, **given | changed)
+
+
+def votes(examples: list[Example], truth: list[LabelSet], *, refused: int = 0) -> dict[str, LabelSet]:
+    """Return the answers of a labeller that is right on every other post, without the first ``refused``."""
+    rng = Random(5)
+    answers = [labels if rng.random() < 0.5 else rng.choice(truth) for labels in truth]
+    return {e.item[0]: labels for e, labels in [*zip(examples, answers, strict=True)][refused:]}
+
+
+def test_it_beats_the_majority_and_answers_what_can_be_true(tmp_path: Path, vault: Vault) -> None:
+    a_fit(tmp_path / "model", vault=vault)
+    predictor = KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)
+    answered = predictor.labels(predictor.probabilities(TEXTS))
+    assert exact(answered, TRUTH) > majority(TRUTH) + 0.1
+    for labels in answered:
+        assert not TASK.category.check(labels, mode="strict", tiers=tiers_of("improved")).violations
+
+
+def test_what_it_reports_is_what_it_does(tmp_path: Path, vault: Vault) -> None:
+    metrics = a_fit(tmp_path / "model", vault=vault)
+    predictor = KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)
+    scores = predictor.probabilities([e.text for e in DEV])
+    carry, given = (encoded(sets, task=TASK) for sets in (GOLD, predictor.labels(scores)))
+    k = TASK.labels.index(HARM)
+    assert metrics["exact"] == (carry == given).all(axis=1).mean()
+    assert metrics["floors"][HARM]["answered_recall"] == (carry & given)[:, k].sum() / carry[:, k].sum() >= FLOOR
+    assert metrics["brier"] == pytest.approx(brier(scores, truth=carry))
+    assert metrics["log_loss"] == pytest.approx(log_loss(scores, truth=carry, task=TASK))
+    assert (metrics["records"], metrics["answered"], metrics["blend"]) == (120, 0, None)
+    assert [tried["neighbours"] for tried in metrics["tried"]] == [10, 40]
+    best = min(metrics["tried"], key=lambda tried: tried["log_loss"])
+    assert (metrics["neighbours"], metrics["log_loss"]) == (best["neighbours"], pytest.approx(best["log_loss"]))
+    assert set(metrics["unseen"]) == set(TASK.labels) - {x for e in SEEN for x in e.labels or ()}
+    json.dumps(metrics, allow_nan=False)
+
+
+def test_answers_are_in_the_order_of_the_posts_and_the_same_bits_alone(tmp_path: Path, vault: Vault) -> None:
+    a_fit(tmp_path / "model", vault=vault)
+    predictor, done = KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault), list[int]()
+    scores = predictor.probabilities(TEXTS, progress=done.append)
+    assert (scores.shape, scores.dtype, done) == ((60, 15), np.float64, [60])
+    assert len(np.unique(scores, axis=0)) > 50, "the test needs posts that differ"
+    alone = np.concatenate([predictor.probabilities([text]) for text in TEXTS])
+    np.testing.assert_array_equal(alone, scores)
+    assert predictor.probabilities([]).shape == (0, 15)
+    assert min(predictor.tokens(TEXTS)) > 20
+    assert predictor.tokens(["word " * 900]) == [256]
+
+
+def test_nothing_depends_on_the_order_of_train_or_on_the_day(tmp_path: Path, vault: Vault) -> None:
+    one = a_fit(tmp_path / "one", vault=vault)
+    two = a_fit(tmp_path / "two", vault=vault, train=Random(1).sample(SEEN, len(SEEN)))
+    assert one == two
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_no_embedding_lies_open_and_no_other_vault_opens_it(tmp_path: Path, vault: Vault) -> None:
+    a_fit(tmp_path / "model", vault=vault)
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "model").iterdir())
+    model = MiniLM()
+    for example in SEEN:
+        vector = model.embed(example.text)
+        assert not any(vector.astype(kind).tobytes()[64:128] in kept for kind in ("<f4", "<f8"))
+    assert tables.sealed_columns(tables.SCHEMAS["neighbours"]) == ["vector"]
+    with a_vault(tmp_path / "other") as other, pytest.raises(SealBroken):
+        KnnPredictor.open(tmp_path / "model", task=TASK, vault=other)
+
+
+def test_the_nearer_a_post_the_more_it_says_and_what_all_have_in_common_says_nothing() -> None:
+    rng = np.random.default_rng(1)
+    vectors, asked = rng.normal(size=(30, 8)), rng.normal(size=(5, 8))
+    truth = np.eye(30)
+    index = Index(vectors, truth)
+    shares = index.shares(asked, neighbours=4)
+    about = vectors.mean(axis=0)
+    cosine = np.array([[np.dot(a - about, v - about) / np.linalg.norm(a - about) / np.linalg.norm(v - about)
+                        for v in vectors] for a in asked])  # fmt: skip
+    np.testing.assert_array_equal(shares.argsort(axis=1)[:, -4:], cosine.argsort(axis=1)[:, -4:])
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert (np.sort(shares, axis=1)[:, :26] < 0.02).all(), "others than the four nearest have the prior's share alone"
+    np.testing.assert_allclose(Index(vectors + 7, truth).shares(asked + 7, neighbours=4), shares, atol=1e-9)
+    np.testing.assert_array_equal(index.shares(asked, neighbours=99), index.shares(asked, neighbours=30))
+
+
+def test_what_was_taken_down_votes_no_more(tmp_path: Path, vault: Vault) -> None:
+    """Everything is as if the post had never been there, but for what dev had chosen."""
+    a_fit(tmp_path / "model", vault=vault, spec=SPEC.model_copy(update={"neighbours": (3,)}))
+    lost = SEEN[8]
+    asked = MiniLM().embed(lost.text)[None]
+    before = Index.open(tmp_path / "model", task=TASK, vault=vault)
+    vault.destroy([lost.item[0]], reason="test", now=NOW)
+    after = Index.open(tmp_path / "model", task=TASK, vault=vault)
+    assert (len(before.vectors), len(after.vectors)) == (120, 119)
+    k = TASK.labels.index(min(lost.labels or ()))
+    shares = [index.shares(asked, neighbours=3)[0, k] for index in (before, after)]
+    assert shares[1] < shares[0] - 0.3
+    a_fit(tmp_path / "anew", vault=vault, train=[e for e in SEEN if e is not lost])
+    anew = Index.open(tmp_path / "anew", task=TASK, vault=vault)
+    np.testing.assert_array_equal(anew.vectors, after.vectors)
+    np.testing.assert_array_equal(anew.truth, after.truth)
+    vault.destroy([e.item[0] for e in SEEN], reason="test", now=NOW)
+    with pytest.raises(NoNeighbours, match="120"):
+        KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)
+
+
+def test_a_post_that_is_gone_before_the_fit_is_never_written(tmp_path: Path, vault: Vault) -> None:
+    vault.destroy([SEEN[0].item[0]], reason="test", now=NOW)
+    assert a_fit(tmp_path / "model", vault=vault)["records"] == 119
+    stored = tables.read(tmp_path / "model" / FILE, name="neighbours")
+    assert SEEN[0].item[0] not in stored["record_id"].to_pylist()
+
+
+def test_a_post_that_nobody_admitted_leaves_nothing_half_written(tmp_path: Path, vault: Vault) -> None:
+    stranger = replace(SEEN[0], item=("f" * 32, 0))
+    with pytest.raises(UnknownRecord):
+        a_fit(tmp_path / "model", vault=vault, train=[*SEEN, stranger])
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_labeller_and_its_neighbours_know_more_than_either(tmp_path: Path, vault: Vault) -> None:
+    said, unseen, truth = votes(DEV, GOLD), votes(UNSEEN, TRUTH), encoded(TRUTH, task=TASK)
+    only = ASKED.model_copy(update={"blend": (1.0,)})
+    loss, metrics = {}, {}
+    for name, spec in {"alone": SPEC, "labeller": only, "both": ASKED}.items():
+        heard = spec.labeller is not None
+        metrics[name] = a_fit(tmp_path / name, vault=vault, spec=spec, said=said if heard else None, floor=0)
+        model = KnnPredictor.open(tmp_path / name, task=TASK, vault=vault, said=unseen if heard else None)
+        loss[name] = log_loss(model.probabilities(TEXTS, record_ids=IDS), truth=truth, task=TASK)
+    assert loss["both"] < min(loss["alone"], loss["labeller"]) - 0.1
+    both = metrics["both"]
+    assert [(t["neighbours"], t["blend"]) for t in both["tried"]] == [(10, 0.25), (10, 0.5), (40, 0.25), (40, 0.5)]
+    best = min(both["tried"], key=lambda tried: tried["log_loss"])
+    assert (both["neighbours"], both["blend"]) == (best["neighbours"], best["blend"])
+    assert both["log_loss"] == pytest.approx(best["log_loss"])
+    assert both["answered"] == 70
+
+
+def test_a_refusal_leaves_the_neighbours_alone(tmp_path: Path, vault: Vault) -> None:
+    metrics = a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(DEV, GOLD, refused=20))
+    assert metrics["answered"] == 50
+    said = votes(UNSEEN, TRUTH, refused=30)
+    some, none = (KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault, said=s) for s in (said, {}))
+    scores, plain = (predictor.probabilities(TEXTS, record_ids=IDS) for predictor in (some, none))
+    np.testing.assert_array_equal(scores[:30], plain[:30])
+    assert (np.abs(scores[30:] - plain[30:]).max(axis=1) > 0.01).all()
+    np.testing.assert_array_equal(some.probabilities(TEXTS), plain)
+    truth = encoded(TRUTH[30:], task=TASK)
+    assert log_loss(scores[30:], truth=truth, task=TASK) < log_loss(plain[30:], truth=truth, task=TASK)
+
+
+def test_a_labeller_is_never_left_out_by_mistake(tmp_path: Path, vault: Vault) -> None:
+    with pytest.raises(BadParams, match="'gpt' needs its answers"):
+        a_fit(tmp_path / "model", vault=vault, spec=ASKED)
+    with pytest.raises(BadParams, match="names none"):
+        a_fit(tmp_path / "model", vault=vault, said={})
+    with pytest.raises(NoVotes, match="gpt"):
+        a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(UNSEEN, TRUTH))
+    assert not (tmp_path / "model").exists()
+    a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(DEV, GOLD))
+    with pytest.raises(BadParams, match="'gpt' needs its answers"):
+        KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_posts_of_another_split_are_refused(tmp_path: Path, vault: Vault, part: str, split: str) -> None:
+    given = list({"train": SEEN, "validation": DEV}[part])
+    if part == split:
+        return
+    given[3] = replace(given[3], split=split)
+    with pytest.raises(LeakRefused):
+        a_fit(tmp_path / "model", vault=vault, **{part: given})
+    assert not (tmp_path / "model").exists()
+
+
+def test_without_train_or_dev_there_is_no_model(tmp_path: Path, vault: Vault) -> None:
+    with pytest.raises(NoNeighbours):
+        a_fit(tmp_path / "train", vault=vault, train=[])
+    with pytest.raises(NothingToCalibrate):
+        a_fit(tmp_path / "dev", vault=vault, validation=[])
+
+
+def test_a_single_label_scheme_is_learned_too(tmp_path: Path, vault: Vault) -> None:
+    task = task_of(load("figsim"), "severity")
+
+    def one(labels: LabelSet) -> LabelSet:
+        thought = any(label.startswith("suicide") for label in labels)
+        return frozenset({task.labels[0 if labels == {"no_crisis"} else 2 if thought else 1]})
+
+    train, dev = ([replace(e, labels=one(e.labels or frozenset())) for e in some] for some in (SEEN, DEV))
+    a_fit(tmp_path / "model", vault=vault, task=task, train=train, validation=dev, settings=SETTINGS)
+    predictor = KnnPredictor.open(tmp_path / "model", task=task, vault=vault)
+    scores = predictor.probabilities(TEXTS)
+    np.testing.assert_allclose(scores.sum(axis=1), 1)
+    truth = [one(labels) for labels in TRUTH]
+    assert exact(predictor.labels(scores), truth) > majority(truth) + 0.1
+
+
+def test_it_serves_no_other_labels(tmp_path: Path, vault: Vault) -> None:
+    a_fit(tmp_path / "model", vault=vault)
+    with pytest.raises(OtherLabels):
+        KnnPredictor.open(tmp_path / "model", task=task_of(load("figsim"), "severity"), vault=vault)

@@ -1,0 +1,246 @@
+"""Fitting and asking a model: what is learned, kept and refused, and that rows stay with their examples."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pipelines.train.batches import MEGA, ahead, shuffled
+from pipelines.train.built import Batch
+from pipelines.train.data import Example, LeakRefused
+from pipelines.train.loop import Diverged, fit, predict
+from pipelines.train.steps import Loop, optimizer, spare_memory
+from pipelines.train.thresholds import BadScores
+from pipelines.train.weights import Weights, weigh
+from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
+
+ROOT = Path(__file__).resolve().parents[2]
+MULTI, SINGLE = a_task("figurative"), a_task("severity")
+
+
+@pytest.mark.parametrize("task", [MULTI, SINGLE], ids=["multi", "single"])
+def test_a_model_learns_what_the_words_say(tmp_path: Path, task: Any) -> None:
+    fitted = a_run(tmp_path, task=task)
+    best = max(line["validation_macro_f1"] for line in fitted.history)
+    assert best > 0.8
+    first = next(line["epoch"] for line in fitted.history if line["validation_macro_f1"] == best)
+    assert fitted.epoch == first
+    assert [line["epoch"] for line in fitted.history] == list(range(1, SETTINGS.epochs + 1))
+    assert fitted.thresholds.shape == (len(task.labels),)
+
+
+@pytest.mark.parametrize("mode", ["paper", "improved"])
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Path, mode: str) -> None:
+    one, same, other = (
+        a_run(tmp_path / name, task=MULTI, seed=seed, mode=mode).state.read_bytes()
+        for name, seed in [("one", 1), ("same", 1), ("other", 2)]
+    )
+    assert one == same
+    assert one != other
+
+
+def test_a_fit_leaves_the_random_numbers_of_its_caller_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    a_run(tmp_path, task=MULTI, epochs=1)
+    assert torch.equal(torch.rand(1), expected)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_model_and_the_file_have_the_weights_of_the_best_epoch(tmp_path: Path) -> None:
+    built, task = a_model(SINGLE), SINGLE
+    seen: dict[float, dict[str, Any]] = {}
+
+    def look(line: dict[str, float]) -> None:
+        seen[line["epoch"]] = {name: t.clone() for name, t in built.module.state_dict().items()}
+
+    fitted = a_run(tmp_path, task=task, built=built, say=look)
+    assert fitted.epoch < SETTINGS.epochs, "the test needs a best epoch before the last"
+    for found in (built.module.state_dict(), load_file(fitted.state)):
+        assert all(torch.equal(found[name], tensor) for name, tensor in seen[fitted.epoch].items())
+
+
+def test_the_paper_judges_epochs_by_tuned_thresholds_and_improved_by_the_middle(tmp_path: Path) -> None:
+    """A rare label, learned for one epoch, stays far below .5: only tuned thresholds give it a score."""
+    rare = Weights(np.full(3, 0.02, np.float32), ())
+    scores = {}
+    for mode in ("paper", "improved"):
+        fitted = fit(
+            a_model(MULTI), train=captions(75, split="train", task=MULTI),
+            validation=captions(30, split="validation", task=MULTI), task=MULTI,
+            settings=SETTINGS.model_copy(update={"mode": mode}), seed=1, folder=tmp_path / mode,
+            weights=rare, say=lambda line: None,
+        )  # fmt: skip
+        scores[mode] = fitted.history[-1]["validation_macro_f1"]
+        assert (fitted.thresholds < 0.5).all()
+    assert scores["improved"] < 0.2
+    assert scores["paper"] > 0.4
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_examples_of_another_split_are_refused_before_anything_is_made(tmp_path: Path, part: str, split: str) -> None:
+    if part == split:
+        return
+    given = captions(40, split=part, task=MULTI)
+    given[7] = replace(given[7], split=split)
+    with pytest.raises(LeakRefused):
+        a_run(tmp_path, task=MULTI, **{part: given})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("task", [MULTI, SINGLE], ids=["multi", "single"])
+def test_predictions_are_in_the_order_of_the_examples(task: Any) -> None:
+    built = a_model(task)
+    examples = captions(70, split="test", task=task)
+    scores = predict(built, examples=examples, task=task, settings=SETTINGS)
+    mixed = random.Random(1).sample(range(70), 70)
+    again = predict(built, examples=[examples[i] for i in mixed], task=task, settings=SETTINGS)
+    assert scores.shape == (70, len(task.labels))
+    assert len(np.unique(scores.round(5), axis=0)) > 20, "the test needs examples that differ"
+    np.testing.assert_allclose(again, scores[mixed], atol=1e-6)
+    for row, example in zip(scores, examples, strict=True):
+        alone = predict(built, examples=[example], task=task, settings=SETTINGS)
+        np.testing.assert_allclose(alone[0], row, atol=1e-6)
+    if task.kind == "single":
+        np.testing.assert_allclose(scores.sum(axis=1), 1, atol=1e-5)
+
+
+def test_nothing_is_predicted_of_nothing() -> None:
+    assert predict(a_model(MULTI), examples=[], task=MULTI, settings=SETTINGS).shape == (0, 3)
+
+
+def test_a_model_that_loses_rows_is_refused() -> None:
+    def forgetful(examples: Sequence[Example]) -> Batch:
+        return {"counts": prepare(examples)["counts"][1:]}
+
+    built = replace(a_model(MULTI), prepare=forgetful)
+    with pytest.raises(BadScores):
+        predict(built, examples=captions(1, split="test", task=MULTI), task=MULTI, settings=SETTINGS)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
+    built = a_model(MULTI)
+    with torch.no_grad():
+        built.module.head.bias[0] = float("inf")
+    with pytest.raises(Diverged, match="learning_rate"):
+        a_run(tmp_path, task=MULTI, built=built)
+
+
+def a_loop(**changes: Any) -> Loop:
+    examples = captions(70, split="train", task=MULTI)
+    settings = SETTINGS.model_copy(update=changes)
+    return Loop(
+        a_model(MULTI), examples=examples, task=MULTI, settings=settings, seed=1,
+        weights=weigh(examples, task=MULTI, max_pos_weight=20),
+    )  # fmt: skip
+
+
+def test_the_learning_rate_is_that_of_transformers() -> None:
+    from transformers import get_linear_schedule_with_warmup
+
+    loop = a_loop(epochs=3)
+    theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=SETTINGS.learning_rate)
+    schedule = get_linear_schedule_with_warmup(theirs, num_warmup_steps=3, num_training_steps=loop.total)
+    assert loop.total == 27
+    for step in range(loop.total):
+        loop.step = step
+        assert loop.rate() == pytest.approx(theirs.param_groups[0]["lr"])
+        theirs.step()
+        schedule.step()
+
+
+def test_biases_and_norms_do_not_decay() -> None:
+    module = Bag(3)
+    decayed, kept = optimizer(module, settings=SETTINGS, device=torch.device("cpu")).param_groups
+    assert {id(p) for p in decayed["params"]} == {id(module.read.weight), id(module.head.weight)}
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.01, 0.0)
+    assert len(kept["params"]) == 4
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(None, 0), (10**9, 0), (10**5, 1)])
+def test_memory_is_spared_where_it_is_short(memory: int | None, expected: int) -> None:
+    module, asked = Bag(3), []
+    module.gradient_checkpointing_enable = lambda: asked.append(1)
+    spare_memory(module, memory=memory)
+    assert len(asked) == expected
+    spare_memory(Bag(3), memory=memory)
+
+
+def test_what_is_frozen_stays_as_it_is(tmp_path: Path) -> None:
+    built = a_model(MULTI)
+    built.module.read.requires_grad_(False)
+    before = built.module.read.weight.clone()
+    a_run(tmp_path, task=MULTI, built=built, epochs=1)
+    assert torch.equal(built.module.read.weight, before)
+
+
+def test_an_epoch_has_every_example_once_in_batches_of_like_lengths() -> None:
+    chance = random.Random(1)
+    lengths = [chance.randint(1, 60) for _ in range(1000)]
+    batches = shuffled(lengths, batch=16, seed=1, epoch=0)
+    assert Counter(i for rows in batches for i in rows) == Counter(range(1000))
+    assert {len(rows) for rows in batches} <= {16, 1000 % 16}
+    padded = sum(len(rows) * max(lengths[i] for i in rows) for rows in batches)
+    assert padded < 1.1 * sum(lengths)
+    assert shuffled(lengths, batch=16, seed=1, epoch=0) == batches
+    for seed, epoch in [(2, 0), (1, 1)]:
+        other = shuffled(lengths, batch=16, seed=seed, epoch=epoch)
+        assert {frozenset(rows) for rows in other}.isdisjoint(frozenset(rows) for rows in batches)
+
+
+@pytest.mark.parametrize("count", [17, 16 * MEGA + 1, 1])
+def test_no_batch_is_a_single_example_where_there_are_more(count: int) -> None:
+    batches = shuffled([1] * count, batch=16, seed=1, epoch=0)
+    assert sum(map(len, batches)) == count
+    assert count == 1 or min(map(len, batches)) > 1
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_what_is_made_ahead_comes_in_order(workers: int) -> None:
+    assert list(ahead(lambda n: n * n, range(50), workers=workers)) == [n * n for n in range(50)]
+
+
+# What `accelerate launch` makes of one command, from one import.
+SEVERAL = """
+import os, sys
+from pathlib import Path
+from small_run import a_task, plain, a_run
+import torch
+torch.set_num_threads(1)
+rank = 0 if os.fork() else 1
+os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+task, said = a_task("severity"), []
+a_run(Path(sys.argv[1]), task=task, built=plain(task), say=said.append, epochs=2, checkpoint_steps=4)
+Path(sys.argv[1], f"said-{len(said)}").touch()
+if rank == 0:
+    os.wait()
+"""
+
+
+def test_two_processes_fit_what_one_does(tmp_path: Path) -> None:
+    """Each batch is shared, not repeated: without dropout and batch normalisation the weights are those of one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "train")])
+    env = {**os.environ, "PYTHONPATH": path, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    subprocess.run([sys.executable, "-c", SEVERAL, str(tmp_path / "two")], env=env, check=True, timeout=120)
+    assert sorted(p.name for p in (tmp_path / "two").iterdir()) == ["model.safetensors", "said-0", "said-2"]
+    one, two = a_run(tmp_path / "one", task=SINGLE, built=plain(SINGLE), epochs=2), tmp_path / "two"
+    found = load_file(two / "model.safetensors")
+    for name, tensor in load_file(one.state).items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)

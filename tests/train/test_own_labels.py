@@ -1,0 +1,163 @@
+"""Labels of one's own: the same stages and the same Dag on an imported set whose scheme is an order of five grades."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli import app
+from pipelines.params import Settings
+from pipelines.store.workspace import Workspace, workspace
+from tests.train import own_labels as own
+
+ROOT = own.ROOT
+PEOPLE = 135
+TASK, MODEL = "severity", "tiny-encoder-gold"
+CHANGES: dict[str, object] = {
+    "models": {
+        "tiny-encoder": {
+            "kind": "encoder", "base": "tiny:modernbert", "batch": 8, "max_tokens": 64, "learning_rate": 0.002,
+            "warmup": 0.1, "weight_decay": 0.01, "epochs": 8,
+        }
+    },
+    "finetune": {"models": ["tiny-encoder"]},
+    # one labeller is enough for what nothing is learnt from here
+    "votes": {"labellers": ["words"]},
+    "ensembles": {"offline": {"members": ["words"]}},
+    "silver": {"resamples": 100},
+    "evaluate": {"resamples": 200},
+}  # fmt: skip
+PARSE = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(sys.argv[1])
+dags = {name: {t.task_id: sorted(t.upstream_task_ids) for t in dag.tasks} for name, dag in bag.dags.items()}
+print(json.dumps({"errors": bag.import_errors, "dags": dags}))
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the import reported, the stages that ran in their order, and what they left."""
+
+    imported: dict[str, Any]
+    stages: tuple[str, ...]
+    metrics: dict[str, dict[str, Any]]
+    page: str
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    home = tmp_path_factory.mktemp("own")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORPUS_HOME", str(home / "var"))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        settings = Settings.from_env()
+        imported = own.begin(home, people=PEOPLE, settings=settings, changes=CHANGES)
+        with workspace(settings) as clone:
+            stages = run_all("report@posts", clone=clone)
+            metrics = {path.stem: json.loads(path.read_text()) for path in clone.path.glob("metrics/posts/*.json")}
+            page = (clone.path / "snapshot" / "posts" / "report" / "report.md").read_text()
+        yield Ran(imported, stages, metrics, page)
+
+
+def run_all(target: str, *, clone: Workspace) -> tuple[str, ...]:
+    """Run the commands of a stage and of all above it, as DVC resolves them, with DVC's own conditions.
+
+    A process for each, as `dvc repro` has it, would import the libraries eleven times.
+    """
+    done = []
+    with clone.dvc() as repo:
+        repo.pull(targets=[str(path) for path in clone.path.glob("data/posts/**/*.dvc")])
+        last = next(stage for stage in repo.index.stages if getattr(stage, "name", None) == target)
+        for stage in nx.dfs_postorder_nodes(repo.index.graph, last):
+            if stage.cmd is None:
+                continue
+            assert [dep.def_path for dep in stage.deps if not dep.exists] == [], f"{stage.name} would not start"
+            start, argv = stage.cmd.split()[:3], stage.cmd.split()[3:]
+            assert start == ["python", "-m", "pipelines"]
+            assert CliRunner().invoke(app, argv, catch_exceptions=False).exit_code == 0
+            assert [out.def_path for out in stage.outs if not out.exists] == [], f"{stage.name} left not all"
+            done.append(stage.name)
+    return tuple(done)
+
+
+def test_the_imported_labels_are_gold_of_every_split(ran: Ran) -> None:
+    assert (ran.imported["items"], ran.imported["gold"], ran.imported["texts"]["kept"]) == (PEOPLE,) * 3
+    assert ran.metrics["gold"]["records"] == {"dev": 27, "test": 27, "train": 81}
+    assert ran.metrics["gold"]["how"] == {"published": PEOPLE}
+
+
+def test_the_model_learns_from_people_and_from_nothing_else(ran: Ran) -> None:
+    told = ran.metrics["finetune-gold-tiny-encoder"]
+    assert (told["subset"], told["ensemble"], told["train"]["records"], told["validation"]) == ("gold", None, 81, 27)
+    assert sum(told["support"].values()) == 81
+    assert told["unseen"] == []
+    assert told["fit"]["floors"].keys() == {"Attempt"}, "floors of another scheme's labels are put out"
+
+
+def test_the_tuned_model_beats_the_majority_in_every_figure_of_an_order(ran: Ran) -> None:
+    task = ran.metrics["evaluate"]["tasks"][TASK]
+    assert (task["kind"], task["ordinal"], task["labels"]) == ("single", True, list(own.LEVELS))
+    tuned = {name: cell["mean"] for name, cell in task["models"][MODEL]["valid"]["figures"].items()}
+    majority = task["baselines"]["majority"]["figures"]
+    assert task["n"] == 27
+    assert tuned["exact"] > majority["exact"] + 0.3
+    assert tuned["macro_f1"] > majority["macro_f1"] + 0.3
+    assert tuned["kappa"] > 0.5 > majority["kappa"] == 0
+    assert tuned["mae"] < majority["mae"]
+    assert task["models"][MODEL]["outcomes"] == {"vote": 27}
+
+
+def test_the_page_has_the_order_and_no_crises(ran: Ran) -> None:
+    head, _, rest = ran.page.partition("**Suicide severity as an order**")
+    kappa = ran.metrics["evaluate"]["tasks"][TASK]["models"][MODEL]["valid"]["figures"]["kappa"]["mean"]
+    rows = {line.split("|")[1].strip(): line for line in rest.splitlines()[:8] if line.startswith("|")}
+    assert "Quadratic-weighted kappa" in rows["Model"]
+    assert f" {kappa:.2f} [" in rows[MODEL]
+    assert "Majority" in head
+    assert not any(word in ran.page for word in ("CRADLE Bench", "Table 4", "Over-extension", "mixed up"))
+
+
+def test_everybody_has_one_grade_in_each_prediction(ran: Ran) -> None:
+    assert ran.metrics["predict-gold-tiny-encoder"]["outcomes"] == {"dev": {"vote": 27}, "test": {"vote": 27}}
+    confusion = ran.metrics["evaluate"]["tasks"][TASK]["models"][MODEL]["confusion"]
+    assert sum(map(sum, confusion)) == 27
+
+
+def test_the_stages_are_those_of_every_corpus_of_posts(ran: Ran) -> None:
+    before = ["dedupe", "sample", "split", "gold", "votes", "silver"]
+    after = ["finetune", "predict", "untuned", "evaluate", "report"]
+    assert Counter(name.partition("@")[0] for name in ran.stages) == dict.fromkeys([*before, *after], 1)
+    assert "finetune@posts-gold-tiny-encoder" in ran.stages
+
+
+def test_the_dag_parses_under_the_profile_and_tunes_on_gold(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "CORPUS_HOME": str(tmp_path / "var"),
+        "CORPUS_PROFILE": "cssrs",
+    }
+    argv = [sys.executable, "-c", PARSE, str(ROOT / "dags" / "posts_finetune.py")]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+    parsed = json.loads(done.stdout.strip().rpartition("\n")[2])
+    assert parsed["errors"] == {}
+    tasks = parsed["dags"]["posts_finetune"]
+    tuned = {task for task in tasks if task.startswith("finetune__")}
+    assert tuned == {"finetune__gold-modernbert", "finetune__gold-knn"}
+    assert all(tasks[task] == ["pin"] for task in tuned), "what labels is another Dag's"
+    assert tasks["track"] == ["publish"]

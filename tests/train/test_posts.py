@@ -1,0 +1,206 @@
+"""Each split's posts: silver or gold of train, gold of dev without the prompt's examples, test without its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
+from pipelines.label.votes import NotCurated
+from pipelines.store import tables
+from pipelines.train.data import LeakRefused, only, targets
+from pipelines.train.posts import NoSilver
+from tests.train import small_posts as small
+from tests.train.small_posts import SmallPosts
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> SmallPosts:
+    return small.made(tmp_path_factory.mktemp("posts"))
+
+
+@pytest.fixture
+def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
+    with small.copied(original, to=tmp_path / "root") as own:
+        yield own
+
+
+def agreement(posts: SmallPosts, *wanted: str) -> list[str]:
+    path = posts.snapshot / "silver/cradle/silver.parquet"
+    rows = tables.read(path, name="silver").to_pylist()
+    return [r["record_id"] for r in rows if r["agreement"] in wanted and r["record_id"] in posts.of("train")]
+
+
+def ids(examples: object) -> list[str]:
+    return [example.item[0] for example in examples]  # type: ignore[attr-defined]
+
+
+def splits_of(posts: SmallPosts) -> tuple[Path, list[dict[str, object]]]:
+    path = posts.snapshot / "split/splits.parquet"
+    return path, tables.read(path, name="splits").to_pylist()
+
+
+def test_every_example_has_its_own_words_and_labels(posts: SmallPosts) -> None:
+    material = posts.load("consensus")
+    assert ids(material.train) == sorted(agreement(posts, "unanimous", "consensus"))
+    assert ids(material.validation) == posts.of("dev")[1:] and ids(material.test) == posts.of("test")
+    assert material.examples == 1
+    for example in (*material.train, *material.validation, *material.test):
+        truth = posts.posts[example.item[0]]
+        assert example.text.startswith("Title: ") and truth.body.strip()[:20] in example.text
+        assert example.item[1] == 0 and example.image is None
+        assert example.labels == (None if example.split == "test" else truth.labels)
+        assert material.split_of(example) == truth.split
+        assert material.posts[example.item[0]].body == truth.body
+    assert material.without == {"train": 24 - len(material.train), "validation": 0, "test": 0}
+    assert material.asked == (*material.validation, *material.test)
+
+
+def test_unanimous_is_the_part_of_the_consensus_that_all_agree_on(posts: SmallPosts) -> None:
+    unanimous, consensus = posts.load("unanimous").train, posts.load("consensus").train
+    assert set(unanimous) < set(consensus)
+    assert ids(unanimous) == sorted(agreement(posts, "unanimous"))
+
+
+def test_what_the_ensemble_discarded_is_in_no_subset(posts: SmallPosts) -> None:
+    small.write_silver(posts, dict.fromkeys(posts.posts, "none"))
+    for subset in ("unanimous", "consensus"):
+        assert posts.load(subset).train == () and posts.load(subset).without["train"] == 24
+
+
+def test_what_only_the_fallback_decided_is_no_consensus(posts: SmallPosts) -> None:
+    path = posts.snapshot / "silver/cradle/silver.parquet"
+    rows = tables.read(path, name="silver").to_pylist()
+    small.write_table(path, [row | {"labels": ["rape_past"], "agreement": "none"} for row in rows], name="silver")
+    assert posts.load("consensus").train == ()
+
+
+def test_gold_of_another_category_is_another_answer(posts: SmallPosts) -> None:
+    path = posts.snapshot / "gold/gold.parquet"
+    rows = tables.read(path, name="gold").to_pylist()
+    more = [row | {"category": "place", "labels": ["rape_past"], "example": True} for row in rows]
+    before = posts.load()
+    small.write_table(path, rows + more, name="gold")
+    assert posts.load() == before
+
+
+def test_gold_of_train_is_learnt_from_only_when_it_is_asked_for(posts: SmallPosts) -> None:
+    assert posts.load("gold").train == ()
+    small.write_gold(posts, {r: frozenset({"rape_past"}) for r in posts.posts})
+    material = posts.load("gold")
+    assert ids(material.train) == posts.of("train")
+    assert {e.labels for e in material.train} == {frozenset({"rape_past"})}
+    (posts.snapshot / "silver/cradle/silver.parquet").unlink()
+    assert posts.load("gold", ensemble=None).train == material.train
+    with pytest.raises(NoSilver, match="silver@posts-cradle"):
+        posts.load("consensus")
+
+
+def test_gold_of_train_does_not_slip_in_under_silver(posts: SmallPosts) -> None:
+    small.write_gold(posts, {r: frozenset({"rape_past"}) for r in posts.posts})
+    material = posts.load("unanimous")
+    assert ids(material.train) == sorted(agreement(posts, "unanimous"))
+    assert all(e.labels == posts.posts[e.item[0]].labels for e in material.train)
+
+
+def test_silver_of_dev_and_test_is_never_seen(posts: SmallPosts) -> None:
+    small.write_gold(posts, {r: p.labels for r, p in posts.posts.items() if p.split == "dev"})
+    material = posts.load("consensus")
+    assert material.test == () and material.without["test"] == 12
+    wrong = {r: frozenset({"rape_past"}) for r in posts.posts if posts.posts[r].split == "dev"}
+    small.write_gold(posts, wrong)
+    assert {e.labels for e in posts.load("consensus").validation} == {frozenset({"rape_past"})}
+
+
+def test_what_is_only_asked_needs_neither_silver_nor_train(posts: SmallPosts) -> None:
+    full = posts.load("consensus")
+    (posts.snapshot / "silver/cradle/silver.parquet").unlink()
+    material = posts.load(None)
+    assert material.train == () and material.asked == full.asked
+
+
+def test_the_labels_of_test_are_hidden_from_all_but_evaluation(posts: SmallPosts) -> None:
+    material = posts.load()
+    with pytest.raises(LeakRefused, match="12 examples of test"):
+        targets(material.test, task=posts.task)
+    with pytest.raises(LeakRefused, match="validation"):
+        only([*material.train, material.validation[0]], splits={"train"})
+    assert material.truth("test") == {(r, 0): posts.posts[r].labels for r in posts.of("test")}
+
+
+def test_what_was_taken_down_is_left_out_and_counted(posts: SmallPosts) -> None:
+    before = posts.load()
+    gone = [before.train[0].item[0], before.train[4].item[0], before.test[1].item[0], posts.of("dev")[0]]
+    posts.vault.destroy(gone, reason="request-1", now=small.NOW)
+    after = posts.load()
+    assert ids(after.train) == [r for r in ids(before.train) if r not in gone]
+    assert ids(after.validation) == ids(before.validation) and after.examples == 0
+    assert after.taken_down == {"train": 2, "validation": 1, "test": 1}
+    assert after.without == before.without
+    assert not set(gone) & {*after.posts, *(r for r, _ in (*after.truth("train"), *after.truth("test")))}
+
+
+def test_a_post_that_should_be_there_is_missed(posts: SmallPosts) -> None:
+    (posts.root / "data/posts/2022-12/posts.parquet").unlink()
+    with pytest.raises(SchemaMismatch, match="records of the split are not there"):
+        posts.load()
+
+
+@pytest.mark.parametrize("what", ["record", "group"])
+def test_a_split_that_leaks_is_refused(posts: SmallPosts, what: str) -> None:
+    path, rows = splits_of(posts)
+    train = next(row for row in rows if row["split"] == "train")
+    if what == "record":
+        rows.append(train | {"split": "test"})
+    else:
+        next(row for row in rows if row["split"] == "dev")["group"] = train["group"]
+    small.write_table(path, rows, name="splits")
+    with pytest.raises(SplitConflict, match="two splits"):
+        posts.load()
+
+
+def test_content_of_another_place_never_trains(posts: SmallPosts) -> None:
+    path = next((posts.root / "data/posts").glob("*/posts.parquet"))
+    table = tables.read(path, name="posts")
+    order = [1, 0, *range(2, table.num_rows)]
+    swapped = table.set_column(table.schema.get_field_index("body"), "body", table["body"].take(order))
+    tables.write(swapped, path, name="posts")
+    with pytest.raises(SealBroken):
+        posts.load()
+
+
+def test_a_corpus_may_call_its_dev_validation(posts: SmallPosts) -> None:
+    path, rows = splits_of(posts)
+    renamed = [row | {"split": "validation"} if row["split"] == "dev" else row for row in rows]
+    small.write_table(path, renamed, name="splits")
+    ratios = {"train": 2, "validation": 1, "test": 1}
+    section = posts.params.split["posts"].model_copy(update={"ratios": ratios, "sizes": None})
+    params = posts.params.model_copy(update={"split": {"posts": section}})
+    material = posts.load(params=params)
+    assert ids(material.validation) == posts.of("dev")[1:] and material.split_of(material.validation[0]) == "validation"
+    with pytest.raises(BadParams, match=r"split\.posts\.ratios"):
+        posts.load()
+
+
+def test_what_cannot_be_is_refused(posts: SmallPosts) -> None:
+    with pytest.raises(BadParams, match="subset 'most'"):
+        posts.load("most")
+    corpus = posts.params.corpora["posts"].model_copy(update={"content": "images"})
+    params = posts.params.model_copy(update={"corpora": {"posts": corpus}})
+    with pytest.raises(BadParams, match=r"corpora\.posts\.content"):
+        posts.load(params=params)
+    (posts.snapshot / "gold/gold.parquet").unlink()
+    (posts.snapshot / "gold").rmdir()
+    with pytest.raises(NotCurated):
+        posts.load()
+
+
+def test_a_repr_quotes_nothing(posts: SmallPosts) -> None:
+    material = posts.load()
+    shown = repr(material).replace(repr(material.task), "") + repr(material.train) + repr(material.test)
+    assert repr(material.train[0].item) in shown
+    for post in posts.posts.values():
+        assert post.title not in shown and post.body[:20] not in shown
+    assert "labels=" not in shown

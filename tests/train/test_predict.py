@@ -1,0 +1,194 @@
+"""The stage ``predict``: a tuned model's answers about dev and test, and never about what it was made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.evaluate import evaluate
+from pipelines.evaluate.benchmark import Sampling
+from pipelines.params import Settings
+from pipelines.store import tables
+from pipelines.train import finetune, finetuned, predict, untuned
+from pipelines.train.finetuned import ModelOutdated, NoModel
+from pipelines.train.predict import SeenInTraining
+from pipelines.train.voted import NotVoted
+from tests.train import small_posts as small
+from tests.train import small_tuned
+from tests.train.small_posts import SmallPosts
+from tests.train.small_tuned import folder, predicted, rows_of, spent, tuned
+
+LABELS = small.TASK.labels
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallPosts]:
+    """A corpus with a tuned model of every kind, kNN with a labeller and without."""
+    place = tmp_path_factory.mktemp("tuned")
+    made = small.made(place / "root")
+    with pytest.MonkeyPatch.context() as patch, small.copied(made, to=place / "own") as own:
+        told = small_tuned.settings(place / "home", patch=patch)
+        for model in small_tuned.MODELS:
+            tuned(own, told, model=model)
+        yield own
+
+
+@pytest.fixture
+def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
+    with small.copied(original, to=tmp_path / "root") as own:
+        yield own
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    return small_tuned.settings(tmp_path / "home", patch=monkeypatch)
+
+
+@pytest.mark.parametrize("model", ["encoder", "knn", "sft"])
+def test_every_record_of_dev_and_test_gets_a_row(posts: SmallPosts, settings: Settings, model: str) -> None:
+    metrics = predicted(posts, settings, model=model)
+    rows = rows_of(posts, model=model)
+    asked = [example.item[0] for example in posts.load(None).asked]
+    assert set(rows) == set(asked) and len(rows) == 23
+    assert {r: row["split"] for r, row in rows.items()} == {r: posts.posts[r].split for r in rows}
+    for row in rows.values():
+        assert row["outcome"] == "vote" and set(row["labels"]) <= set(LABELS) and row["labels"]
+        assert len(row["scores"]) == (0 if model == "sft" else len(LABELS)) and all(0 <= p <= 1 for p in row["scores"])
+    assert metrics["records"] == {"dev": 11, "test": 12}
+    assert metrics["outcomes"] == {"dev": {"vote": 11}, "test": {"vote": 12}}
+    told = spent(posts, model=model)
+    assert told == metrics["spent"] and told["records"] == 23 and told["seconds"] > 0 and told["cost"] == 0
+    assert told["input_tokens"] > 23 * 20 and (told["output_tokens"] >= 23) == (model == "sft")
+    assert json.loads((posts.root / f"metrics/posts/predict-consensus-{model}.json").read_text()) == metrics
+
+
+def test_an_answer_stands_with_its_own_record(posts: SmallPosts, settings: Settings) -> None:
+    predicted(posts, settings, model="encoder")
+    rows = rows_of(posts, model="encoder")
+    opened = finetuned.open_model(
+        folder(posts, model="encoder"), params=small_tuned.params(), settings=settings, vault=posts.vault
+    )
+    for example in posts.load(None).asked[::5]:
+        (alone,) = opened.predict([example.text], record_ids=[example.item[0]])
+        row = rows[example.item[0]]
+        assert row["scores"] == pytest.approx(alone.scores, abs=1e-5) and row["labels"] == sorted(alone.labels)
+        assert alone.input_tokens > 5
+
+
+def test_predicting_again_says_the_same(posts: SmallPosts, settings: Settings) -> None:
+    place = posts.snapshot / "predictions/finetuned/consensus"
+    made = []
+    for _ in range(2):
+        predicted(posts, settings, model="encoder")
+        made.append((place / "encoder/predictions.parquet").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_a_blend_follows_its_labeller(posts: SmallPosts, settings: Settings) -> None:
+    predicted(posts, settings, model="knn-gpt")
+    before = {r: row["labels"] for r, row in rows_of(posts, model="knn-gpt").items()}
+    right = sum(labels == sorted(posts.posts[r].labels) for r, labels in before.items())
+    assert right > 18, "gpt tells the truth in this corpus, and has all the weight"
+    path = posts.snapshot / "votes/gpt/votes.parquet"
+    rows = [row | {"labels": ["rape_past"]} for row in tables.read(path, name="votes").to_pylist()]
+    small.write_table(path, rows, name="votes")
+    predicted(posts, settings, model="knn-gpt")
+    assert {r: row["labels"] for r, row in rows_of(posts, model="knn-gpt").items()} != before
+    path.unlink()
+    with pytest.raises(NotVoted):
+        predicted(posts, settings, model="knn-gpt")
+
+
+def move(posts: SmallPosts, *, record: str, split: str) -> None:
+    """Put a record, and those of its group, into another split."""
+    path = posts.snapshot / "split/splits.parquet"
+    rows = tables.read(path, name="splits").to_pylist()
+    group = next(row["group"] for row in rows if row["record_id"] == record)
+    small.write_table(path, [row | {"split": split} if row["group"] == group else row for row in rows], name="splits")
+    small.write_gold(posts, {r: post.labels for r, post in posts.posts.items()})
+
+
+@pytest.mark.parametrize(("seen", "now", "refused"), [("train", "test", True), ("train", "dev", True),
+                                                      ("dev", "test", True), ("test", "dev", False)])  # fmt: skip
+def test_a_model_is_not_judged_on_what_it_was_made_of(
+    posts: SmallPosts, settings: Settings, seen: str, now: str, refused: bool
+) -> None:
+    lineage = finetuned.lineage(folder(posts, model="knn"))
+    records = [r for r, split in lineage.items() if split == seen] or posts.of(seen)
+    move(posts, record=records[0], split=now)
+    if not refused:
+        predicted(posts, settings, model="knn")
+        return
+    with pytest.raises(SeenInTraining, match="'knn-consensus' was made of"):
+        predicted(posts, settings, model="knn")
+    assert not (posts.snapshot / "predictions").exists()
+
+
+def test_who_was_taken_down_since_is_counted_and_not_asked_about(posts: SmallPosts, settings: Settings) -> None:
+    learnt = [r for r, split in finetuned.lineage(folder(posts, model="knn")).items() if split == "train"][:2]
+    gone = [*learnt, posts.of("test")[0]]
+    posts.vault.destroy(gone, reason="request-1", now=small.NOW)
+    metrics = predicted(posts, settings, model="knn")
+    assert metrics["taken_down_since"] == 2 and metrics["taken_down"] == {"dev": 0, "test": 1}
+    assert not set(gone) & rows_of(posts, model="knn").keys()
+
+
+def test_what_is_predicted_can_be_evaluated(posts: SmallPosts, settings: Settings) -> None:
+    predicted(posts, settings, model="knn")
+    predicted(posts, settings, model="sft")
+    params = small_tuned.params()
+    untuned.run("posts", model="gpt", params=params, settings=settings, vault=posts.vault, root=posts.root)
+    found = evaluate.run("posts", params=params, root=posts.root, sampling=Sampling(resamples=50, seed=1))
+    models = found["tasks"]["labels"]["models"]
+    assert set(models) == {"gpt", "knn-consensus", "sft-consensus"} and found["tasks"]["labels"]["n"] == 12
+    assert models["gpt"]["all"]["figures"]["exact"]["mean"] == 1, "in this corpus gpt tells the truth"
+    assert {name: model["subset"] for name, model in models.items() if model["subset"]} == {
+        "knn-consensus": "consensus",
+        "sft-consensus": "consensus",
+    }
+    assert models["knn-consensus"]["spent"]["seconds_per_record"] > 0 and models["gpt"]["spent"]["seconds"] is None
+    assert models["knn-consensus"]["dev"]["n"] == 11 and models["knn-consensus"]["calibration"]
+
+
+def test_another_schemes_labels_are_learnt_alike(posts: SmallPosts, settings: Settings) -> None:
+    grades = ("Supportive", "Indicator", "Ideation", "Behavior", "Attempt")
+    path = posts.snapshot / "gold/gold.parquet"
+    rows = [
+        {"record_id": r, "image": 0, "category": "severity", "labels": [grades[n % 5]], "how": "published",
+         "round": None, "example": False}
+        for n, r in enumerate(sorted(posts.posts))
+    ]  # fmt: skip
+    small.write_table(path, rows, name="gold")
+    params = small_tuned.params(category="severity", recall_floors={"Attempt": 0.9})
+    corpus = params.corpora["posts"].model_copy(update={"scheme": "cssrs"})
+    params = params.model_copy(update={"corpora": {**params.corpora, "posts": corpus}})
+    given = {"params": params, "settings": settings, "vault": posts.vault, "root": posts.root}
+    for model in ("knn", "sft"):
+        tuned = finetune.run("posts", subset="gold", model=model, **given)
+        assert tuned["train"]["records"] == 24 and list(tuned["support"]) == list(grades)
+        told = predict.run("posts", subset="gold", model=model, **given)
+        assert told["outcomes"] == {"dev": {"vote": 12}, "test": {"vote": 12}}
+        table = posts.snapshot / "predictions/finetuned/gold" / model / "predictions.parquet"
+        answers = tables.read(table, name="predictions").to_pylist()
+        assert all(row["task"] == "severity" and len(row["labels"]) == 1 for row in answers)
+        assert {row["labels"][0] for row in answers} <= set(grades)
+
+
+def test_a_folder_that_holds_no_such_model_says_so(posts: SmallPosts, settings: Settings) -> None:
+    place = folder(posts, model="knn")
+    card = json.loads((place / "model.json").read_text())
+    with pytest.raises(NoModel, match=r"model\.json is missing"):
+        predicted(posts, settings, model="knn", subset="unanimous")
+    (place / "model.json").write_text(json.dumps(card | {"labels": card["labels"][::-1]}))
+    with pytest.raises(ModelOutdated, match="15 labels of 'labels'"):
+        predicted(posts, settings, model="knn")
+    (place / "model.json").write_text(json.dumps(card | {"kind": "oracle"}))
+    with pytest.raises(NoModel, match=r"1 entries of model\.json are unknown"):
+        predicted(posts, settings, model="knn")
+    (place / "model.json").write_text(json.dumps(card))
+    (place / "records.parquet").unlink()
+    with pytest.raises(NoModel, match=r"records\.parquet is missing"):
+        predicted(posts, settings, model="knn")

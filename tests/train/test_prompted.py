@@ -1,0 +1,331 @@
+"""Asking about memes over real HTTP: a vendor that reads the pictures themselves, and what is made of its answers."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageColor
+
+from pipelines.errors import BudgetSpent, TooManyFailed
+from pipelines.label.client import CannotSee
+from pipelines.label.few_shot import TooFewExamples
+from pipelines.label.memes import NotAsked
+from pipelines.params import Params, Price, PromptedModel, RemoteLabeller, Settings
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.train import prompted
+from pipelines.train.data import LeakRefused
+from tests.train import small_memes as small
+
+SECRET = "5e" * 64
+SIZES = {"train": 18, "validation": 2, "test": 8}
+QUESTIONS = 3 * SIZES["test"]
+TASKS = ("figurative", "severity", "related")
+PRICE = Price(input=1.0, output=1.0)
+Reply = tuple[int, dict[str, Any]]
+NO: dict[str, Any] = {"content": None, "refusal": "no"}
+
+
+class Seer(ThreadingHTTPServer):
+    """A vendor that labels the last picture of a question by its patches, and keeps every question."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[dict[str, Any]] = []
+        # what is answered in the place of the truth, if anything, by task and picture
+        self.instead: Callable[[str, bytes], Reply | dict[str, Any] | None] = lambda _task, _picture: None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Seer
+
+    def log_message(self, *_: Any) -> None:
+        """Keep quiet."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(body)
+        status, told = answer(body, instead=self.server.instead)
+        data = json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def answer(body: dict[str, Any], *, instead: Callable[[str, bytes], Any]) -> Reply:
+    """Answer one question as the schema asks, cut at the stop string as real vendors do."""
+    schema = body["response_format"]["json_schema"]["schema"]
+    ((key, form),) = schema["properties"].items()
+    picture = pictures(body)[-1]
+    other = instead(key, picture)
+    if isinstance(other, tuple):
+        return other
+    seen = [label for label in read(picture, key=key) if label in form.get("enum", form.get("items", {}).get("enum"))]
+    content = json.dumps({key: seen[0] if "enum" in form else seen})
+    for stop in body.get("stop") or []:
+        content = content.partition(stop)[0]
+    message = {"role": "assistant", "content": content} | (other or {})
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
+    return 200, {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": [choice],
+        "usage": usage,
+    }
+
+
+def parts(body: dict[str, Any]) -> list[dict[str, Any]]:
+    content = body["messages"][-1]["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def pictures(body: dict[str, Any]) -> list[bytes]:
+    urls = [part["image_url"]["url"] for part in parts(body) if part["type"] == "image_url"]
+    return [base64.b64decode(url.partition(",")[2]) for url in urls]
+
+
+def text(body: dict[str, Any]) -> str:
+    return "\n".join(part["text"] for part in parts(body) if part["type"] == "text")
+
+
+def read(picture: bytes, *, key: str) -> list[str]:
+    """Return the labels of a category that a picture of the small corpus shows, as models name them."""
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    side, found = small.SIDE // 4, []
+    places = [(category, label) for category, words in small.WORDS.items() for label in words]
+    for place, (category, label) in enumerate(places):
+        centre = (place % 4 * side + side // 2, place // 4 * side + side // 2)
+        colour = ImageColor.getrgb(small.PALETTE[place % len(small.PALETTE)])
+        if category == key and image.getpixel(centre) == colour:
+            found.append("Suicide attempt/death" if label in ("Suicide attempts", "Suicide death") else label)
+    return found
+
+
+@dataclass
+class Lab:
+    """The small corpus, the vendor, and a prompted model of every wanted kind."""
+
+    memes: small.SmallMemes
+    params: Params
+    settings: Settings
+    seer: Seer
+
+    def with_model(self, **changed: Any) -> Params:
+        model = PromptedModel(kind="prompted", labeller="seer", examples=0, runs=1).model_copy(update=changed)
+        return self.params.model_copy(update={"models": {**self.params.models, "asked": model}})
+
+    def run(self, params: Params, *, model: str = "asked") -> dict[str, Any]:
+        return prompted.run(
+            "memes", model=model, params=params, settings=self.settings, vault=self.memes.vault, root=self.memes.root
+        )
+
+    @property
+    def file(self) -> Path:
+        return self.memes.root / "snapshot" / "memes" / "predictions" / "prompted" / "asked" / "predictions.parquet"
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = tables.read(self.file, name="predictions").to_pylist()
+        return rows
+
+    def truth(self, row: dict[str, Any]) -> frozenset[str]:
+        meme = self.memes.memes[row["record_id"], row["image"]]
+        return self.memes.task(row["task"]).seen(meme.labels[row["task"]])
+
+
+@pytest.fixture
+def seer() -> Iterator[Seer]:
+    server = Seer()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def lab(tmp_path: Path, seer: Seer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CORPUS_SECRET", SECRET)
+    monkeypatch.setenv("CORPUS_ANSWERS_URL", f"sqlite:///{tmp_path}/answers.sqlite")
+    monkeypatch.setenv("CORPUS_LOCAL_URL", seer.url)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    settings = Settings.from_env()
+    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=settings.secret()) as vault:
+        memes = small.write(tmp_path / "clone", vault=vault, sizes=SIZES)
+        params = memes.params
+        model = RemoteLabeller(
+            kind="remote", provider="local", model="Qwen/Qwen3-VL-8B-Instruct", system="open", price=PRICE
+        )
+        labellers = {**params.labellers, "seer": model, "blind": model.model_copy(update={"model": "Qwen3-8B"})}
+        local = params.providers["local"].model_copy(update={"max_retries": 0, "timeout_seconds": 10.0})
+        params = params.model_copy(
+            update={
+                "labellers": labellers,
+                "providers": {**params.providers, "local": local},
+                "votes": params.votes.model_copy(update={"budget_usd": 100.0}),
+                "train": params.train.model_copy(update={"mode": "paper"}),
+            }
+        )
+        yield Lab(memes, params, settings, seer)
+
+
+def test_predictions_are_what_the_pictures_show(lab: Lab) -> None:
+    told = lab.run(lab.with_model(runs=2))
+    rows = lab.rows()
+    test = {item for item, meme in lab.memes.memes.items() if meme.split == "test"}
+    wanted = sorted((*item, task, seed) for item in test for task in TASKS for seed in (1, 2))
+    assert sorted((r["record_id"], r["image"], r["task"], r["seed"]) for r in rows) == wanted
+    assert all(row["outcome"] == "vote" and frozenset(row["labels"]) == lab.truth(row) for row in rows)
+    assert {row["split"] for row in rows} == {"test"}
+    assert told["outcomes"] == {task: {"vote": 2 * SIZES["test"]} for task in TASKS}
+    assert told["reasons"] == {"brace": 2 * QUESTIONS}, "the stop string swallows it and it is put back"
+    assert told["cost"] > 0
+
+
+def test_the_paper_shows_the_picture_alone_and_decodes_as_its_table_says(lab: Lab) -> None:
+    lab.run(lab.with_model())
+    secrets = {word for words in small.WORDS.values() for word in words.values()}
+    for body in lab.seer.asked:
+        assert len(pictures(body)) == 1
+        assert "Words read" not in text(body)
+        asked = text(body).rpartition("YOUR MEME")[2].split()
+        assert not secrets & set(asked)
+        assert {name: body[name] for name in ("temperature", "top_p", "stop")} == {
+            "temperature": 0,
+            "top_p": 1,
+            "stop": ["}"],
+        }
+        assert (body.get("max_completion_tokens") or body["max_tokens"]) == 128
+
+
+def test_improved_tells_the_words_that_were_read_too(lab: Lab) -> None:
+    params = lab.with_model()
+    lab.run(params.model_copy(update={"train": params.train.model_copy(update={"mode": "improved"})}))
+    told = set()
+    for body in lab.seer.asked:
+        _, _, words = text(body).rpartition("YOUR MEME")[2].partition("Words read from the picture: ")
+        told.add((pictures(body)[-1], words.splitlines()[0] if words else None))
+    assert told == {(meme.image, meme.text) for meme in lab.memes.memes.values() if meme.split == "test"}
+
+
+def test_few_shot_shows_six_memes_of_train_with_every_label(lab: Lab) -> None:
+    told = lab.run(lab.with_model(examples=6, runs=2))
+    train, test = ({m.image for m in lab.memes.memes.values() if m.split == s} for s in ("train", "test"))
+    shown: dict[str, set[tuple[bytes, ...]]] = {task: set() for task in TASKS}
+    for body in lab.seer.asked:
+        *examples, asked = pictures(body)
+        assert len(examples) == 6
+        assert set(examples) <= train
+        assert asked in test
+        (key,) = body["response_format"]["json_schema"]["schema"]["properties"]
+        shown[key].add(tuple(examples))
+        answers = [json.loads(line)[key] for line in text(body).splitlines() if line.startswith(f'{{"{key}": ')][-6:]
+        labels = [[label for label in read(p, key=key) if label != "Third-person description"] for p in examples]
+        assert answers == [found[0] if key == "severity" else found for found in labels]
+    for key, drawn in shown.items():
+        (examples,) = drawn
+        assert {label for p in examples for label in read(p, key=key)} >= set(lab.memes.task(key).labels)
+    assert told["unshown"] == {task: [] for task in TASKS}
+    assert all(frozenset(row["labels"]) == lab.truth(row) for row in lab.rows())
+
+
+def test_a_refusal_and_prose_are_no_predictions_and_are_not_asked_again(lab: Lab) -> None:
+    test = sorted(meme.image for meme in lab.memes.memes.values() if meme.split == "test")
+    refused, prose = set(test[:2]), set(test[2:4])
+
+    def instead(_: str, picture: bytes) -> dict[str, Any] | None:
+        return NO if picture in refused else {"content": "It depends."} if picture in prose else None
+
+    lab.seer.instead = instead
+    told = lab.run(lab.with_model())
+    for row in lab.rows():
+        image = lab.memes.memes[row["record_id"], row["image"]].image
+        wanted = "refused" if image in refused else "malformed" if image in prose else "vote"
+        assert row["outcome"] == wanted
+        assert frozenset(row["labels"]) == (lab.truth(row) if wanted == "vote" else frozenset())
+    before, sent = lab.file.read_bytes(), len(lab.seer.asked)
+    assert lab.run(lab.with_model()) == told
+    assert lab.file.read_bytes() == before
+    assert len(lab.seer.asked) == sent
+    lab.run(lab.with_model(runs=2))
+    assert len(lab.seer.asked) == 2 * sent, "another run is another measurement"
+
+
+def test_what_was_paid_for_before_the_budget_ended_is_kept(lab: Lab) -> None:
+    params = lab.with_model()
+    poor = params.model_copy(update={"votes": params.votes.model_copy(update={"budget_usd": 0.02})})
+    with pytest.raises(BudgetSpent):
+        lab.run(poor)
+    assert 0 < len(lab.seer.asked) < QUESTIONS
+    assert not lab.file.exists()
+    lab.run(params)
+    assert len(lab.seer.asked) == QUESTIONS
+    assert all(row["outcome"] == "vote" for row in lab.rows())
+
+
+def test_too_many_failures_write_nothing(lab: Lab) -> None:
+    lab.seer.instead = lambda task, _: (500, {"error": {"message": "down"}}) if task == "related" else None
+    with pytest.raises(TooManyFailed):
+        lab.run(lab.with_model())
+    assert not lab.file.exists()
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_an_example_that_is_not_of_train_is_refused(lab: Lab, split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = prompted.load
+
+    def leaking(*args: Any, **given: Any) -> Any:
+        material = honest(*args, **given)
+        leaked = replace(getattr(material, split)[0], labels=material.train[0].labels)
+        return replace(material, train=(*material.train, leaked))
+
+    monkeypatch.setattr(prompted, "load", leaking)
+    with pytest.raises(LeakRefused, match=split):
+        lab.run(lab.with_model(examples=6))
+    assert not lab.seer.asked
+
+
+def test_what_cannot_be_asked_is_said_before_anything_is_sent(lab: Lab) -> None:
+    with pytest.raises(prompted.NotPrompted, match="bert"):
+        lab.run(lab.params, model="bert")
+    with pytest.raises(NotAsked, match="offline"):
+        lab.run(lab.with_model(labeller="words"))
+    with pytest.raises(CannotSee, match="Qwen3-8B"):
+        lab.run(lab.with_model(labeller="blind"))
+    with pytest.raises(TooFewExamples, match="severity"):
+        lab.run(lab.with_model(examples=4))
+    assert not lab.seer.asked
+
+
+def test_no_words_of_a_meme_leave_the_stage(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    params = lab.with_model(examples=6)
+    told = lab.run(params.model_copy(update={"train": params.train.model_copy(update={"mode": "improved"})}))
+    captured = capsys.readouterr()
+    assert "asked severity 1/1: 8/8" in captured.err
+    written = [path.read_bytes() for path in lab.memes.root.rglob("*asked*") if path.is_file()]
+    written += [lab.file.read_bytes(), json.dumps(told).encode(), captured.out.encode(), captured.err.encode()]
+    texts = [meme.text.encode() for meme in lab.memes.memes.values() if meme.text]
+    assert not [1 for data in written for words in texts if words in data]

@@ -1,0 +1,276 @@
+"""Fine-tuning for real, on a tiny Qwen3: what is learnt, kept and written, and that a kill leaves no trace."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
+
+from pipelines.errors import BadParams
+from pipelines.train import instruct, recipe, sft
+from pipelines.train.data import LeakRefused
+from pipelines.train.models.bases import BaseUnfit, opened
+from pipelines.train.sft import NothingToTune
+from pipelines.train.tuner import TuningDiverged
+from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, arguments, posts
+
+LEARNING = {
+    "train": posts(64, split="train"), "validation": posts(16, split="validation"), "epochs": 14,
+    "learning_rate": 0.006, "checkpoint_steps": 1000,
+}  # fmt: skip
+
+
+def curve(fitted: Any) -> list[float]:
+    return [loss for line in fitted.history for loss in (line["train_loss"], line["validation_loss"])]
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    return dict(load_file(folder / "model.safetensors"))
+
+
+def loss_of(folder: Path, *, split: str) -> float:
+    """Return the mean loss of an answer token by the plainest means: one post at a time, the library's own loss."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    prompt = instruct.instruction(SCHEME, category=TASK.key)
+    total = count = 0.0
+    for example in posts(9, split=split):
+        asked = instruct.conversation(example.text, prompt=prompt, tokenizer=tokenizer, max_length=768, room=32)
+        answer = tokenizer(instruct.completion(example.labels or frozenset(), task=TASK))["input_ids"]
+        ids = torch.tensor([[*asked, *answer, tokenizer.eos_token_id]])
+        labels = ids.clone()
+        labels[0, : len(asked)] = -100
+        with torch.no_grad():
+            total += float(model(input_ids=ids, labels=labels).loss) * (len(answer) + 1)
+        count += len(answer) + 1
+    return total / count
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("learnt")
+    return folder / "out", a_run(folder, **LEARNING)
+
+
+def test_it_learns_more_than_the_majority_and_than_its_base_knows(learnt: tuple[Path, Any], tmp_path: Path) -> None:
+    test = posts(24, split="test")
+    majority = sum(example.labels == {TASK.labels[0]} for example in test)
+    tuned = sum(said == example.labels for said, example in zip(answers(learnt[0], test), test, strict=True))
+    with opened(SPEC.base, seed=1, folder=tmp_path) as place:
+        untuned = sum(said == example.labels for said, example in zip(answers(place, test), test, strict=True))
+    assert majority == 12
+    assert tuned >= majority + 4
+    assert untuned == 0
+
+
+def test_the_weights_are_those_of_the_epoch_with_the_least_validation_loss(
+    learnt: tuple[Path, Any], tmp_path: Path
+) -> None:
+    """What knows the words is taught other meanings, ever faster, and gets worse by the old ones with every epoch."""
+    turned = {label: TASK.labels[n - 1] for n, label in enumerate(TASK.labels)}
+    other = [replace(e, labels=frozenset({turned[min(e.labels or ())]})) for e in posts(20, split="train")]
+    fitted = a_run(tmp_path, base=str(learnt[0]), train=other, epochs=3, learning_rate=0.003, warmup=1)
+    losses = [line["validation_loss"] for line in fitted.history]
+    assert fitted.epoch == 1 + losses.index(min(losses)) < 3, "the test needs a best epoch before the last"
+    assert loss_of(tmp_path / "out", split="validation") == pytest.approx(min(losses), rel=1e-4)
+    assert loss_of(tmp_path / "checkpoints" / "checkpoint-9", split="validation") == pytest.approx(losses[2], rel=1e-4)
+    assert [line["epoch"] for line in fitted.history] == [1, 2, 3]
+    assert fitted.steps == fitted.history[-1]["step"] == 9
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("plain")
+    return folder, a_run(folder)
+
+
+def test_packed_and_padded_rows_give_the_same_curve(plain: tuple[Path, Any], tmp_path: Path) -> None:
+    assert curve(a_run(tmp_path, packing=False)) == pytest.approx(curve(plain[1]), rel=1e-4)
+
+
+def test_a_step_is_the_same_however_it_is_accumulated(plain: tuple[Path, Any], tmp_path: Path) -> None:
+    assert curve(a_run(tmp_path, packing=False, batch=2, accumulation=4)) == pytest.approx(curve(plain[1]), rel=1e-4)
+
+
+def test_the_learning_rate_falls_linearly_after_its_warm_up(tmp_path: Path) -> None:
+    fitted = a_run(tmp_path, epochs=4, warmup=0.25, learning_rate=0.001)
+    # the rate of an epoch's last step, of 12 with 3 of warm-up
+    assert [line["learning_rate"] for line in fitted.history] == pytest.approx([2e-3 / 3, 7e-3 / 9, 4e-3 / 9, 1e-3 / 9])
+
+
+def test_what_is_told_is_what_is_returned(tmp_path: Path) -> None:
+    said: list[dict[str, float]] = []
+    fitted = a_run(tmp_path, say=said.append)
+    assert tuple(said) == fitted.history
+    assert fitted.truncated == 0
+    assert fitted.tokens > 2 * 20 * 300
+
+
+def test_a_caller_s_random_numbers_are_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    a_run(tmp_path, epochs=1)
+    assert torch.equal(torch.rand(1), expected)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_long_posts_are_cut_and_counted_and_every_row_ends_in_its_answer(tmp_path: Path) -> None:
+    long = [
+        replace(example, text=example.text * (40 if n < 3 else 1)) for n, example in enumerate(posts(20, split="train"))
+    ]
+    given = arguments(tmp_path, train=long)
+    with opened(SPEC.base, seed=1, folder=tmp_path) as place:
+        tokenizer = AutoTokenizer.from_pretrained(place)
+    prompt = instruct.instruction(SCHEME, category=TASK.key)
+    read = sft._Reader(given["spec"], prompt=prompt, tokenizer=tokenizer, task=TASK, room=32)
+    rows = [read(example) for example in long]
+    assert len(rows) == 20
+    assert read.truncated == 3
+    for row, example in zip(rows, long, strict=True):
+        assert len(row.ids) <= SPEC.max_length
+        said = tokenizer.decode(row.ids[-row.answer :])
+        assert said.endswith("}" + tokenizer.eos_token)
+        assert instruct.read(said.removesuffix(tokenizer.eos_token), task=TASK) == example.labels
+    assert a_run(tmp_path, train=long, epochs=1).truncated == 3
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("adapted")
+    return folder, a_run(folder, tuning="lora", learning_rate=0.02, epochs=3)
+
+
+def test_an_adapter_and_the_weights_it_is_merged_into_say_the_same(adapted: tuple[Path, Any], tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    out = adapted[0] / "out"
+    assert {p.name for p in (out / "adapter").iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    ids = torch.tensor([[5, 300, 41, 900, 7]])
+    with opened(SPEC.base, seed=1, folder=tmp_path) as place, torch.no_grad():
+        base = AutoModelForCausalLM.from_pretrained(place)
+        before = base(input_ids=ids).logits
+        beside = PeftModel.from_pretrained(base, str(out / "adapter"))(input_ids=ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(out)(input_ids=ids).logits
+    torch.testing.assert_close(merged, beside, rtol=1e-4, atol=1e-4)
+    assert (merged - before).abs().max() > 0.01
+    assert curve(adapted[1])[-1] < curve(adapted[1])[1], "nothing was learnt"
+    assert "/" not in json.loads((out / "adapter/adapter_config.json").read_text())["base_model_name_or_path"]
+
+
+def test_everything_is_safetensors_and_checkpoints_are_for_their_owner(
+    adapted: tuple[Path, Any], plain: tuple[Path, Any]
+) -> None:
+    for folder in (adapted[0], plain[0]):
+        kinds = {p.suffix for p in (folder / "out").rglob("*") if p.is_file()}
+        assert kinds == {".safetensors", ".json", ".jinja"}
+        assert (folder / "checkpoints").stat().st_mode & 0o077 == 0
+
+
+def test_weights_are_learnt_in_float32_and_kept_in_the_base_s_format(tmp_path: Path) -> None:
+    """Trap 2: in bfloat16 a learning rate of 8e-6 changes nothing."""
+    with opened(SPEC.base, seed=1, folder=tmp_path) as place:
+        base = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16)
+        AutoTokenizer.from_pretrained(place).save_pretrained(tmp_path / "base")
+    base.save_pretrained(tmp_path / "base")
+    a_run(tmp_path, base=str(tmp_path / "base"), learning_rate=8e-6, epochs=1)
+    (checkpoint,) = (tmp_path / "checkpoints").iterdir()
+    kept, before, out = weights(checkpoint), weights(tmp_path / "base"), weights(tmp_path / "out")
+    name = "model.layers.1.mlp.up_proj.weight"
+    assert kept[name].dtype == torch.float32
+    assert out[name].dtype == before[name].dtype == torch.bfloat16
+    moved = (kept[name] - before[name].float()).abs()
+    assert 0 < float(moved.mean()) < 1e-4
+    assert torch.equal(out[name], kept[name].bfloat16())
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_examples_of_another_split_are_refused_before_anything_is_made(tmp_path: Path, part: str, split: str) -> None:
+    if part == split:
+        return
+    given = posts(8, split=part)
+    given[5] = replace(given[5], split=split)
+    with pytest.raises(LeakRefused):
+        a_run(tmp_path, **{part: given})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
+    for part in ("train", "validation"):
+        with pytest.raises(NothingToTune, match=part):
+            a_run(tmp_path, **{part: []})
+    with pytest.raises(BadParams, match="rank"):
+        a_run(tmp_path, tuning="lora", rank=None)
+    with pytest.raises(instruct.NoRoom):
+        a_run(tmp_path, max_length=200)
+    hidden = [replace(example, labels=None) for example in posts(8, split="train")]
+    with pytest.raises(LeakRefused):
+        a_run(tmp_path, train=hidden)
+
+
+def test_a_base_whose_tokens_lose_the_answer_is_refused(tmp_path: Path) -> None:
+    from transformers import BertTokenizer
+
+    from pipelines.train import tiny, tiny_causal
+
+    with opened(SPEC.base, seed=1, folder=tmp_path) as place:
+        AutoModelForCausalLM.from_pretrained(place).save_pretrained(tmp_path / "base")
+    lossy = BertTokenizer(vocab=dict(tiny.vocabulary()), eos_token="[SEP]")
+    lossy.chat_template = tiny_causal.TEMPLATE
+    lossy.save_pretrained(tmp_path / "base")
+    with pytest.raises(BaseUnfit, match="do not give an answer back"):
+        a_run(tmp_path, base=str(tmp_path / "base"), max_length=3000)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TuningDiverged, match="learning_rate"):
+        a_run(tmp_path, learning_rate=1e30, warmup=0, epochs=3)
+
+
+def test_a_checkpoint_of_anything_else_is_not_gone_on_from(tmp_path: Path) -> None:
+    a_run(tmp_path, epochs=2)
+    said: list[dict[str, float]] = []
+    a_run(tmp_path, epochs=2, say=said.append)
+    assert not said, "the same run has nothing left to do"
+    changed = [replace(example, text=example.text + " now") for example in posts(20, split="train")]
+    for change in ({"seed": 2}, {"learning_rate": 0.001}, {"train": changed}):
+        said.clear()
+        a_run(tmp_path, epochs=2, say=said.append, **change)
+        assert len(said) == 2
+
+
+def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(tmp_path: Path) -> None:
+    from pipelines.train.tuner import WHOLE
+
+    first = a_run(tmp_path, epochs=2)
+    for path in (tmp_path / "checkpoints").glob(f"checkpoint-*/{WHOLE}"):
+        path.unlink()
+        (path.parent / "model.safetensors").write_bytes(b"half")
+    assert a_run(tmp_path, epochs=2).history == first.history
+
+
+@pytest.mark.parametrize(
+    ("tuning", "weights", "layers", "width", "processes", "expected"),
+    [
+        ("full", 14.8e9, 40, 5120, 3, True),
+        ("lora", 70.6e9, 80, 8192, 4, True),
+        ("lora", 1.7e9, 28, 2048, 1, False),
+        ("full", 1.7e9, 28, 2048, 1, False),
+    ],
+)
+def test_activations_are_computed_twice_where_an_h200_is_too_small(
+    tuning: Any, weights: float, layers: int, width: int, processes: int, expected: bool
+) -> None:
+    config = Qwen3Config(num_hidden_layers=layers, hidden_size=width)
+    spec = SPEC.model_copy(update={"tuning": tuning})
+    found = [
+        recipe.short_of_memory(spec, config=config, weights=int(weights), row=4096, memory=memory, processes=processes)
+        for memory in (int(141e9), None)
+    ]
+    assert found == [expected, False]

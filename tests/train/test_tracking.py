@@ -1,0 +1,190 @@
+"""Training runs in a real MLflow: one for a key, ended whatever happens, with nothing but numbers and weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.params import Settings
+from pipelines.train import tracking
+from pipelines.train.confusion import confusion
+
+ROOT = Path(__file__).resolve().parents[2]
+PARAMS = {"epochs": 2, "learning_rate": 0.01}
+# Two training processes, as far as MLflow sees them: each logs an epoch, says so, and waits to be killed.
+CHILDREN = """
+import os, time
+from mlflow import MlflowClient
+from pipelines.params import Settings
+from pipelines.train import tracking
+key = "b" if os.fork() else "a"
+with tracking.run(Settings.from_env(), experiment="memes", key=key, params={"a": 1}, tags={}) as log:
+    log.metrics({"loss": 0.5}, step=1)
+    print(key, os.getpid(), log.run_id, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables, which takes seconds to make."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("mlflow") / "empty.sqlite"
+    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def client(empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from mlflow import MlflowClient
+
+    path = tmp_path / "mlflow.sqlite"
+    path.write_bytes(empty.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    client = MlflowClient(tracking_uri=f"sqlite:///{path}")
+    client.create_experiment("memes", artifact_location=str(tmp_path / "artifacts"))
+    return client
+
+
+def opened(key: str = "figurative-bert-1", **params: Any) -> Any:
+    return tracking.run(
+        Settings.from_env(), experiment="memes", key=key, params=params or PARAMS, tags={"data_commit": "abc"}
+    )
+
+
+def runs(client: Any) -> list[Any]:
+    return list(client.search_runs([client.get_experiment_by_name("memes").experiment_id]))
+
+
+def test_a_run_has_its_numbers_figures_and_weights_and_is_finished(client: Any, tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"weights")
+    truth, predicted = np.eye(3, dtype=bool), np.eye(3, dtype=bool)[[0, 1, 1]]
+    with opened() as log:
+        log.metrics({"loss": 0.7, "validation_macro_f1": 0.4}, step=1)
+        log.metrics({"loss": 0.5, "validation_macro_f1": 0.6}, step=2)
+        log.figure(confusion(truth, predicted=predicted, labels=("a", "b", "c"), single=True), "confusion")
+        log.weights(weights)
+    (run,) = runs(client)
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"epochs": "2", "learning_rate": "0.01"}
+    assert run.data.tags["data_commit"] == "abc"
+    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "loss")] == [(1, 0.7), (2, 0.5)]
+    kept = [f.path for folder in ("figures", "model") for f in client.list_artifacts(run.info.run_id, folder)]
+    assert kept == ["figures/confusion.png", "model/model.safetensors"]
+
+
+def test_a_run_says_neither_who_nor_where(client: Any) -> None:
+    with opened():
+        pass
+    (run,) = runs(client)
+    told = " ".join([*run.data.tags, *run.data.tags.values(), *run.data.params.values()])
+    assert os.uname().nodename not in told
+    assert str(ROOT) not in told
+    assert "mlflow.user" not in run.data.tags
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED")]
+)
+def test_what_ends_the_block_ends_the_run(client: Any, raised: type[BaseException], status: str) -> None:
+    with pytest.raises(raised), opened():
+        raise raised
+    assert [run.info.status for run in runs(client)] == [status]
+
+
+def test_a_retry_goes_on_with_the_run_and_does_not_repeat_what_was_said(client: Any) -> None:
+    with pytest.raises(ValueError, match="died"), opened() as first:
+        first.metrics({"loss": 0.7}, step=1)
+        raise ValueError("died")
+    with opened() as second:
+        second.metrics({"loss": 0.7}, step=1)
+        second.metrics({"loss": 0.5}, step=2)
+    (run,) = runs(client)
+    assert run.info.status == "FINISHED"
+    assert [m.step for m in client.get_metric_history(run.info.run_id, "loss")] == [1, 2]
+
+
+def test_a_retry_that_computes_other_numbers_is_believed(client: Any) -> None:
+    with pytest.raises(ValueError, match="died"), opened() as first:
+        first.metrics({"loss": 0.7}, step=1)
+        raise ValueError("died")
+    with opened() as second:
+        second.metrics({"loss": 0.6}, step=1)
+    assert runs(client)[0].data.metrics["loss"] == 0.6
+
+
+def test_what_has_finished_is_not_opened_again(client: Any) -> None:
+    for _ in range(2):
+        with opened():
+            pass
+    assert [run.info.status for run in runs(client)] == ["FINISHED", "FINISHED"]
+
+
+def test_another_key_or_other_parameters_are_another_run(client: Any) -> None:
+    for key, epochs in [("a", 1), ("b", 1), ("a", 2)]:
+        with opened(key, epochs=epochs):
+            pass
+    assert sorted((r.data.tags["key"], r.data.params["epochs"]) for r in runs(client)) == [
+        ("a", "1"), ("a", "2"), ("b", "1"),
+    ]  # fmt: skip
+
+
+def test_neither_sigterm_nor_sigkill_leaves_a_run_running(client: Any) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", CHILDREN]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        told = {key: (int(pid), run) for key, pid, run in (process.stdout.readline().split() for _ in range(2))}
+        (pid, killed), (_, terminated) = told["a"], told["b"]
+        os.kill(pid, signal.SIGKILL)
+        with opened("c"):
+            assert client.get_run(killed).info.status == "KILLED"
+            assert client.get_run(terminated).info.status == "RUNNING"
+        process.terminate()
+    assert process.returncode == tracking.TERMINATED
+    assert client.get_run(terminated).info.status == "KILLED"
+    with opened("a", a=1) as retry:
+        assert retry.run_id == killed
+    assert client.get_run(killed).info.status == "FINISHED"
+
+
+def test_without_a_server_a_run_says_that_it_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with opened() as log:
+        log.metrics({"loss": 1.0}, step=1)
+        log.weights(tmp_path / "model.safetensors")
+    assert log.skipped == tracking.NOT_SET
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_weights_are_kept(client: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError), opened() as log:
+        log.weights(tmp_path / "predictions.parquet")
+
+
+def test_a_server_that_is_gone_is_an_error_that_a_retry_may_mend(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(tracking.TrackingUnavailable) as caught, opened():
+        pass
+    assert caught.value.exit_code == 75
+
+
+def test_the_figure_counts_what_is_right_and_wrong() -> None:
+    truth = np.array([[1, 0], [1, 1], [0, 0]], dtype=bool)
+    predicted = np.array([[1, 1], [0, 1], [0, 0]], dtype=bool)
+    axes = confusion(truth, predicted=predicted, labels=("x", "y"), single=False).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["1", "0", "1", "1", "1", "1", "0", "1"]

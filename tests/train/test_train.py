@@ -1,0 +1,157 @@
+"""The stage ``train`` as a task runs it: a process of its own that may be killed at any step."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.params import Params, Settings, load, overlay
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.train import train as stage
+from pipelines.train.features import NoCues, packed, place
+from tests.train import small_memes
+
+REPO = Path(__file__).resolve().parents[2]
+RUN = ("train", "memes", "--task", "severity", "--model", "tiny-text", "--seed", "1")
+SMALL = {
+    "models": {"tiny-text": {"kind": "text", "base": "tiny:bert"}},
+    "train": {"models": ["tiny-text"], "epochs": 3, "checkpoint_steps": 1, "learning_rate": 0.001},
+}
+
+
+def world(folder: Path) -> dict[str, str]:
+    """Make a home and a checkout with a small corpus; return the environment of a task in it."""
+    home, root = folder / "home", folder / "root"
+    environment = {
+        **os.environ, "CORPUS_HOME": str(home), "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.sqlite", "MLFLOW_DISABLE_TELEMETRY": "true",
+    }  # fmt: skip
+    root.mkdir(parents=True)
+    params = yaml.safe_load((REPO / "params.yaml").read_text())
+    (root / "params.yaml").write_text(yaml.safe_dump(overlay(params, SMALL)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORPUS_HOME", str(home))
+        settings = Settings.from_env()
+        with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+            small_memes.write(root, vault=vault, shows="text")
+    return environment
+
+
+def start(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "pipelines", *RUN]
+    return subprocess.Popen(argv, cwd=folder / "root", env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "root/metrics/memes/train-severity-tiny-text-1.json").read_text())
+    return found
+
+
+def predictions(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "root/snapshot/memes/predictions/train/severity/tiny-text/1/predictions.parquet"
+    rows: list[dict[str, Any]] = tables.read(path, name="predictions").to_pylist()
+    return rows
+
+
+def states(folder: Path) -> list[str]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.sqlite")
+    places = [e.experiment_id for e in client.search_experiments()]
+    return [found.info.status for found in client.search_runs(places)]
+
+
+def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
+    environment = world(calm)
+    shutil.copytree(calm, disturbed)
+    env_of = {name: {k: v.replace(str(calm), str(tmp_path / name)) for k, v in environment.items()} for name in
+              ("calm", "disturbed")}  # fmt: skip
+    with start(calm, env_of["calm"]) as child:
+        child.communicate()
+    assert child.returncode == 0
+
+    with start(disturbed, env_of["disturbed"]) as killed:
+        checkpoints = disturbed / "home" / "train"
+        deadline = time.monotonic() + 120
+        while not any(path.suffix == ".safetensors" for path in checkpoints.rglob("*")):
+            assert killed.poll() is None and time.monotonic() < deadline, "it never wrote a checkpoint"
+            time.sleep(0.01)
+        os.kill(killed.pid, signal.SIGKILL)
+    assert "RUNNING" in states(disturbed), "nothing was tracked, so this proves nothing"
+    with start(disturbed, env_of["disturbed"]) as again:
+        again.communicate()
+    assert again.returncode == 0
+    assert metrics(disturbed) == metrics(calm)
+    assert predictions(disturbed) == predictions(calm)
+    assert states(disturbed) == ["FINISHED"]
+    assert {row["split"] for row in predictions(calm)} == {"validation", "test"}
+    assert not [path for path in checkpoints.rglob("*") if path.is_file()], "checkpoints go when a run ends"
+
+
+def test_a_system_about_severity_predicts_nothing_else_and_says_so(tmp_path: Path) -> None:
+    done = stage.run(
+        "memes", task="related", model="yadav", seed=1, params=load(REPO), settings=None, vault=None, root=tmp_path
+    )  # type: ignore[arg-type]
+    assert "severity" in done["skipped"]
+    path = tmp_path / "snapshot/memes/predictions/train/related/yadav/1/predictions.parquet"
+    assert tables.read(path, name="predictions").num_rows == 0
+
+
+def test_m3h_reads_what_the_stage_remarks_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    values = yaml.safe_load((REPO / "params.yaml").read_text())
+    spec = {"kind": "m3h", "base": "tiny:clip", "labeller": "gpt"}
+    own = {"models": {"m3h-tiny": spec}, "train": {"models": ["m3h-tiny"], "epochs": 1, "learning_rate": 0.001}}
+    params, settings = Params.model_validate(overlay(values, own)), Settings.from_env()
+    with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+        memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 12, "validation": 6, "test": 6})
+        refused, gone = sorted(memes.memes)[:2]
+
+        def run() -> dict[str, Any]:
+            return stage.run(
+                "memes", task="severity", model="m3h-tiny", seed=1, params=params, settings=settings, vault=vault,
+                root=tmp_path,
+            )  # fmt: skip
+
+        with pytest.raises(NoCues, match="stage remarks"):
+            run()
+        said = packed(("rain", "a boat", ""))
+        rows = [
+            {"record_id": item[0], "image": item[1], "labeller": "gpt", **({"outcome": "refused", "remarks": None} if
+             item == refused else {"outcome": "vote", "remarks": said})}
+            for item in memes.memes
+        ]  # fmt: skip
+        path = place("memes", model="m3h-tiny", root=tmp_path)
+        write_rows(rows, path, name="remarks", vault=vault)
+        vault.destroy([gone[0]], reason="request", now=small_memes.NOW)
+        done = run()
+        assert done["remarks"] == {"refused": 1, "vote": 23}
+        assert sum(done["taken_down"].values()) == 1
+        predicted = tmp_path / "snapshot/memes/predictions/train/severity/m3h-tiny/1/predictions.parquet"
+        judged = {(row["record_id"], row["image"]) for row in tables.read(predicted, name="predictions").to_pylist()}
+        assert judged == {item for item, meme in memes.memes.items() if meme.split != "train"} - {gone}
+        write_rows([row for row in rows if row["record_id"] != max(judged)[0]], path, name="remarks", vault=vault)
+        with pytest.raises(NoCues, match="was not asked"):
+            run()
+
+
+@pytest.mark.parametrize("model", ["gpt-5-mini-zero", "nobody"])
+def test_what_is_asked_is_not_trained(tmp_path: Path, model: str) -> None:
+    with pytest.raises(stage.NotTrained, match=model):
+        stage.run(
+            "memes", task="severity", model=model, seed=1, params=load(REPO), settings=None, vault=None, root=tmp_path
+        )  # type: ignore[arg-type]
