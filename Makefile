@@ -5,7 +5,7 @@ BIN := .venv/bin
 export CORPUS_HOME ?= $(CURDIR)/var
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo down test test-faults bench docs lint status setup clean
+.PHONY: help demo annotate down test test-argilla test-faults bench docs lint status setup clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -20,6 +20,11 @@ TORCH = $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--index https://
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 setup: .venv/.installed  ## the environment alone
+# Annotation servers pin other versions of what Airflow uses, so each lives in an environment of its own.
+.%/.installed: %.lock .venv/.installed
+	test -x .$*/bin/python || $(PYTHON) -m venv .$*
+	$(BIN)/uv pip install --quiet --python .$*/bin/python --compile-bytecode $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)") -r $<
+	@touch $@
 
 # need.COMMAND.PACKAGE: as root install it, else say the one line that does.
 need.%:
@@ -29,7 +34,9 @@ need.%:
 
 demo: .venv/.installed  ## two months of the offline Reddit, end to end, in a real Airflow
 	@$(BIN)/corpus sandbox demo
-down: .venv/.installed  ## stop what the demo started
+annotate: .label-studio/.installed  ## the annotation server, on loopback
+	@$(BIN)/corpus annotate
+down: .venv/.installed  ## stop what the demo and annotate started
 	@$(BIN)/corpus sandbox down
 status: .venv/.installed  ## the numbers of the last publish
 	@$(BIN)/corpus status
@@ -38,8 +45,11 @@ lint: .venv/.installed  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-test: lint need.tesseract.tesseract-ocr  ## everything but the slow tiers, the real Airflow included
-	$(BIN)/python -m pytest -m "not faults"
+test: lint .label-studio/.installed need.tesseract.tesseract-ocr  ## everything but the slow tiers, the real Airflow included
+	$(BIN)/python -m pytest -m "not faults and not argilla and not airflow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m airflow
+test-argilla: .argilla/.installed  ## the Argilla backend on a real Argilla server
+	$(BIN)/python -m pytest -m argilla
 test-faults: .venv/.installed need.tesseract.tesseract-ocr need.pg_ctlcluster.postgresql  ## kills, cuts and corruptions
 	$(BIN)/python -m pytest -m faults
 # imagededup is measured against and never imported: without its own torch, outside the environment

@@ -30,7 +30,7 @@ with snapshot_dag(CORPUS, "label", wakes_on=f"{CORPUS}/dataset", doc=__doc__) as
         corpus=CORPUS,
         asset=Asset(f"silver/{CORPUS}"),
         base=base,
-        below=f"split@{CORPUS}",
+        below=[f"split@{CORPUS}"],
         waits={"votes": asked},
     )
     published >> track(CORPUS)

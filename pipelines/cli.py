@@ -5,32 +5,26 @@ Steps print one JSON line of counts and digests as their last line. Modules are 
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.console import CorpusName, Month, emit, now, open_vault
-from pipelines.errors import ConfigError, CorpusError, StepFailed
-from pipelines.params import Settings, load
+from pipelines.annotate.commands import app as annotate
+from pipelines.annotate.round_commands import app as rounds
+from pipelines.collect.commands import app as collect
+from pipelines.console import CorpusName, emit
+from pipelines.curate.commands import app as curate
+from pipelines.errors import CorpusError, StepFailed
+from pipelines.evaluate.commands import app as evaluate
+from pipelines.label.commands import app as label
+from pipelines.params import Settings
 from pipelines.sandbox.commands import app as sandbox
 from pipelines.store.commands import app as task
+from pipelines.train.commands import app as train
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
-app.add_typer(task, name="task", rich_help_panel="For Airflow")
-
-
-class NotInRunCache(ConfigError):
-    """A replay met a stage whose result is not there."""
-
-    message = "Stage '{stage}' is not in the run-cache, and a publish never runs anything."
-    remedy = "Clear the stage's own task in Airflow (or run `dvc repro` in a clone and push with --run-cache)."
-
-
-# -- the repository -------------------------------------------------------------------------------------------------
 
 
 @app.command(rich_help_panel="Repository")
@@ -78,191 +72,11 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="one JSON object
         numbers.show(gathered)
 
 
-# -- collect --------------------------------------------------------------------------------------------------------
-
-
-@app.command(rich_help_panel="Collect")
-def collect(corpus: CorpusName, month: Month) -> None:
-    """Scan the source for one month; scrub and seal its submissions."""
-    from pipelines.collect import collect as step
-    from pipelines.collect.window import Window
-
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(step.run(corpus, window=Window.from_key(month), params=load(), settings=settings, vault=vault, now=now()))
-
-
-@app.command(rich_help_panel="Collect")
-def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
-    """Fetch, decode, read and fingerprint the pictures of one shard of a month."""
-    from pipelines.collect import images as step
-    from pipelines.collect.window import Window
-
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(
-            step.run(
-                corpus,
-                window=Window.from_key(month),
-                shard=shard,
-                params=load(),
-                vault=vault,
-                contact=settings.contact,
-                progress=step.report,
-            )
-        )
-
-
-@app.command(rich_help_panel="Collect")
-def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
-    """Count, judge and sign the texts of one shard of a month."""
-    from pipelines.collect import texts as step
-    from pipelines.collect.window import Window
-
-    with open_vault(Settings.from_env()) as vault:
-        emit(step.run(corpus, window=Window.from_key(month), shard=shard, params=load(), vault=vault))
-
-
-@app.command(rich_help_panel="Collect")
-def partition(corpus: CorpusName, month: Month) -> None:
-    """Join the shards of a month into its tables."""
-    from pipelines.collect import partition as step
-    from pipelines.collect.window import Window
-
-    with open_vault(Settings.from_env()) as vault:
-        emit(step.run(corpus, window=Window.from_key(month), params=load(), vault=vault))
-
-
-# -- curate: stages of dvc.yaml -------------------------------------------------------------------------------------
-
-
-def _not_in_a_replay(stage: str) -> None:
-    if os.environ.get("CORPUS_REPLAY"):
-        raise NotInRunCache(stage=stage)
-
-
-@app.command(rich_help_panel="Curate")
-def dedupe(corpus: CorpusName) -> None:
-    """Find near-duplicates by picture and caption; keep the earliest."""
-    _not_in_a_replay("dedupe")
-    from pipelines.curate import dedupe as stage
-
-    with open_vault(Settings.from_env()) as vault:
-        emit(stage.run(corpus, params=load(), vault=vault))
-
-
-@app.command(rich_help_panel="Curate")
-def sample(corpus: CorpusName) -> None:
-    """Draw the seeded sample."""
-    _not_in_a_replay("sample")
-    from pipelines.curate import sample as stage
-
-    with open_vault(Settings.from_env()) as vault:
-        emit(stage.run(corpus, params=load(), vault=vault))
-
-
-@app.command(rich_help_panel="Curate")
-def split(corpus: CorpusName) -> None:
-    """Split into train, validation and test; nothing straddles, nothing moves."""
-    _not_in_a_replay("split")
-    from pipelines.curate import split as stage
-
-    with open_vault(Settings.from_env()) as vault:
-        emit(stage.run(corpus, params=load(), vault=vault))
-
-
-@app.command(rich_help_panel="Curate")
-def score(corpus: CorpusName) -> None:
-    """Count the snapshot, and compare it with the truth where one exists."""
-    _not_in_a_replay("score")
-    from pipelines.curate import score as stage
-
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
-
-
-# -- annotate and label ---------------------------------------------------------------------------------------------
-
-LabellerName = Annotated[str, typer.Option(help="a name of the section labellers")]
-EnsembleName = Annotated[str, typer.Option(help="a name of the section ensembles")]
-
-
-@app.command(rich_help_panel="Annotate")
-def gold(corpus: CorpusName) -> None:
-    """Gather what people answered; choose the examples of the prompt."""
-    _not_in_a_replay("gold")
-    from pipelines.annotate import gold as stage
-
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
-
-
-@app.command(rich_help_panel="Label")
-def estimate(corpus: CorpusName) -> None:
-    """Say what labelling would cost, before anything is sent."""
-    from pipelines.label import plan
-
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(plan.run(corpus, params=load(), settings=settings, vault=vault))
-
-
-@app.command(rich_help_panel="Label")
-def ask(
-    corpus: CorpusName,
-    labeller: LabellerName,
-    shard: int = 0,
-    wait: Annotated[bool, typer.Option(help="without: hand a batch over and come back later")] = True,
-) -> None:
-    """Ask one labeller about one shard; its answers wait, sealed, for the stage votes."""
-    from pipelines.label import votes as stage
-
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(
-            stage.ask(corpus, labeller=labeller, shard=shard, params=load(), settings=settings, vault=vault, wait=wait)
-        )
-
-
-@app.command(rich_help_panel="Label")
-def votes(
-    corpus: CorpusName, labeller: Annotated[str | None, typer.Option(help="a name of the section labellers")] = None
-) -> None:
-    """Gather one labeller's answers; without a labeller, show the votes of the last publish."""
-    settings = Settings.from_env()
-    if labeller is None:
-        from pipelines.label import report
-
-        report.show(settings, corpus=corpus)
-        return
-    _not_in_a_replay("votes")
-    from pipelines.label import votes as stage
-
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, labeller=labeller, params=load(), settings=settings, vault=vault))
-
-
-@app.command(rich_help_panel="Label")
-def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Count an ensemble's votes; send to people what it cannot decide."""
-    _not_in_a_replay("silver")
-    from pipelines.label import silver as stage
-
-    with open_vault(Settings.from_env()) as vault:
-        emit(stage.run(corpus, ensemble=ensemble, params=load(), vault=vault))
-
-
-@app.command(rich_help_panel="Label")
-def probe(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Ask an ensemble about copies of posts that address the models; count the labels that change."""
-    _not_in_a_replay("probe")
-    from pipelines.label import probe as stage
-
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, ensemble=ensemble, params=load(), settings=settings, vault=vault))
+for layer in (collect, curate, annotate, label, train, evaluate):
+    app.add_typer(layer)
+app.add_typer(rounds, name="round", rich_help_panel="Annotate")
+app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
+app.add_typer(task, name="task", rich_help_panel="For Airflow")
 
 
 def main() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.errors import ConfigError
 from pipelines.params import Settings
 
 if TYPE_CHECKING:
@@ -16,6 +18,13 @@ if TYPE_CHECKING:
 
 CorpusName = Annotated[str, typer.Argument(help="memes or posts")]
 Month = Annotated[str, typer.Option(help="the partition, YYYY-MM")]
+
+
+class NotInRunCache(ConfigError):
+    """A replay met a stage whose result is not there."""
+
+    message = "Stage '{stage}' is not in the run-cache, and a publish never runs anything."
+    remedy = "Clear the stage's own task in Airflow (or run `dvc repro` in a clone and push with --run-cache)."
 
 
 def emit(value: Any) -> None:
@@ -33,3 +42,13 @@ def open_vault(settings: Settings) -> Vault:
 def now() -> datetime:
     """Read the clock, once, at the edge; steps take the time as an argument."""
     return datetime.now(UTC)
+
+
+def not_in_a_replay(stage: str) -> None:
+    """Refuse to run a stage while a publish replays what has run.
+
+    Raises:
+        NotInRunCache: always, in a replay.
+    """
+    if os.environ.get("CORPUS_REPLAY"):
+        raise NotInRunCache(stage=stage)

@@ -260,3 +260,40 @@ class EnsembleTooWeak(LabellingError):
     message = "Ensemble '{ensemble}' beats {member} on dev in {probability:.0%} of resamples only."
     remedy = "Give it more dev gold, or name {member} alone; silver.min_probability in params.yaml is the limit."
     exit_code = 65
+
+
+class AnnotationError(CorpusError):
+    """An annotation round cannot go on."""
+
+
+class UnknownRound(AnnotationError):
+    """No round of this name is planned or was opened."""
+
+    message = "Corpus {corpus} has no round '{name}'."
+    remedy = "Name one of {known}, or describe it in a protocol (round.protocol in params.yaml)."
+    exit_code = 78
+
+
+class RoundState(AnnotationError):
+    """A round is not where this command needs it to be."""
+
+    message = "Round {name} of {corpus} is {status}: {detail}."
+    remedy = "`corpus round status {corpus} {name}` shows where it stands."
+    exit_code = 65
+
+
+class BackendUnavailable(AnnotationError):
+    """The place where people annotate does not answer, or rejects the credentials."""
+
+    message = "The annotation backend {backend} cannot be used: {detail}."
+    remedy = (
+        "Start it (`make annotate` for Label Studio, your own server for Argilla), check its CORPUS_* settings, repeat."
+    )
+    exit_code = 75
+
+
+class BadImport(DataError):
+    """A published file does not fit its mapping."""
+
+    message = "{file} does not fit the mapping {mapping}: {detail}."
+    remedy = "Nothing was written. Correct the mapping file; `--dry-run` shows what it would take."

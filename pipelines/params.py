@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,73 +18,125 @@ from pydantic import SecretStr, ValidationError, model_validator
 
 from pipelines.errors import BadParams
 from pipelines.sections import (
+    Agreement,
     ArcticShift,
     Collect,
     Corpus,
     Decode,
     Dedupe,
     Dump,
+    EncoderModel,
     Ensemble,
+    EnsembleModel,
+    Evaluate,
     Fetch,
+    Finetune,
     Fingerprint,
+    FusionModel,
     Gold,
+    ImageModel,
+    KnnModel,
     Labeller,
     Language,
+    LocalModel,
+    M3hModel,
+    Model,
     Ocr,
     OfflineLabeller,
+    Predict,
     Price,
     Probe,
+    Prompted,
+    PromptedModel,
     Provider,
     Reddit,
+    RegisteredModel,
     RemoteLabeller,
+    Report,
+    Round,
     Sample,
     Sandbox,
+    SavedModel,
     Score,
     Section,
+    SftModel,
     Silver,
     Source,
     SourceName,
     Split,
+    TextModel,
     Texts,
+    Train,
+    Untuned,
+    VotesModel,
     VotesParams,
+    YadavModel,
 )
 
 __all__ = [
+    "Agreement",
     "ArcticShift",
     "Collect",
     "Corpus",
     "Decode",
     "Dedupe",
     "Dump",
+    "EncoderModel",
     "Endpoint",
     "Ensemble",
+    "EnsembleModel",
+    "Evaluate",
     "Fetch",
+    "Finetune",
     "Fingerprint",
+    "FusionModel",
     "Gold",
+    "ImageModel",
+    "KnnModel",
     "Labeller",
     "Language",
+    "LocalModel",
+    "M3hModel",
+    "Model",
     "Ocr",
     "OfflineLabeller",
     "Params",
+    "Predict",
     "Price",
     "Probe",
+    "Prompted",
+    "PromptedModel",
     "Provider",
     "Reddit",
+    "RegisteredModel",
     "RemoteLabeller",
+    "Report",
+    "Round",
     "Sample",
     "Sandbox",
+    "SavedModel",
     "Score",
     "Section",
     "Settings",
+    "SftModel",
     "Silver",
     "Source",
     "SourceName",
     "Split",
+    "TextModel",
     "Texts",
+    "Train",
+    "Untuned",
+    "VotesModel",
     "VotesParams",
+    "YadavModel",
     "load",
     "overlay",
 ]
+
+
+# Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
+MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 class Params(Section):
@@ -106,13 +159,23 @@ class Params(Section):
     sample: dict[str, Sample]
     split: dict[str, Split]
     score: Score
-    gold: Gold
+    round: Round
+    agreement: Agreement
+    gold: dict[str, Gold]
     providers: dict[str, Provider]
     labellers: dict[str, Labeller]
     ensembles: dict[str, Ensemble]
     votes: VotesParams
     silver: Silver
     probe: Probe
+    models: dict[str, Model]
+    prompted: Prompted
+    finetune: Finetune
+    predict: Predict
+    untuned: Untuned
+    evaluate: Evaluate
+    report: Report
+    train: Train
     sandbox: Sandbox | None = None
 
     @model_validator(mode="after")
@@ -124,7 +187,8 @@ class Params(Section):
             "labellers": (set(self.votes.labellers) | members, self.labellers),
             "providers": ({labeller.provider for labeller in remote}, self.providers),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
-            "corpora": (set(self.sample) | set(self.split), self.corpora),
+            "models": (set(self.train.models) | set(self.prompted.models), self.models),
+            "corpora": (set(self.sample) | set(self.split) | set(self.gold) | set(self.round.protocol), self.corpora),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
@@ -132,6 +196,19 @@ class Params(Section):
         for name, ensemble in self.ensembles.items():
             if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
                 raise ValueError(f"the fallback of ensemble {name} is none of its members")
+        return self
+
+    @model_validator(mode="after")
+    def _models(self) -> Params:
+        """Refuse a model that asks a labeller that is not described, or whose name DVC would not find."""
+        if wrong := ", ".join(repr(name) for name in self.models if not MODEL_NAME.fullmatch(name)):
+            raise ValueError(
+                f"models: {wrong} cannot be a name: it begins with a lower-case letter or a digit and goes on with "
+                "these, - and _ (DVC reads a dot as a step down)"
+            )
+        for name, model in self.models.items():
+            if isinstance(model, M3hModel | PromptedModel) and model.labeller not in self.labellers:
+                raise ValueError(f"model {name} asks '{model.labeller}', which labellers does not describe")
         return self
 
 
@@ -197,6 +274,16 @@ class Settings(Section):
     sandbox_port: int | None
     mlflow_tracking_uri: str | None
     answers_url: str
+    journal_url: str
+    label_studio: Path
+    label_studio_env: Path
+    label_studio_port: int | None
+    label_studio_url: str | None
+    label_studio_key: SecretStr
+    argilla_url: str
+    argilla_key: SecretStr
+    argilla_workspace: str
+    annotation_files: Path
 
     @classmethod
     def from_env(cls) -> Settings:
@@ -223,6 +310,16 @@ class Settings(Section):
             sandbox_port=_port("CORPUS_SANDBOX_PORT"),
             mlflow_tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
             answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
+            journal_url=env("JOURNAL_URL", f"sqlite:///{home}/journal.sqlite"),
+            label_studio=Path(env("LABEL_STUDIO", f"{home}/label_studio")),
+            label_studio_env=Path(env("LABEL_STUDIO_ENV", ".label-studio")).resolve(),
+            label_studio_port=_port("CORPUS_LABEL_STUDIO_PORT"),
+            label_studio_url=os.environ.get("CORPUS_LABEL_STUDIO_URL") or None,
+            label_studio_key=SecretStr(env("LABEL_STUDIO_KEY", "")),
+            argilla_url=env("ARGILLA_URL", "http://127.0.0.1:6900"),
+            argilla_key=SecretStr(env("ARGILLA_KEY", "")),
+            argilla_workspace=env("ARGILLA_WORKSPACE", "argilla"),
+            annotation_files=Path(env("ANNOTATION_FILES", f"{home}/annotation")),
         )
 
     def endpoint(self, provider: str) -> Endpoint:

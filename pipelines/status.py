@@ -10,8 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.annotate.manifest import opened
 from pipelines.errors import NoCorpus, StepFailed
-from pipelines.label import report
+from pipelines.label import summary
 from pipelines.params import Settings
 from pipelines.privacy.vault import Vault
 from pipelines.store.workspace import workspace
@@ -32,8 +33,8 @@ def gather(settings: Settings) -> dict[str, Any]:
         with workspace(settings) as clone:
             status: dict[str, Any] = {"commit": clone.head}
             folders = sorted((clone.path / "metrics").glob("*"))
-            parts = {folder.name: _parts(folder) for folder in folders}
-            labelled = {folder.name: report.gather(clone.path, folder.name) for folder in folders}
+            parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
+            labelled = {folder.name: summary.gather(clone.path, folder.name) for folder in folders}
     except StepFailed:
         raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
     status |= parts.pop(FIRST, {})
@@ -41,7 +42,7 @@ def gather(settings: Settings) -> dict[str, Any]:
     # one corpus is labelled by ensembles, the posts
     votes = next((found for found in labelled.values() if "votes" in found), None)
     if votes:
-        status["votes"] = report.summary(report.count_hits(votes, settings))
+        status["votes"] = summary.summary(summary.count_hits(votes, settings))
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         status["vault"] = vault.counts()
     return {key: value for key, value in status.items() if value is not None}
@@ -63,7 +64,36 @@ def _parts(folder: Path) -> dict[str, Any]:
     if split:
         shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
         parts["split"] = {key: split[key] for key in shown}
+    if evaluated := _metrics(folder / "evaluate.json"):
+        parts["benchmark"] = {task: _benchmark(found) for task, found in evaluated["tasks"].items()}
     return parts
+
+
+def _benchmark(task: dict[str, Any]) -> dict[str, Any]:
+    """Return each model's macro-F1 on what it answered, with its interval, and the majority's."""
+    models = {}
+    for name, model in task["models"].items():
+        found = model["valid"]
+        cell = found["figures"]["macro_f1"] if found else {"mean": None, "low": None, "high": None}
+        models[name] = {key: cell[key] for key in ("mean", "low", "high")}
+    return {"majority": task["baselines"]["majority"]["figures"]["macro_f1"], **models}
+
+
+def _annotation(root: Path, corpus: str) -> dict[str, Any]:
+    """Return the rounds of a corpus, and each category's kappa over those that both papers would print."""
+    rounds = {
+        manifest.round: f"{manifest.status}, {manifest.decision.reason}" if manifest.decision else manifest.status
+        for manifest in opened(root, corpus)
+    }
+    if not rounds:
+        return {}
+    part: dict[str, Any] = {"rounds": rounds}
+    measured = _metrics(root / "metrics" / corpus / "agreement.json") or {"rounds": {}}
+    if found := list(measured["rounds"].values()):
+        overall = measured["overall"]
+        shown = overall if overall["rounds"] else max(found, key=lambda one: one["order"])
+        part["agreement"] = {key: figures["kappa"]["value"] for key, figures in shown["categories"].items()}
+    return {"annotation": part}
 
 
 def _metrics(path: Path) -> dict[str, Any] | None:
@@ -74,7 +104,8 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     """Log one MLflow run for a publish: its numbers as metrics, the data commit as a tag; one run a commit.
 
     Returns:
-        ``run`` (its id), or ``skipped`` with the reason when no ``MLFLOW_TRACKING_URI`` is set.
+        ``run`` (its id) and, where there is one, ``report`` (its address); or ``skipped`` with the reason when no
+        ``MLFLOW_TRACKING_URI`` is set.
     """
     if not settings.mlflow_tracking_uri:
         return {"skipped": "MLFLOW_TRACKING_URI is not set"}
@@ -91,7 +122,25 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     with mlflow.start_run(experiment_id=experiment, run_name=status["commit"][:12]) as active:
         mlflow.set_tag("data_commit", status["commit"])
         mlflow.log_metrics(dict(_flat(status)))
-    return {"run": active.info.run_id}
+        told = {"run": active.info.run_id}
+        if _log_report(settings, corpus=corpus, commit=status["commit"]):
+            where = f"{settings.mlflow_tracking_uri}/#/experiments/{experiment}/runs/{active.info.run_id}"
+            told["report"] = f"{where}/artifacts/report/report.html"
+    return told
+
+
+def _log_report(settings: Settings, *, corpus: str, commit: str) -> bool:
+    """Keep the published report with the run, where there is one; it holds numbers and names, no item."""
+    import mlflow
+
+    with workspace(settings, revision=commit) as clone:
+        stage = f"report@{corpus}"
+        if stage not in clone.lock():
+            return False
+        with clone.dvc() as repo:
+            repo.pull(targets=[stage])
+        mlflow.log_artifacts(str(clone.path / "snapshot" / corpus / "report"), "report")
+    return True
 
 
 def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, float]]:

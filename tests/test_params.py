@@ -34,6 +34,30 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def overlaid(folder: Path, over: dict[str, object]) -> Path:
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    (folder / "params.yaml").write_text(yaml.safe_dump(overlay(values, over)))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["gpt-5.1-few", "Bert", "-bert", "", "a/b", "bert\n", "bért"])
+def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
+    bert = {"kind": "text", "base": "tiny:bert"}
+    with pytest.raises(BadParams, match=r"models: .* cannot be a name: it begins with") as caught:
+        load(overlaid(tmp_path, {"models": {name: bert}}))
+    assert repr(name) in str(caught.value)
+    assert "tiny_2-b" in load(overlaid(tmp_path, {"models": {"tiny_2-b": bert}})).models
+
+
+@pytest.mark.parametrize("kind", ["m3h", "prompted"])
+def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) -> None:
+    more = {"m3h": {"base": "tiny:clip"}, "prompted": {"examples": 0, "runs": 1}}[kind]
+    model = {"kind": kind, "labeller": "nobody", **more}
+    with pytest.raises(BadParams, match="model asks asks 'nobody', which labellers does not describe"):
+        load(overlaid(tmp_path, {"models": {"asks": model}}))
+    assert load(overlaid(tmp_path, {"models": {"asks": model | {"labeller": "gpt"}}})).models["asks"].kind == kind
+
+
 def test_a_live_source_needs_its_approval() -> None:
     source = Source(live=True, access_basis="agreement", approval=None, expires=None, retention_days=None)
     with pytest.raises(SourceNotApproved, match="approval, expires, retention_days"):

@@ -53,18 +53,21 @@ def run(
             submissions.append(item)
     ids = [(vault.record_id(s.fullname), s.fullname) for s in submissions]
     admitted = vault.admit(ids, corpus=corpus, month=window.key, now=now)
-    drops |= {record_id: "tombstoned" for record_id, _ in ids if record_id not in admitted}
+    # an import may have brought a post in under another month; two rows of one record would be each other's duplicates
+    elsewhere = {r for r, month in vault.months(admitted).items() if month != window.key}
+    kept_out = {r: "tombstoned" for r, _ in ids if r not in admitted} | dict.fromkeys(elsewhere, "other_month")
+    drops |= kept_out
 
     folder = work(root, corpus=corpus, month=window.key)
     rows = [
-        _row(submission, record_id=record_id, vault=vault, kinds=params.collect.scrub)
+        row(submission, record_id=record_id, vault=vault, kinds=params.collect.scrub)
         for (record_id, _), submission in zip(ids, submissions, strict=True)
-        if record_id in admitted
+        if record_id not in kept_out
     ]
     kept = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
     write_rows(drop_rows(drops, step=STEP), folder / "drops.parquet", name="drops", vault=vault)
     return {
-        "submissions": len(submissions) + len(drops) - sum(r == "tombstoned" for r in drops.values()),
+        "submissions": len(submissions) + len(drops) - len(kept_out),
         "kept": kept,
         "dropped": dict(sorted(Counter(drops.values()).items())),
         "shards": max(1, -(-kept // params.collect.shard_size)),
@@ -85,7 +88,7 @@ def drop_rows(drops: dict[str, str], *, step: str) -> list[dict[str, Any]]:
     return [{"record_id": r, "image": -1, "step": step, "reason": reason} for r, reason in drops.items()]
 
 
-def _row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[str, ...]) -> dict[str, Any]:
+def row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[str, ...]) -> dict[str, Any]:
     title, in_title = scrub(submission.title, kinds=kinds)
     body, in_body = scrub(submission.body, kinds=kinds)
     counts = Counter(in_title) + Counter(in_body)

@@ -104,6 +104,16 @@ class Vault:
                 admitted.update(live, new)
         return admitted
 
+    def months(self, record_ids: Collection[str]) -> dict[str, str]:
+        """Return the month in which each of those records that are live came in."""
+        found: dict[str, str] = {}
+        query = sa.select(records.c.record_id, records.c.month).where(records.c.deleted_at.is_(None))
+        with self._database.reading() as connection:
+            for ids in chunks(record_ids):
+                for record_id, month in connection.execute(query.where(among(ids))):
+                    found[record_id] = month
+        return found
+
     def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
         """Return the keys of those records that are live.
 

@@ -76,6 +76,18 @@ def estimate(corpus: CorpusName, base: Base) -> None:
         emit(json.loads(clone.step("estimate", corpus)))
 
 
+@app.command("agreement")
+def agreement(corpus: CorpusName, name: str, base: Base) -> None:
+    """Work out the agreement of a commit's rounds; say how one of them came out."""
+    from pipelines.annotate.agreement_report import summary
+    from pipelines.store.workspace import workspace
+
+    die_with_parent()
+    with workspace(Settings.from_env(), revision=base) as clone:
+        clone.repro(f"agreement@{corpus}")
+        emit({"base": clone.head, "text": summary(clone.path, corpus, name=name)})
+
+
 @app.command("publish-partition")
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> None:
     """Commit a month's pointers."""
@@ -90,7 +102,7 @@ def publish_snapshot(
     corpus: CorpusName,
     targets: list[str],
     base: Base,
-    below: Annotated[str | None, typer.Option(help="a stage of another Dag that these build on")] = None,
+    below: Annotated[list[str] | None, typer.Option(help="stages of another Dag that these build on")] = None,
 ) -> None:
     """Commit dvc.lock, replayed from the run-cache."""
     from pipelines.curate import split
@@ -102,7 +114,11 @@ def publish_snapshot(
 
     die_with_parent()
     settings = Settings.from_env()
-    emit(publish.publish_snapshot(settings, corpus=corpus, targets=targets, base=base, remember=remember, below=below))
+    emit(
+        publish.publish_snapshot(
+            settings, corpus=corpus, targets=targets, base=base, remember=remember, below=below or ()
+        )
+    )
 
 
 def die_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""Commits to the corpus branch: a month's pointers, or the replay of a snapshot's stages."""
+"""Commits to the corpus branch: a month's pointers, the replay of a snapshot's stages, or a round of annotation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from pipelines.errors import DataError
 from pipelines.params import Settings
-from pipelines.store.workspace import BRANCH, git, workspace
+from pipelines.store.workspace import BRANCH, Workspace, git, workspace
+
+
+class Overtaken(DataError):
+    """Another run published a later result of a stage that this one would put back."""
+
+    message = "Stage {stage} was published by another run since {base}."
+    remedy = "Clear `pin` and what is below it: the run then works on what is there now; nothing was committed."
+    exit_code = 65
 
 
 def publish_partition(settings: Settings, *, corpus: str, month: str, pointers: Mapping[str, str]) -> dict[str, Any]:
@@ -34,13 +45,15 @@ def publish_snapshot(
     targets: Sequence[str],
     base: str,
     remember: Callable[[Path], None],
-    below: str | None = None,
+    below: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Commit ``dvc.lock`` and the metrics of ``targets``, replayed from the run-cache without running anything.
 
     A month that was committed after ``base``, the commit that the stages worked on, supersedes this publish: it
-    changes nothing, because that month's own event wakes a run over all of them. So does a later result of the stage
+    changes nothing, because that month's own event wakes a run over all of them. So does a later result of the stages
     ``below``, which another Dag publishes and this one builds on.
+
+    Rounds are pulled every day and supersede nothing: the replay sees their answers as they were at ``base``.
 
     ``remember`` is called with the clone's root before the commit: it enters what must hold from now on, and raises
     where it contradicts what holds already. A publish that ends between the two is repeated; if a month came in
@@ -51,16 +64,47 @@ def publish_snapshot(
 
     Raises:
         StepFailed: a stage is not in the run-cache.
+        Overtaken: another run published a stage since ``base`` that this one would put back.
     """
     with workspace(settings) as clone:
-        superseded = clone.moved(since=base, path=f"data/{corpus}") or (
-            below is not None and clone.locked(below) != clone.locked(below, revision=base)
-        )
+        tip, before = clone.lock(), clone.lock(revision=base)
+        later = any(tip.get(stage) != before.get(stage) for stage in below)
+        superseded = later or clone.moved(since=base, path=f"data/{corpus}")
         if not superseded:
+            rounds = f"annotations/{corpus}"
+            if clone.moved(since=base, path=rounds):
+                git("restore", f"--source={base}", "--worktree", "--", rounds, cwd=clone.path)
             clone.repro(*targets, replay=True)
+            _check_not_overtaken(clone, base=base)
             remember(clone.path)
         commit = clone.commit(f"snapshot({corpus}): {' '.join(targets)}", paths=["dvc.lock", "metrics"])
         return {**_result(commit, head=clone.head), "superseded": superseded}
+
+
+def publish_round(
+    clone: Workspace, *, corpus: str, name: str, event: str, written: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """Commit a round's folder as it stands in ``clone``: the manifest in git, its tables as pointers.
+
+    ``written`` are the tables that are new or changed, each of them whole in the remote before the commit; ``event``
+    says in one word what happened (``opened``).
+
+    Returns:
+        ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
+
+    Raises:
+        CommitLost: another publisher moved the branch; do the work again in a new clone.
+    """
+    clone.check_remote(clone.add(written))
+    commit = clone.commit(f"round({corpus}): {name} {event}", paths=[f"annotations/{corpus}/{name}"])
+    return _result(commit, head=clone.head)
+
+
+def _check_not_overtaken(clone: Workspace, *, base: str) -> None:
+    tip, before = clone.lock(), clone.lock(revision=base)
+    for stage, result in yaml.safe_load((clone.path / "dvc.lock").read_text())["stages"].items():
+        if result != tip.get(stage) != before.get(stage):
+            raise Overtaken(stage=stage, base=base[:12])
 
 
 def _result(commit: str | None, *, head: str) -> dict[str, Any]:

@@ -96,7 +96,56 @@ CLUSTERS = _schema(
 SAMPLE = _schema("record_id,image", RECORD, IMAGE)
 SPLITS = _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string()))
 LABELS = ("labels", pa.list_(pa.string()))
-GOLD = _schema("record_id,category", RECORD, ("category", pa.string()), LABELS, ("how", pa.string()))
+# Who was asked for what in an annotation round.
+ASSIGNMENTS = _schema(
+    "record_id,image,annotator",
+    RECORD,
+    IMAGE,
+    ("annotator", pa.string()),
+    ("round", pa.string()),
+    ("batch", pa.int16()),
+    ("position", pa.int32()),
+)
+# One annotator's answer to one question; a skip has neither labels nor a place in any figure by annotator.
+ANNOTATIONS = _schema(
+    "record_id,image,annotator,category",
+    RECORD,
+    IMAGE,
+    ("annotator", pa.string()),
+    ("category", pa.string()),
+    ("round", pa.string()),
+    ("batch", pa.int16()),
+    ("guideline", pa.string()),
+    ("outcome", pa.string()),
+    LABELS,
+    ("seconds", pa.float32()),
+    ("answered", UTC),
+    _sealed("note"),
+)
+# The log of decisions: rows are added and never altered, the last one counts.
+ADJUDICATIONS = _schema(
+    "record_id,image,category,decided",
+    RECORD,
+    IMAGE,
+    ("category", pa.string()),
+    ("decided", UTC),
+    ("round", pa.string()),
+    ("guideline", pa.string()),
+    ("adjudicator", pa.string()),
+    LABELS,
+    ("sides", pa.int16()),
+    _sealed("rationale"),
+)
+GOLD = _schema(
+    "record_id,image,category",
+    RECORD,
+    IMAGE,
+    ("category", pa.string()),
+    LABELS,
+    ("how", pa.string()),
+    ("round", pa.string()),
+    ("example", pa.bool_()),
+)
 VOTES = _schema(
     "record_id,labeller,category",
     RECORD,
@@ -123,7 +172,35 @@ SILVER = _schema(
 )
 QUEUE = _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string())))
 
+# What one run says of one item and task; ``scores`` are probabilities in the task's order of labels.
+PREDICTIONS = _schema(
+    "record_id,image,task,model,seed",
+    RECORD,
+    IMAGE,
+    ("task", pa.string()),
+    ("model", pa.string()),
+    ("seed", pa.int32()),
+    ("split", pa.string()),
+    ("outcome", pa.string()),
+    ("scores", pa.list_(pa.float32())),
+    LABELS,
+)
+
+# What a labeller says of a meme beyond its words; null where the outcome is no vote.
+REMARKS = _schema(
+    "record_id,image,labeller",
+    RECORD,
+    IMAGE,
+    ("labeller", pa.string()),
+    ("outcome", pa.string()),
+    _sealed("remarks"),
+)
+
+# What a tuned model of kind knn looks among; an embedding is content.
+NEIGHBOURS = _schema("record_id", RECORD, LABELS, _sealed("vector"))
+
 SCHEMAS: dict[str, pa.Schema] = {
+    "neighbours": NEIGHBOURS,
     "posts": POSTS,
     "images": IMAGES,
     "drops": DROPS,
@@ -132,10 +209,15 @@ SCHEMAS: dict[str, pa.Schema] = {
     "sample": SAMPLE,
     "splits": SPLITS,
     "texts": TEXTS,
+    "assignments": ASSIGNMENTS,
+    "annotations": ANNOTATIONS,
+    "adjudications": ADJUDICATIONS,
     "gold": GOLD,
     "votes": VOTES,
     "silver": SILVER,
     "queue": QUEUE,
+    "predictions": PREDICTIONS,
+    "remarks": REMARKS,
 }
 
 

@@ -154,11 +154,12 @@ class Workspace:
         """Whether ``path`` differs between the commit ``since`` and this clone's head."""
         return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))
 
-    def locked(self, stage: str, *, revision: str = "HEAD") -> Any:
-        """Return what ``dvc.lock`` says of a stage in a commit; ``None`` where it was never run."""
+    def lock(self, *, revision: str = "HEAD") -> dict[str, Any]:
+        """Return the stages of ``dvc.lock`` in a commit; none where nothing was ever run."""
         if not git("ls-tree", revision, "dvc.lock", cwd=self.path):
-            return None
-        return yaml.safe_load(git("show", f"{revision}:dvc.lock", cwd=self.path))["stages"].get(stage)
+            return {}
+        stages: dict[str, Any] = yaml.safe_load(git("show", f"{revision}:dvc.lock", cwd=self.path))["stages"]
+        return stages
 
     def check_remote(self, pointers: Mapping[str, str]) -> None:
         """Ask the remote that every object of ``pointers`` is there with its size.

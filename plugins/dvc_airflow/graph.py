@@ -76,6 +76,11 @@ def providers() -> list[str]:
     return list(resolved()["providers"])
 
 
+def protocols() -> list[str]:
+    """Return the corpora that people annotate, each after a protocol."""
+    return list(resolved()["protocols"])
+
+
 def period(corpus: str) -> tuple[datetime, datetime | None]:
     """Return the run dates of a corpus's first and last month: a month runs on the first day of the next.
 

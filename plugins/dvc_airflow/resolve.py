@@ -16,7 +16,7 @@ from typing import Any
 
 def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
     """Return ``stages`` (name, description, upstream stages, ``meta.airflow`` of each), ``corpora`` (the section),
-    ``ensembles`` and ``providers`` (those that label).
+    ``ensembles`` and ``providers`` (those that label), ``protocols`` (the corpora that people annotate).
 
     Matrix entries and parameters are filled in from ``params.yaml`` with the profile over it.
     """
@@ -50,6 +50,7 @@ def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
         "stages": resolved,
         "corpora": values["corpora"],
         "ensembles": values["silver"]["ensembles"],
+        "protocols": sorted(values["round"]["protocol"]),
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
 

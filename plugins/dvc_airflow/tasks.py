@@ -23,6 +23,8 @@ DEFAULT_ARGS: dict[str, Any] = {
     "execution_timeout": timedelta(hours=6),
 }
 
+SUPERSEDED = "a month came in meanwhile: clear `pin` and what is below it"
+
 
 def month_of(dag_run: Any) -> str:
     """Return the partition of a run: its key, or the month of its logical date under ``dag.test()``.
@@ -50,7 +52,8 @@ def snapshot(
     corpus: str,
     asset: Asset,
     base: Any = None,
-    below: str | None = None,
+    below: Sequence[str] = (),
+    woken: bool = True,
     waits: Mapping[str, Sequence[Any]] | None = None,
 ) -> Any:
     """Render the target stages of dvc.yaml and all above them as tasks, then the publish that commits them.
@@ -63,13 +66,14 @@ def snapshot(
         corpus: whose metrics and data they are.
         asset: what the publish emits.
         base: the answer of a :func:`pin` that the Dag has already.
-        below: a stage that another Dag has run on this commit: it and all above it are not rendered again.
+        below: stages that another Dag has run on this commit: they and all above them are not rendered again.
+        woken: whether what supersedes a run wakes this Dag again; if it does not, a superseded run fails and says so.
         waits: tasks that the stages of a step wait for, by step; they may have been skipped.
 
     Returns the publish task.
     """
     stages, waits = graph(), waits or {}
-    given = {stage.name for stage in closure(stages, targets=[below])} if below else set()
+    given = {stage.name for stage in closure(stages, targets=below)}
     base = pin() if base is None else base
     made: dict[str, Any] = {}
     for stage in closure(stages, targets=targets):
@@ -82,7 +86,7 @@ def snapshot(
         for above in stage.upstream:
             if above in made:
                 made[above] >> made[stage.name]
-    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base, below=below)
+    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base, below=below, woken=woken)
     for target in targets:
         made[target] >> published
     return published
@@ -111,11 +115,13 @@ def _stage_task(stage: Stage, *, base: Any, rule: str) -> Any:
     return reproduce(base)
 
 
-def _publish_snapshot(*targets: str, corpus: str, asset: Asset, base: Any, below: str | None) -> Any:
+def _publish_snapshot(*targets: str, corpus: str, asset: Asset, base: Any, below: Sequence[str], woken: bool) -> Any:
     @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit dvc.lock; fast-forward only")
     def publish(base: str, *, outlet_events: Any = None) -> dict[str, Any]:
-        built_on = ["--below", below] if below else []
+        built_on = [word for stage in below for word in ("--below", stage)]
         done = run("task", "publish-snapshot", corpus, *targets, "--base", base, *built_on)
+        if done["superseded"] and not woken:
+            raise AirflowFailException(SUPERSEDED)
         if done["superseded"]:
             raise AirflowSkipException("something later came in; the run it woke publishes both")
         outlet_events[asset].extra = done

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pipelines.sandbox.demo import Airflow
 from pipelines.sandbox.services import Deployment, down
 from pipelines.store import repository
 from pipelines.store.workspace import git
+from tests.airflow.kills import kill_first
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTHS = ("2022-11", "2022-12")
@@ -38,6 +40,12 @@ class World:
     deployment: Deployment
     airflow: Airflow
 
+    @staticmethod
+    def free_port() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
     def run(self, *argv: str) -> str:
         """Run ``python -m <argv>`` in the deployment's environment."""
         done = subprocess.run(
@@ -51,20 +59,17 @@ class World:
         assert done.returncode == 0, f"{argv[:3]} exited with {done.returncode}"
         return done.stdout
 
-    def head(self) -> str:
-        return git("--git-dir", self.settings.repo, "rev-parse", "corpus")
+    def head(self, corpus: str = "") -> str:
+        """Return the newest commit of a corpus: both are worked on at the same time."""
+        grep = ["--fixed-strings", f"--grep=({corpus})"] if corpus else []
+        return git("--git-dir", self.settings.repo, "log", "-1", "--format=%H", *grep, "corpus")
 
-    def subjects(self) -> list[str]:
-        return git("--git-dir", self.settings.repo, "log", "--format=%s", "corpus").splitlines()
+    def subjects(self, corpus: str = "") -> list[str]:
+        lines = git("--git-dir", self.settings.repo, "log", "--format=%s", "corpus").splitlines()
+        return [line for line in lines if f"({corpus}" in line]
 
     def trigger(self, dag_id: str, *, partition_key: str | None) -> str:
-        answer = self.airflow.session.post(
-            f"{self.airflow.base}/api/v2/dags/{dag_id}/dagRuns",
-            json={"logical_date": None, "partition_key": partition_key},
-            timeout=30,
-        )
-        assert answer.ok, answer.status_code
-        return str(answer.json()["dag_run_id"])
+        return self.airflow.trigger(dag_id, partition_key=partition_key)
 
     def state(self, dag_id: str, run_id: str) -> str:
         return str(self.airflow.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
@@ -75,28 +80,39 @@ class World:
     def wait(self, done: Callable[[], object], *, what: str, patience: float = PATIENCE) -> None:
         deadline = time.monotonic() + patience
         while not done():
-            assert time.monotonic() < deadline, f"waited {patience:.0f} s for: {what}"
+            assert time.monotonic() < deadline, f"waited {patience:.0f} s for: {what}; {self.unfinished()}"
             time.sleep(0.5)
 
-    def quiet(self) -> bool:
-        """Whether no run of any Dag is queued or running, and no consumer is about to be woken."""
-        runs = [r for dag_id in DAGS for r in self.airflow.runs(dag_id)]
+    def unfinished(self) -> list[str]:
+        """Say where every run stands that has not succeeded: what a test that waits in vain was waiting for."""
+        dags = [dag["dag_id"] for dag in self.airflow.get("/dags", limit=100)["dags"]]
+        runs = [(dag_id, r) for dag_id in dags for r in self.airflow.runs(dag_id) if r["state"] != "success"]
+        return [
+            f"{dag_id} {r['state']}: {t['task_id']} {t['state']}, try {t['try_number']}"
+            for dag_id, r in runs
+            for t in self.instances(dag_id, r["dag_run_id"])
+            if t["state"] not in {None, "success", "skipped"}
+        ]
+
+    def quiet(self, corpus: str = "") -> bool:
+        """Whether no run of a corpus's Dags is queued or running, and no consumer is about to be woken."""
+        runs = [r for dag_id in DAGS if dag_id.startswith(corpus) for r in self.airflow.runs(dag_id)]
         return all(r["state"] in {"success", "failed"} for r in runs)
 
-    def settle(self) -> None:
+    def backfill(self, corpus: str, *more: str, months: tuple[str, ...] = MONTHS) -> None:
+        self.run(
+            "airflow", "backfill", "create", "--dag-id", f"{corpus}_collect", *more,
+            "--from-date", f"{months[0]}-01", "--to-date", f"{months[-1]}-01",
+        )  # fmt: skip
+
+    def settle(self, corpus: str = "") -> None:
         """Wait until nothing runs, and has not for longer than the scheduler takes to wake a consumer."""
         calm = 0
         deadline = time.monotonic() + PATIENCE
         while calm < 6:
             assert time.monotonic() < deadline, "the Dags did not come to rest"
-            calm = calm + 1 if self.quiet() else 0
+            calm = calm + 1 if self.quiet(corpus) else 0
             time.sleep(0.5)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def checkout(folder: Path) -> Path:
@@ -130,7 +146,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("deployment")
     root = checkout(folder / "checkout")
     os.environ["CORPUS_HOME"] = str(folder / "var")
-    os.environ["CORPUS_SANDBOX_PORT"] = str(free_port())
+    os.environ["CORPUS_SANDBOX_PORT"] = str(World.free_port())
+    os.environ["CORPUS_LABEL_STUDIO_ENV"] = str(ROOT / ".label-studio")
     settings = Settings.from_env()
     sandbox = load(root, profile="sandbox").sandbox
     assert sandbox is not None and settings.sandbox_port is not None
@@ -141,10 +158,24 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     try:
         deployment.up(say=lambda _: None)
         airflow = Airflow(f"http://127.0.0.1:{deployment.ports.airflow}")
-        for dag_id in ("memes_dataset", "memes_collect"):
-            airflow.unpause(dag_id)
         yield World(root, settings, deployment, airflow)
     finally:
         down(settings)
-        for name in ("CORPUS_HOME", "CORPUS_SANDBOX_PORT"):
+        for name in ("CORPUS_HOME", "CORPUS_SANDBOX_PORT", "CORPUS_LABEL_STUDIO_ENV"):
             os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def begun(world: World) -> list[int]:
+    """Backfills of both corpora, side by side; the first `ask` of posts is killed.
+
+    Returns the number of the killed process.
+    """
+    killed: list[int] = []
+    wanted = {"args": ("ask",), "kwargs": {"root": world.root, "killed": killed, "patience": PATIENCE}}
+    threading.Thread(target=kill_first, daemon=True, **wanted).start()
+    for dag_id in DAGS:
+        world.airflow.unpause(dag_id)
+    for corpus in ("posts", "memes"):
+        world.backfill(corpus)
+    return killed

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,25 +18,27 @@ from pipelines.privacy.vault import Vault
 from pipelines.store import repository, tables
 from pipelines.store.seal import open_column
 from pipelines.store.workspace import git, workspace
+from tests.airflow.kills import kill_first
 
 pytestmark = pytest.mark.airflow
 MONTHS = ("2022-11", "2022-12")
+PATIENCE = 120.0
 
 
 @pytest.fixture(scope="session")
-def backfilled(world: Any) -> str:
-    """The head of the corpus after an undisturbed backfill of both months."""
-    world.run(
-        "airflow", "backfill", "create", "--dag-id", "memes_collect",
-        "--from-date", f"{MONTHS[0]}-01", "--to-date", f"{MONTHS[1]}-01",
-    )  # fmt: skip
+def backfilled(world: Any, begun: list[int]) -> str:
+    """The head of the memes after an undisturbed backfill of both months; posts are worked on beside them."""
     world.wait(lambda: len(world.airflow.runs("memes_collect")) == 2, what="two runs of the backfill")
     world.wait(
-        lambda: world.subjects()[0].startswith("snapshot(") and len(world.subjects()) >= 4 and world.quiet(),
+        lambda: (
+            len(world.subjects("memes")) >= 3
+            and world.subjects("memes")[0].startswith("snapshot(")
+            and world.quiet("memes")
+        ),
         what="both months and the snapshot over them",
     )
-    world.settle()
-    return str(world.head())
+    world.settle("memes")
+    return str(world.head("memes"))
 
 
 def opened(world: Any, revision: str, *, table: str, pattern: str, columns: list[str]) -> dict[str, list[Any]]:
@@ -57,7 +56,7 @@ def opened(world: Any, revision: str, *, table: str, pattern: str, columns: list
 
 
 def test_a_backfill_of_two_months_is_committed_and_wakes_the_snapshot(world: Any, backfilled: str) -> None:
-    subjects = world.subjects()
+    subjects = world.subjects("memes")
     assert {"data(memes): 2022-11", "data(memes): 2022-12"} <= set(subjects)
     assert subjects[0] == "snapshot(memes): score@memes"
     assert 1 <= len(world.airflow.runs("memes_dataset")) <= 2, "months are coalesced, one run each at the most"
@@ -68,7 +67,7 @@ def test_a_backfill_of_two_months_is_committed_and_wakes_the_snapshot(world: Any
 
 def test_the_numbers_agree_with_the_truth(world: Any, backfilled: str) -> None:
     status = json.loads(world.run("pipelines", "status", "--json"))
-    assert status["commit"] == backfilled
+    assert world.head("memes") == backfilled
     truth = status["truth"]
     assert (truth["unexpected"], truth["missing"]) == (0, 0)
     assert truth["precision"] >= 0.98
@@ -84,9 +83,9 @@ def test_the_same_month_again_is_no_commit_and_fires_the_consumer_once(world: An
     world.wait(lambda: world.state("memes_collect", run_id) in {"success", "failed"}, what="the second run of a month")
     assert world.state("memes_collect", run_id) == "success"
     world.wait(lambda: len(world.airflow.runs("memes_dataset")) > before, what="the consumer")
-    world.settle()
+    world.settle("memes")
     assert len(world.airflow.runs("memes_dataset")) == before + 1
-    assert world.head() == backfilled
+    assert world.head("memes") == backfilled
 
 
 def test_a_run_without_a_key_fails_at_once_and_says_what_to_pass(world: Any, backfilled: str) -> None:
@@ -98,43 +97,27 @@ def test_a_run_without_a_key_fails_at_once_and_says_what_to_pass(world: Any, bac
     assert collect["try_number"] == 1
     logs = world.airflow.get(f"/dags/memes_collect/dagRuns/{run_id}/taskInstances/collect/logs/1")
     assert "--partition-key 2022-12" in json.dumps(logs)
-    assert world.head() == backfilled
-
-
-def task_runner(dag_root: Path) -> psutil.Process | None:
-    """Return the Airflow process that runs an images task, found by its child's command line."""
-    for process in psutil.process_iter(["cmdline", "cwd"]):
-        argv = process.info["cmdline"] or []
-        if "step" in argv and "images" in argv and process.info["cwd"] == str(dag_root):
-            return process.parent()
-    return None
+    assert world.head("memes") == backfilled
 
 
 def test_a_killed_task_ends_in_the_same_bytes(world: Any, backfilled: str) -> None:
     run_id = world.trigger("memes_collect", partition_key=MONTHS[1])
-    found: list[psutil.Process] = []
-
-    def caught() -> bool:
-        runner = task_runner(world.root)
-        if runner:
-            found.append(runner)
-        return bool(runner)
-
-    world.wait(caught, what="an images task")
-    os.kill(found[0].pid, signal.SIGKILL)
+    killed: list[int] = []
+    kill_first("step", "images", root=world.root, killed=killed, patience=PATIENCE)
+    assert killed, "no images task ran"
     world.wait(lambda: world.state("memes_collect", run_id) in {"success", "failed"}, what="the killed run")
     assert world.state("memes_collect", run_id) == "success"
     tries = [t["try_number"] for t in world.instances("memes_collect", run_id) if t["task_id"] == "images"]
     assert max(tries) == 2, "no task was killed"
-    world.settle()
-    assert world.head() == backfilled, "a kill changed what was committed"
+    world.settle("memes")
+    assert world.head("memes") == backfilled, "a kill changed what was committed"
 
 
 def test_a_laptop_gets_the_same_lock(world: Any, backfilled: str, tmp_path: Path) -> None:
     laptop = repository.clone(world.settings, folder=tmp_path / "laptop")
-    lock = (laptop / "dvc.lock").read_bytes()
+    lock = stages(laptop)
     (laptop / "dvc.lock").unlink()
-    pointers = [str(p.relative_to(laptop)) for p in laptop.glob("data/**/*.dvc")]
+    pointers = [str(p.relative_to(laptop)) for p in laptop.glob("data/memes/**/*.dvc")]
     for argv in (["pull", *pointers], ["repro", "--no-run-cache", "score@memes"]):
         done = subprocess.run(
             [sys.executable, "-m", "dvc", *argv],
@@ -144,8 +127,11 @@ def test_a_laptop_gets_the_same_lock(world: Any, backfilled: str, tmp_path: Path
             check=False,
         )
         assert done.returncode == 0, f"dvc {argv[0]} exited with {done.returncode}"
-    assert yaml.safe_load((laptop / "dvc.lock").read_bytes()) == yaml.safe_load(lock)
-    assert (laptop / "dvc.lock").read_bytes() == lock
+    assert stages(laptop) == {name: stage for name, stage in lock.items() if name.endswith("@memes")}
+
+
+def stages(clone: Path) -> dict[str, Any]:
+    return dict(yaml.safe_load((clone / "dvc.lock").read_text())["stages"])
 
 
 def strings(table: pa.Table) -> list[str]:
@@ -156,6 +142,7 @@ def strings(table: pa.Table) -> list[str]:
 
 def test_no_content_outside_the_vault(world: Any, backfilled: str) -> None:
     """The canary test: planted words, a user name, raw ids and OCR text are nowhere but in the sandbox's own files."""
+    world.settle()
     truth = json.loads((world.settings.sandbox / "truth.json").read_text())
     canaries = {c for kind in ("words", "users", "fullnames", "ocr") for c in truth["canaries"][kind]}
     assert len(canaries) >= 4
@@ -197,11 +184,8 @@ def test_a_tombstoned_record_stays_out_and_closes_in_every_earlier_commit(world:
     assert all(value is not None for value in before[victim])
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         assert vault.destroy([victim], reason="request", now=datetime.now(UTC)) == 1
-    world.run(
-        "airflow", "backfill", "create", "--dag-id", "memes_collect", "--reprocess-behavior", "completed",
-        "--from-date", f"{MONTHS[1]}-01", "--to-date", f"{MONTHS[1]}-01",
-    )  # fmt: skip
-    world.wait(lambda: world.head() != backfilled, what="the month without the record")
+    world.backfill("memes", "--reprocess-behavior", "completed", months=MONTHS[1:])
+    world.wait(lambda: world.head("memes") != backfilled, what="the month without the record")
     world.settle()
     after = opened(world, world.head(), table="posts", pattern=pattern, columns=columns)
     assert set(after) == set(before) - {victim}

@@ -121,6 +121,21 @@ def test_a_tombstoned_record_stays_out(tmp_path: Path, params: Params, settings:
     assert open_column(before.slice(0, 1), name="posts", column="title", vault=vault) == [None]
 
 
+def test_a_record_that_came_in_under_another_month_is_not_taken_twice(
+    tmp_path: Path, params: Params, settings: Settings, vault: Vault
+) -> None:
+    with Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=settings.secret()) as other:
+        before = run(tmp_path / "before", params=params, settings=settings, vault=other)
+        imported = posts(tmp_path / "before")["record_id"].to_pylist()[0]
+        [fullname] = other.fullnames([imported]).values()
+    vault.admit([(vault.record_id(fullname), fullname)], corpus="memes", month="2017-12", now=NOW)
+    done = run(tmp_path / "after", params=params, settings=settings, vault=vault)
+    assert done["dropped"]["other_month"] == 1
+    assert done["kept"] == before["kept"] - 1
+    assert done["submissions"] == before["submissions"]
+    assert vault.record_id(fullname) not in posts(tmp_path / "after")["record_id"].to_pylist()
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_a_damaged_dump_leaves_nothing_behind(
     seed: int, tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault

@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPECTED = {"memes_collect", "memes_dataset", "posts_collect", "posts_dataset", "posts_label"}
+EXPECTED = {
+    "annotation_pull",
+    "annotation_round",
+    "memes_benchmark",
+    "memes_collect",
+    "memes_dataset",
+    "posts_collect",
+    "posts_dataset",
+    "posts_finetune",
+    "posts_label",
+}
 HEAVY = [
     "torch",
     "transformers",
@@ -32,6 +42,7 @@ HEAVY = [
 
 PARSE = """
 import json, sys
+from datetime import timedelta
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 before = set(sys.modules)
@@ -46,7 +57,8 @@ dags = {
         "tasks": {
             t.task_id: {
                 "owner": t.owner, "retries": t.retries, "pool": t.pool, "doc": t.doc_md or t.python_callable.__doc__,
-                "timeout": t.execution_timeout.total_seconds() if t.execution_timeout else None,
+                "timeout": (t.execution_timeout or getattr(t, "response_timeout", None) or timedelta()).total_seconds(),
+                "asks": getattr(t, "options", None), "defaults": getattr(t, "defaults", None),
                 "policy": bool(t.retry_policy), "upstream": sorted(t.upstream_task_ids),
                 "outlets": [o.name for o in t.outlets],
             }
@@ -145,6 +157,21 @@ def test_only_publishes_emit_assets_and_one_at_a_time(dags: dict[str, Any]) -> N
         if task["outlets"] or task_id == "publish":
             assert (task_id, task["pool"]) == ("publish", "publish"), f"{dag_id}.{task_id}: an asset follows its commit"
             assert task["outlets"], f"{dag_id}.{task_id}: a publish without an asset wakes nobody"
+
+
+def test_nothing_is_decided_by_silence(dags: dict[str, Any]) -> None:
+    asking = [(dag_id, task_id, task) for dag_id, task_id, task in tasks(dags) if task["asks"]]
+    assert asking
+    for dag_id, task_id, task in asking:
+        assert not task["defaults"], f"{dag_id}.{task_id}: a person answers, or the task fails"
+
+
+def test_a_round_waits_for_people_between_its_tasks(dags: dict[str, Any]) -> None:
+    upstream = {task_id: task["upstream"] for task_id, task in dags["annotation_round"]["tasks"].items()}
+    assert upstream["pull"] == ["annotators"]
+    assert upstream["decide"] == ["agreement"]
+    assert upstream["close"] == ["adjudicate", "adjudicator", "decide", "review"]
+    assert upstream["pin"] == ["close"]
 
 
 def test_stages_are_tasks_with_the_edges_of_dvc_yaml(dags: dict[str, Any]) -> None:

@@ -188,6 +188,75 @@ def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings)
     assert done == {"commit": head(settings), "changed": False, "superseded": True}
 
 
+AGREE = """
+  agree:
+    cmd: test -z "$CORPUS_REPLAY" && mkdir -p snapshot/memes && cp annotations/memes/said snapshot/memes/agree
+    deps: [annotations/memes]
+    outs: [snapshot/memes/agree]
+"""
+
+
+def say(settings: Settings, text: str) -> str:
+    """Commit what annotators said, beside a stage that reads it; return the commit."""
+    with workspace(settings) as clone:
+        (clone.path / "annotations" / "memes").mkdir(parents=True, exist_ok=True)
+        (clone.path / "annotations" / "memes" / "said").write_text(text)
+        (clone.path / "dvc.yaml").write_text(DVC_YAML + AGREE)
+        return str(clone.commit(text))
+
+
+def agree(settings: Settings, *, base: str) -> None:
+    with workspace(settings, revision=base) as clone:
+        clone.repro("agree")
+
+
+def test_a_pull_that_came_meanwhile_does_not_stop_a_publish(settings: Settings) -> None:
+    base = say(settings, "early")
+    agree(settings, base=base)
+    say(settings, "late")
+    done = publish.publish_snapshot(settings, corpus="memes", targets=["agree"], base=base, remember=lambda _: None)
+    assert done["changed"] and not done["superseded"]
+    assert git("--git-dir", settings.repo, "show", "corpus:annotations/memes/said") == "late"
+    with workspace(settings) as clone, clone.dvc() as repo:
+        repo.pull(targets=["agree"])
+        assert (clone.path / "snapshot" / "memes" / "agree").read_text() == "early"
+
+
+def test_a_publish_never_puts_back_what_a_later_run_published(settings: Settings) -> None:
+    early = say(settings, "early")
+    agree(settings, base=early)
+    late = say(settings, "late")
+    agree(settings, base=late)
+    publish.publish_snapshot(settings, corpus="memes", targets=["agree"], base=late, remember=lambda _: None)
+    before = head(settings)
+    with pytest.raises(publish.Overtaken, match="agree"):
+        publish.publish_snapshot(settings, corpus="memes", targets=["agree"], base=early, remember=never)
+    assert head(settings) == before
+
+
+def test_a_round_is_committed_once_and_its_tables_are_whole(settings: Settings) -> None:
+    def work(text: str) -> dict[str, object]:
+        with workspace(settings) as clone:
+            folder = clone.path / "annotations" / "memes" / "pilot-1"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "manifest.yaml").write_text("status: open\n")
+            table = folder / "annotations.parquet"
+            table.write_text(text)
+            return publish.publish_round(clone, corpus="memes", name="pilot-1", event="pulled", written=[table])
+
+    first = work("a")
+    assert first == {"commit": head(settings), "changed": True}
+    assert work("a") == {"commit": first["commit"], "changed": False}
+    assert git("--git-dir", settings.repo, "log", "-1", "--format=%s", "corpus") == "round(memes): pilot-1 pulled"
+    names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "annotations").splitlines()
+    assert {Path(name).name for name in names} - {".gitignore"} == {"manifest.yaml", "annotations.parquet.dvc"}
+    [found] = [p for p in Path(settings.remote).rglob("*") if p.is_file()]
+    found.chmod(0o600)
+    found.write_text("")
+    assert work("a") == {"commit": first["commit"], "changed": False}
+    assert found.read_text() == "a", "what was damaged in the remote is whole again before anything is committed"
+
+
 def test_clones_work_side_by_side(settings: Settings) -> None:
     with ThreadPoolExecutor(3) as pool:
         made = list(

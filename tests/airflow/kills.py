@@ -1,0 +1,30 @@
+"""Killing what Airflow runs, as a crash would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+
+def runner_of(*words: str, root: Path) -> psutil.Process | None:
+    """Return the Airflow process that runs a task, found by words of its child's command line."""
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        argv = process.info["cmdline"] or []
+        if {"task", *words} <= set(argv) and process.info["cwd"] == str(root):
+            return process.parent()
+    return None
+
+
+def kill_first(*words: str, root: Path, killed: list[int], patience: float) -> None:
+    """Wait for such a process, kill it, and note its number."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if runner := runner_of(*words, root=root):
+            os.kill(runner.pid, signal.SIGKILL)
+            killed.append(runner.pid)
+            return
+        time.sleep(0.1)
