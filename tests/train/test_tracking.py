@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,14 @@ def opened(key: str = "figurative-bert-1", **params: Any) -> Any:
     return tracking.run(
         Settings.from_env(), experiment="memes", key=key, params=params or PARAMS, tags={"data_commit": "abc"}
     )
+
+
+def gone(pid: int) -> None:
+    """Wait until a process that was killed is no longer: the kernel ends it some time after the signal was sent."""
+    until = time.monotonic() + 30
+    while not tracking._process(pid).endswith("-"):
+        assert time.monotonic() < until, "it still runs"
+        time.sleep(0.01)
 
 
 def runs(client: Any) -> list[Any]:
@@ -147,6 +156,7 @@ def test_neither_sigterm_nor_sigkill_leaves_a_run_running(client: Any) -> None:
         told = {key: (int(pid), run) for key, pid, run in (process.stdout.readline().split() for _ in range(2))}
         (pid, killed), (_, terminated) = told["a"], told["b"]
         os.kill(pid, signal.SIGKILL)
+        gone(pid)
         with opened("c"):
             assert client.get_run(killed).info.status == "KILLED"
             assert client.get_run(terminated).info.status == "RUNNING"
