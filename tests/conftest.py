@@ -1,4 +1,4 @@
-"""What every test has alike: one project secret, so that a split or a delimiter drawn from it is the same every time."""
+"""What every test has alike: one project secret, so that what is drawn from it is the same every time."""
 
 from __future__ import annotations
 
