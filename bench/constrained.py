@@ -24,7 +24,7 @@ from pipelines.label.post import Post
 from pipelines.params import Params, load
 from pipelines.sandbox.post_world import PostWorld
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train.data import TRAIN, VALIDATION, Example
+from pipelines.train.examples import TRAIN, VALIDATION, Example
 from pipelines.train.generate import Generator
 from pipelines.train.instruct import conversation, instruction, read
 from pipelines.train.sft import fit

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pipelines.params import load
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train.built import Batch, Built
-from pipelines.train.data import Example
+from pipelines.train.examples import Example
 from pipelines.train.steps import Loop
 from pipelines.train.task import Task, task_of
 from pipelines.train.weights import weigh

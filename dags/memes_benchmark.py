@@ -4,7 +4,8 @@
 FigSIM's benchmark on the gold that there is: **remarks** asks what models of kind m3h read (nobody, without one),
 **train** fits every model of `train.models` for every task and seed (pool `gpu`), **prompted** asks every model of
 `prompted.models`, **evaluate** scores them on test, compares any two and takes their errors apart, **report** writes
-the page, **publish** commits all of it, **track** hands numbers and page to MLflow and answers where the page is.
+the page, **publish** commits all of it, **track** hands numbers and page to MLflow and answers where the page is,
+**register** makes versions of the models that `registry` names.
 
 Wakes on `gold/memes`, the end of an annotation round, or starts by hand. A month that comes in meanwhile brings no gold
 and wakes nothing here: `publish` then fails and says what to clear. A task that was killed goes on from its checkpoint.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from airflow.sdk import DAG, Asset
 
 from dvc_airflow.graph import period
-from dvc_airflow.tasks import DEFAULT_ARGS, snapshot, track
+from dvc_airflow.tasks import DEFAULT_ARGS, register, snapshot, track
 
 CORPUS = "memes"
 
@@ -34,3 +35,4 @@ with DAG(
         f"report@{CORPUS}", corpus=CORPUS, asset=Asset(f"benchmark/{CORPUS}"), below=[f"split@{CORPUS}"], woken=False
     )
     published >> track(CORPUS)
+    register(CORPUS, published=published)

@@ -5,6 +5,7 @@ Steps print one JSON line of counts and digests as their last line. Modules are 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,12 +15,15 @@ import typer
 from pipelines.annotate.commands import app as annotate
 from pipelines.annotate.round_commands import app as rounds
 from pipelines.collect.commands import app as collect
-from pipelines.console import CorpusName, emit
+from pipelines.console import DIES_WITH_PARENT, CorpusName, die_with_parent, emit
 from pipelines.curate.commands import app as curate
 from pipelines.errors import CorpusError, StepFailed
 from pipelines.evaluate.commands import app as evaluate
 from pipelines.label.commands import app as label
 from pipelines.params import Settings
+from pipelines.privacy.commands import app as privacy
+from pipelines.registry.commands import app as registry
+from pipelines.release.commands import app as release
 from pipelines.sandbox.commands import app as sandbox
 from pipelines.store.commands import app as task
 from pipelines.train.commands import app as train
@@ -72,8 +76,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="one JSON object
         numbers.show(gathered)
 
 
-for layer in (collect, curate, annotate, label, train, evaluate):
+for layer in (collect, curate, annotate, label, train, evaluate, registry, privacy):
     app.add_typer(layer)
+app.add_typer(release, name="release", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
 app.add_typer(task, name="task", rich_help_panel="For Airflow")
@@ -81,6 +86,8 @@ app.add_typer(task, name="task", rich_help_panel="For Airflow")
 
 def main() -> None:
     """Run a command; an expected error is one line on stderr and its own exit status."""
+    if os.environ.pop(DIES_WITH_PARENT, None):
+        die_with_parent()
     try:
         app()
     except CorpusError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,9 @@ from pipelines.params import Settings
 
 if TYPE_CHECKING:
     from pipelines.privacy.vault import Vault
+
+# Set by what starts a command for an Airflow worker: a person's own may outlive their terminal.
+DIES_WITH_PARENT = "CORPUS_DIES_WITH_PARENT"
 
 CorpusName = Annotated[str, typer.Argument(help="memes or posts")]
 Month = Annotated[str, typer.Option(help="the partition, YYYY-MM")]
@@ -52,3 +56,20 @@ def not_in_a_replay(stage: str) -> None:
     """
     if os.environ.get("CORPUS_REPLAY"):
         raise NotInRunCache(stage=stage)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when the Airflow worker that started it dies."""
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+
+        def end(*_: object) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if os.getpgrp() == os.getpid():
+                os.killpg(0, signal.SIGTERM)
+            sys.exit(143)
+
+        signal.signal(signal.SIGTERM, end)
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

@@ -17,6 +17,10 @@ import yaml
 from pydantic import SecretStr, ValidationError, model_validator
 
 from pipelines.errors import BadParams
+from pipelines.privacy.sweep_terms import Sweep
+from pipelines.privacy.terms import Takedown
+from pipelines.registry.terms import Chosen, Promote
+from pipelines.release.terms import Release
 from pipelines.sections import (
     Agreement,
     ArcticShift,
@@ -176,6 +180,12 @@ class Params(Section):
     evaluate: Evaluate
     report: Report
     train: Train
+    registry: dict[str, tuple[Chosen, ...]]
+    promote: Promote
+    scoring: dict[str, tuple[str, ...]]
+    sweep: Sweep
+    takedown: Takedown
+    release: Release
     sandbox: Sandbox | None = None
 
     @model_validator(mode="after")
@@ -183,11 +193,12 @@ class Params(Section):
         """Refuse a reference to a labeller, a provider, an ensemble or a corpus that is not described."""
         members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
         remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
+        candidates = {chosen.model for several in self.registry.values() for chosen in several}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": (set(self.votes.labellers) | members, self.labellers),
             "providers": ({labeller.provider for labeller in remote}, self.providers),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
-            "models": (set(self.train.models) | set(self.prompted.models), self.models),
+            "models": (set(self.train.models) | set(self.prompted.models) | candidates, self.models),
             "corpora": (set(self.sample) | set(self.split) | set(self.gold) | set(self.round.protocol), self.corpora),
         }
         for section, (names, known) in asked.items():

@@ -17,6 +17,7 @@ APART = (
     "pipelines/errors.py",
     "pipelines/params.py",
     "pipelines/sections.py",
+    "/terms.py",
     "pipelines/privacy/",
     "pipelines/sandbox/",
     "pipelines/store/engine.py",

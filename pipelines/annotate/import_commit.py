@@ -152,7 +152,7 @@ def _month(
     admitted = vault.admit([(r, post.fullname) for r, post in posts.items()], corpus=corpus, month=month, now=now)
     kinds = params.collect.scrub
     rows = [collect.row(post, record_id=r, vault=vault, kinds=kinds) for r, post in posts.items() if r in admitted]
-    out = {r: "tombstoned" for r in posts if r not in admitted}
+    out = collect.nameless({r: collect.TOMBSTONED for r in posts if r not in admitted}, month=month)
     folder = collect.work(root, corpus=corpus, month=month)
     written = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
     write_rows(collect.drop_rows(out, step=STEP), folder / "drops.parquet", name="drops", vault=vault)

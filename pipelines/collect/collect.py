@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from pipelines.privacy.scrub import scrub
 from pipelines.privacy.vault import Vault
 from pipelines.store.seal import write_rows
 
-STEP = "collect"
+STEP, TOMBSTONED = "collect", "tombstoned"
 
 
 def work(root: Path, *, corpus: str, month: str) -> Path:
@@ -55,8 +57,8 @@ def run(
     admitted = vault.admit(ids, corpus=corpus, month=window.key, now=now)
     # an import may have brought a post in under another month; two rows of one record would be each other's duplicates
     elsewhere = {r for r, month in vault.months(admitted).items() if month != window.key}
-    kept_out = {r: "tombstoned" for r, _ in ids if r not in admitted} | dict.fromkeys(elsewhere, "other_month")
-    drops |= kept_out
+    kept_out = {r: TOMBSTONED for r, _ in ids if r not in admitted} | dict.fromkeys(elsewhere, "other_month")
+    drops |= kept_out | dict.fromkeys(vault.tombstoned(drops), TOMBSTONED)
 
     folder = work(root, corpus=corpus, month=window.key)
     rows = [
@@ -65,7 +67,8 @@ def run(
         if record_id not in kept_out
     ]
     kept = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
-    write_rows(drop_rows(drops, step=STEP), folder / "drops.parquet", name="drops", vault=vault)
+    out = drop_rows(nameless(drops, month=window.key), step=STEP)
+    write_rows(out, folder / "drops.parquet", name="drops", vault=vault)
     return {
         "submissions": len(submissions) + len(drops) - len(kept_out),
         "kept": kept,
@@ -81,6 +84,12 @@ def _unfit(item: Submission, *, content: str) -> str | None:
     if item.kind != "text":
         return "not_text"
     return None if item.body.strip() else "no_text"
+
+
+def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:
+    """Return the same with a number for the id of whoever was taken down: they are counted and not named again."""
+    numbers = count()
+    return {f"{TOMBSTONED}/{month}/{next(numbers)}" if why == TOMBSTONED else r: why for r, why in drops.items()}
 
 
 def drop_rows(drops: dict[str, str], *, step: str) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from pipelines.params import Decode
+from pipelines.sections import Decode
 
 CHILD = Path(__file__).with_name("decode_child.py")
 REQUEST = struct.Struct(">Q")

@@ -6,13 +6,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.collect.collect import work
+from pipelines.collect.collect import TOMBSTONED, drop_rows, nameless, work
 from pipelines.collect.window import Window
 from pipelines.params import Params
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
+
+STEP = "partition"
 
 
 def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
@@ -28,11 +31,14 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
     items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=["record_id"])
-    gone = vault.tombstoned(items["record_id"].unique().to_pylist())
+    drops = tables.concat([folder / "drops.parquet", *(folder / "drops").glob("*.parquet")], name="drops")
+    gone = vault.tombstoned({*items["record_id"].to_pylist(), *drops["record_id"].to_pylist()})
     with_item = [r for r in items["record_id"].unique().to_pylist() if r not in gone]
     posts = tables.read(folder / "posts.parquet", name="posts")
     posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_item)))
-    drops = tables.concat([folder / "drops.parquet", *(folder / "drops").glob("*.parquet")], name="drops")
+    drops = drops.filter(pc.invert(pc.is_in(drops["record_id"], value_set=tables.strings(sorted(gone)))))
+    out = drop_rows(nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=f"{window.key}/{STEP}"), step=STEP)
+    drops = pa.concat_tables([drops, pa.Table.from_pylist(out, schema=drops.schema)])
     tables.write(posts, month / "posts.parquet", name="posts")
     tables.write(drops, month / "drops.parquet", name="drops")
     return {

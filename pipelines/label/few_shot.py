@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pipelines.errors import ConfigError
 from pipelines.label import prompts
 from pipelines.label.memes import meme
-from pipelines.train.data import TRAIN, only
+from pipelines.train.examples import TRAIN, only
 
 if TYPE_CHECKING:
-    from pipelines.train.data import Example
+    from pipelines.train.examples import Example
     from pipelines.train.task import Task
 
 

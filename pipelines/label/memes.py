@@ -26,7 +26,7 @@ from pipelines.store.answers import Answers
 from pipelines.taxonomy import Scheme
 
 if TYPE_CHECKING:
-    from pipelines.train.data import Example
+    from pipelines.train.examples import Example
 
 # FigSIM T10; for a model that thinks unseen, times the factor of the capability table.
 MAX_OUTPUT_TOKENS = 128

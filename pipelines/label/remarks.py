@@ -32,7 +32,8 @@ from pipelines.store.answers import NANO, Answers, Stored
 from pipelines.store.metrics import write_metrics
 from pipelines.store.seal import write_rows
 from pipelines.taxonomy import load
-from pipelines.train.data import Example, Item, memes
+from pipelines.train.data import memes
+from pipelines.train.examples import Example, Item
 from pipelines.train.features import HEADS, NoCues, Remarks, packed, place
 
 # Ours: three remarks of at most 25 words, the JSON around them, and room for a wordy model.

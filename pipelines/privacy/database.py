@@ -66,6 +66,25 @@ marks = sa.Table(
     sa.Column("name", sa.String(32), primary_key=True),
     sa.Column("value", sa.LargeBinary, nullable=False),
 )
+# What the deletion sweep last heard of a record; a record without a row was never asked about.
+checks = sa.Table(
+    "checks",
+    metadata,
+    sa.Column("record_id", sa.String(32), primary_key=True),
+    sa.Column("checked_at", UtcDateTime, nullable=False),
+    sa.Column("outcome", sa.String(16), nullable=False),
+)
+# A corpus's newest sweep, open until ``ended``: its counts outlive a killed process.
+sweeps = sa.Table(
+    "sweeps",
+    metadata,
+    sa.Column("corpus", sa.String(64), primary_key=True),
+    sa.Column("begun", UtcDateTime, nullable=False),
+    sa.Column("ended", UtcDateTime),
+    sa.Column("fresh", sa.Integer, nullable=False),
+    sa.Column("missing", sa.Integer, nullable=False),
+    sa.Column("marked", sa.Integer, nullable=False),
+)
 _APPEND_ONLY = {
     "sqlite": [
         f"""CREATE TRIGGER assignments_{event} BEFORE {event} ON assignments
@@ -100,8 +119,10 @@ class Database(Engine):
             pragmas=("secure_delete = ON", "temp_store = MEMORY"),
         )
         with self.writing() as connection:
-            if not sa.inspect(connection).has_table(marks.name):
-                metadata.create_all(connection)
+            new = not sa.inspect(connection).has_table(marks.name)
+            # a vault of an earlier release gets the tables that came since; no column of an old one ever changes
+            metadata.create_all(connection)
+            if new:
                 for statement in _APPEND_ONLY[self.backend]:
                     connection.exec_driver_sql(statement)
 

@@ -71,6 +71,11 @@ class Vault:
         """Close it."""
         self.close()
 
+    @property
+    def database(self) -> Database:
+        """The database, for what this layer keeps beside the keys: when a record was last asked about."""
+        return self._database
+
     def record_id(self, fullname: str, *, domain: str = "post") -> str:
         """Return the pseudonym of a Reddit fullname: 32 hex digits, another one in every domain (``release/...``)."""
         return self._keyring.name(fullname, domain=domain)

@@ -16,7 +16,7 @@ from pipelines.registry import contents
 from pipelines.registry.contents import NoPack, Pack
 from pipelines.registry.journal import Journal, Row
 from pipelines.registry.terms import Promote
-from pipelines.registry.versions import Registry, Version, digest
+from pipelines.registry.versions import TAKEN_DOWN, Registry, Version, digest
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Entry:
     def sound(self) -> bool:
         """Whether its code may be run."""
         return not (self.faults["files"] or self.faults["pickle"])
+
+    def taken_down(self, vault: Vault) -> int:
+        """Return how many records that it has learnt from were taken down, on its list still or off it since."""
+        listed = vault.tombstoned(self.pack.records) if self.pack else ()
+        return int(self.version.tags.get(TAKEN_DOWN, 0)) + len(listed)
 
 
 def enter(version: Version, *, context: Context, folder: Path) -> Entry:

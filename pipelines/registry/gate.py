@@ -178,7 +178,7 @@ def _learnt(case: _Case, entry: Entry, *, candidate: bool, vault: Vault) -> None
     if entry.pack is None:
         return
     records, role = entry.pack.records, "candidate" if candidate else "champion"
-    gone, inside = len(vault.tombstoned(records)), len(records & case.test.record_ids)
+    gone, inside = entry.taken_down(vault), len(records & case.test.record_ids)
     case.figures[role] = {
         "version": entry.version.version,
         "files": entry.found,

@@ -242,7 +242,7 @@ def _fit(name: str, version: int, *, context: Context) -> tuple[int, str]:
         wrong = [f"{check}: {reason}" for check, reasons in entry.faults.items() for reason in reasons]
     if wrong or entry.pack is None:
         raise NotPromoted(name=name, version=version, detail="; ".join(wrong) or "files: it has no pack")
-    return len(context.vault.tombstoned(entry.pack.records)), entry.found
+    return entry.taken_down(context.vault), entry.found
 
 
 def _settled(name: str, *, context: Context) -> Moved:

@@ -40,6 +40,8 @@ def compare(
     Raises:
         BadParams: a floor is of no label of the task.
     """
+    # as in train/floors.py a floor of 0 drops an entry of params.yaml
+    floors = {label: floor for label, floor in floors.items() if floor > 0}
     if unknown := sorted(floors.keys() - set(frozen.task.labels)):
         raise BadParams(where="promote.recall_floors", detail=f"{', '.join(unknown)} is no label of {frozen.task.key}")
     ours, theirs = (score(frozen.board, runs=[run], valid=False) for run in (candidate, other))

@@ -1,14 +1,21 @@
-"""The section ``promote`` of ``params.yaml``: what a candidate must show before it may become champion."""
+"""What of ``params.yaml`` is about registered models: which become candidates, and what they must show."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pipelines.sections import Fraction, Section
 
 Severity = Annotated[int, Field(gt=0)]
+
+
+class Chosen(Section):
+    """A model that becomes a candidate: ``model`` of the section ``models``, and for posts the ``subset`` it learnt."""
+
+    model: str
+    subset: Literal["unanimous", "consensus", "gold"] | None = None
 
 
 class Promote(Section):

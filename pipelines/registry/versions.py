@@ -21,6 +21,8 @@ CHAMPION, CHALLENGER = "champion", "challenger"
 ALIASES = (CHAMPION, CHALLENGER)
 # Tag of a version: what :func:`digest` says of its files.
 DIGEST = "digest"
+# Tag of a version: how many records that it has learnt from were taken off its list by a takedown.
+TAKEN_DOWN = "taken_down"
 # MLflow writes it into every copy that it downloads of a registered model.
 WRITTEN_BY_MLFLOW = frozenset({"registered_model_meta"})
 # Registered name -> corpus and category; posts are tuned on the category that params.finetune names.
@@ -175,7 +177,7 @@ class Registry:
         """
         from mlflow.exceptions import MlflowException
 
-        with _translated():
+        with translated():
             # two may begin together: one of them finds the model made
             with suppress(MlflowException):
                 self._client.create_registered_model(name)
@@ -186,7 +188,7 @@ class Registry:
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
         """Set tags of a version."""
-        with _translated():
+        with translated():
             for key, value in tags.items():
                 self._client.set_model_version_tag(version.name, str(version.version), key, value)
 
@@ -216,7 +218,7 @@ class Registry:
     def files(self, version: Version) -> list[str]:
         """Return the paths of a version's files, sorted; nothing is downloaded but lists."""
         repository, found, folders = self._files_of(version), list[str](), [""]
-        with _translated():
+        with translated():
             while folders:
                 for entry in repository.list_artifacts(folders.pop() or None):
                     (folders if entry.is_dir else found).append(entry.path)
@@ -228,7 +230,7 @@ class Registry:
         What came is not judged: compare :func:`digest` with what the journal says.
         """
         to.mkdir(parents=True, exist_ok=True)
-        with _translated():
+        with translated():
             return Path(self._files_of(version).download_artifacts(path, str(to)))
 
     def _files_of(self, version: Version) -> Any:
@@ -247,7 +249,7 @@ def _version(found: Any) -> Version:
 def _pages(search: Any, **asked: Any) -> Iterator[Any]:
     token = None
     while token != "":
-        with _translated():
+        with translated():
             page = search(**asked, page_token=token)
         yield from page
         token = page.token or ""
@@ -260,7 +262,7 @@ def _missing(*, name: str, version: int | str | None) -> Iterator[None]:
     from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST, ErrorCode
 
     absent = {ErrorCode.Name(code) for code in (RESOURCE_DOES_NOT_EXIST, INVALID_PARAMETER_VALUE)}
-    with _translated():
+    with translated():
         try:
             yield
         except MlflowException as error:
@@ -271,7 +273,7 @@ def _missing(*, name: str, version: int | str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Turn what MLflow raises into an error without its words."""
     from mlflow.exceptions import MlflowException
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import requests
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pipelines import status
-from pipelines.errors import DataError
 from pipelines.evaluate import report_parts
 from pipelines.params import Sandbox, Settings
+from pipelines.sandbox.airflow_api import ENDED, POLL_SECONDS, RUN_SECONDS, Airflow, RunFailed
 from pipelines.sandbox.build import build
+from pipelines.sandbox.promotions import Act
 from pipelines.sandbox.services import Deployment
 from pipelines.store import repository
 from pipelines.store.workspace import BRANCH, git, workspace
@@ -54,68 +54,6 @@ MODELS = {
     "memes": Models("memes_benchmark", "memes_dataset", "snapshot(memes): score@", "snapshot(memes): report@"),
     "posts": Models("posts_finetune", "posts_label", "snapshot(posts): probe@", "snapshot(posts): report@", "snapshot"),
 }
-POLL_SECONDS = 1.0
-PARSE_SECONDS = 90.0
-# No run of the demo takes half as long; a scheduler that stands still is reported instead of waited for.
-RUN_SECONDS = 2700.0
-ENDED = {"success", "failed"}
-
-
-class RunFailed(DataError):
-    """A Dag run failed, or nothing moved."""
-
-    message = "{dag} is {state}: {detail}."
-    remedy = "Open {address} and read the task's log; `make demo` again goes on from there."
-
-
-class Airflow:
-    """The few calls of Airflow's REST API that the demo needs."""
-
-    def __init__(self, base: str) -> None:
-        self.base = base
-        self.session = requests.Session()
-        self.session.trust_env = False
-        token = self.session.get(f"{base}/auth/token", timeout=30).json()["access_token"]
-        self.session.headers["Authorization"] = f"Bearer {token}"
-
-    def get(self, path: str, **params: Any) -> dict[str, Any]:
-        """Return the JSON answer of a GET."""
-        answer = self.session.get(f"{self.base}/api/v2{path}", params=params, timeout=30)
-        answer.raise_for_status()
-        result: dict[str, Any] = answer.json()
-        return result
-
-    def unpause(self, dag_id: str) -> None:
-        """Unpause a Dag once the Dag processor has parsed it.
-
-        Raises:
-            RunFailed: the Dag did not appear, with the import errors that say why.
-        """
-        deadline = time.monotonic() + PARSE_SECONDS
-        while time.monotonic() < deadline:
-            answer = self.session.patch(f"{self.base}/api/v2/dags/{dag_id}", json={"is_paused": False}, timeout=30)
-            if answer.ok:
-                return
-            time.sleep(POLL_SECONDS)
-        errors = [e["stack_trace"].strip().splitlines()[-1] for e in self.get("/importErrors")["import_errors"]]
-        raise RunFailed(dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base)
-
-    def trigger(self, dag_id: str, **body: Any) -> str:
-        """Start a run of a Dag and return its id; ``body`` may hold ``conf`` or ``partition_key``."""
-        answer = self.session.post(
-            f"{self.base}/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, **body}, timeout=30
-        )
-        answer.raise_for_status()
-        return str(answer.json()["dag_run_id"])
-
-    def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """Return the Dag's runs, oldest first."""
-        return list(self.get(f"/dags/{dag_id}/dagRuns", limit=100, order_by="id")["dag_runs"])
-
-    def tasks(self, dag_id: str, run_id: str) -> Counter[str]:
-        """Return how many task instances of a run are in which state."""
-        found = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", limit=200)["task_instances"]
-        return Counter(t["state"] or "waiting" for t in found)
 
 
 def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> None:
@@ -145,6 +83,8 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     for dag_id in PRODUCERS:
         backfill(deployment, dag_id=dag_id, months=sandbox.months)
     follow(airflow, settings, console=console, months=sandbox.months)
+    with console.status("asking who may be champion"):
+        Act(airflow, settings, deployment).play(console)
     console.print(f"[green]✓[/] done in {time.monotonic() - began:.0f} s after set-up")
     status.show(status.gather(settings))
     for corpus in MODELS:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +23,6 @@ def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | 
     """Run a step in a clone of its own; hand over pointers to what it wrote under the --out globs."""
     from pipelines.store.workspace import workspace
 
-    die_with_parent()
     with workspace(Settings.from_env()) as clone:
         clone.place(json.loads(pointers))
         result = json.loads(clone.step(*argv))
@@ -47,7 +43,6 @@ def stage(stage: str, base: Base) -> None:
     """Reproduce one stage of dvc.yaml in a clone of its own and push its result."""
     from pipelines.store.workspace import workspace
 
-    die_with_parent()
     with workspace(Settings.from_env(), revision=base) as clone:
         clone.repro(stage)
         emit({"stage": stage, "base": clone.head})
@@ -58,7 +53,6 @@ def ask(corpus: CorpusName, labeller: str, shard: int, base: Base, wait: bool = 
     """Ask one labeller about one shard of the records that a commit's split holds."""
     from pipelines.store.workspace import workspace
 
-    die_with_parent()
     with workspace(Settings.from_env(), revision=base) as clone:
         clone.repro(f"gold@{corpus}")
         how = "--wait" if wait else "--no-wait"
@@ -70,7 +64,6 @@ def estimate(corpus: CorpusName, base: Base) -> None:
     """Say what labelling a commit's records would cost, and name the jobs."""
     from pipelines.store.workspace import workspace
 
-    die_with_parent()
     with workspace(Settings.from_env(), revision=base) as clone:
         clone.repro(f"gold@{corpus}")
         emit(json.loads(clone.step("estimate", corpus)))
@@ -82,7 +75,6 @@ def agreement(corpus: CorpusName, name: str, base: Base) -> None:
     from pipelines.annotate.agreement_report import summary
     from pipelines.store.workspace import workspace
 
-    die_with_parent()
     with workspace(Settings.from_env(), revision=base) as clone:
         clone.repro(f"agreement@{corpus}")
         emit({"base": clone.head, "text": summary(clone.path, corpus, name=name)})
@@ -93,8 +85,26 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
     """Commit a month's pointers."""
     from pipelines.store import publish
 
-    die_with_parent()
     emit(publish.publish_partition(Settings.from_env(), corpus=corpus, month=month, pointers=json.loads(pointers)))
+
+
+@app.command("champions")
+def champions(corpus: CorpusName) -> None:
+    """Commit which champions label a corpus."""
+    from pipelines.registry import scoring
+    from pipelines.registry.journal import Journal
+    from pipelines.registry.versions import Registry
+    from pipelines.store import publish
+
+    settings = Settings.from_env()
+    pinned: list[str] = []
+
+    def write(root: Path) -> None:
+        with Journal.open(settings.journal_url) as journal:
+            given: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
+            pinned.extend(pin.model for pin in scoring.champions(corpus, root=root, **given))
+
+    emit(publish.publish_champions(settings, corpus=corpus, write=write) | {"champions": pinned})
 
 
 @app.command("publish-snapshot")
@@ -112,27 +122,9 @@ def publish_snapshot(
         with open_vault(settings) as vault:
             split.remember(corpus, params=load(root), vault=vault, now=now(), root=root)
 
-    die_with_parent()
     settings = Settings.from_env()
     emit(
         publish.publish_snapshot(
             settings, corpus=corpus, targets=targets, base=base, remember=remember, below=below or ()
         )
     )
-
-
-def die_with_parent() -> None:
-    """Ask Linux to end this process when the Airflow worker that started it dies."""
-    if sys.platform == "linux":
-        import ctypes
-
-        pr_set_pdeathsig = 1
-
-        def end(*_: object) -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if os.getpgrp() == os.getpid():
-                os.killpg(0, signal.SIGTERM)
-            sys.exit(143)
-
-        signal.signal(signal.SIGTERM, end)
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

@@ -53,7 +53,8 @@ def publish_snapshot(
     changes nothing, because that month's own event wakes a run over all of them. So does a later result of the stages
     ``below``, which another Dag publishes and this one builds on.
 
-    Rounds are pulled every day and supersede nothing: the replay sees their answers as they were at ``base``.
+    Rounds are pulled every day, and champions change, and supersede nothing: the replay sees both as they were at
+    ``base``; a new champion wakes a run of its own.
 
     ``remember`` is called with the clone's root before the commit: it enters what must hold from now on, and raises
     where it contradicts what holds already. A publish that ends between the two is repeated; if a month came in
@@ -71,9 +72,9 @@ def publish_snapshot(
         later = any(tip.get(stage) != before.get(stage) for stage in below)
         superseded = later or clone.moved(since=base, path=f"data/{corpus}")
         if not superseded:
-            rounds = f"annotations/{corpus}"
-            if clone.moved(since=base, path=rounds):
-                git("restore", f"--source={base}", "--worktree", "--", rounds, cwd=clone.path)
+            for folder in (f"annotations/{corpus}", f"models/{corpus}"):
+                if clone.moved(since=base, path=folder):
+                    git("restore", f"--source={base}", "--worktree", "--", folder, cwd=clone.path)
             clone.repro(*targets, replay=True)
             _check_not_overtaken(clone, base=base)
             remember(clone.path)
@@ -98,6 +99,17 @@ def publish_round(
     clone.check_remote(clone.add(written))
     commit = clone.commit(f"round({corpus}): {name} {event}", paths=[f"annotations/{corpus}/{name}"])
     return _result(commit, head=clone.head)
+
+
+def publish_champions(settings: Settings, *, corpus: str, write: Callable[[Path], None]) -> dict[str, Any]:
+    """Commit who is champion of the models that label a corpus: what ``write`` leaves in a clone's ``models/<corpus>``.
+
+    Returns:
+        ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
+    """
+    with workspace(settings) as clone:
+        write(clone.path)
+        return _result(clone.commit(f"champions({corpus})", paths=[f"models/{corpus}"]), head=clone.head)
 
 
 def _check_not_overtaken(clone: Workspace, *, base: str) -> None:

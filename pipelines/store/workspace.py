@@ -150,6 +150,19 @@ class Workspace:
             if not replay:
                 repo.push(run_cache=True)
 
+    def pull(self, *folders: str) -> None:
+        """Check out everything that this commit has below some folders: pointed to by name, or made by stages."""
+        below = tuple(f"{folder}/" for folder in folders)
+        pointers = [str(p.relative_to(self.path)) for folder in folders for p in (self.path / folder).rglob("*.dvc")]
+        stages = [
+            name
+            for name, stage in self.lock().items()
+            if any(f"{out['path']}/".startswith(below) for out in stage.get("outs", ()))
+        ]
+        if pointers or stages:
+            with self.dvc() as repo:
+                repo.pull(targets=[*pointers, *stages])
+
     def moved(self, *, since: str, path: str) -> bool:
         """Whether ``path`` differs between the commit ``since`` and this clone's head."""
         return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))

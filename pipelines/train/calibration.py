@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pipelines.errors import DataError
 from pipelines.label.offline.calibrate import fit_sigmoids, probabilities
-from pipelines.train.data import VALIDATION, Example, only, targets
+from pipelines.train.examples import VALIDATION, Example, only, targets
 from pipelines.train.task import Task
 
 Floats = npt.NDArray[np.float64]

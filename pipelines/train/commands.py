@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -70,8 +73,22 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 
 
 @app.command(rich_help_panel="Train")
-def predict(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
-    """Ask a tuned model about dev and test."""
+def predict(
+    corpus: Annotated[str, typer.Argument(metavar="MODEL|CORPUS", help="crisis-posts@champion; or memes or posts")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="a JSON line a post or meme; else stdin")
+    ] = None,
+    *,
+    subset: Annotated[str | None, typer.Option(help="unanimous, consensus or gold: the stage")] = None,
+    model: Annotated[str | None, typer.Option(help="a name of the section models: the stage")] = None,
+) -> None:
+    """Ask a registered model about lines of JSON; or, as a stage, a tuned model about dev and test."""
+    if subset is None or model is None:
+        from pipelines.registry import predicting
+
+        with file.open() if file else nullcontext(sys.stdin) as lines:
+            predicting.run(corpus, lines=lines, out=sys.stdout, folder=file.parent if file else Path())
+        return
     not_in_a_replay("predict")
     from pipelines.train import predict as stage
 

@@ -1,9 +1,8 @@
 """What models are fitted, tuned and judged on: the memes of each split, opened in memory and nowhere else.
 
 Who may see what is decided here and not by its callers: examples of the test split carry no labels, and everything
-that is made of examples (weights, thresholds, examples of a prompt, a fit) asks :func:`only` for the splits that it is
-declared for. Labels are what models see of gold (``Task.seen``): merged where the task merges, without what it leaves
-out.
+that is made of examples asks :func:`pipelines.train.examples.only`. Labels are what models see of gold
+(``Task.seen``): merged where the task merges, without what it leaves out.
 """
 
 from __future__ import annotations
@@ -14,29 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.errors import BadParams, ConfigError, DataError, SchemaMismatch, SplitConflict
+from pipelines.errors import BadParams, ConfigError, SchemaMismatch, SplitConflict
 from pipelines.params import Params
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.seal import open_column
+from pipelines.train.examples import SPLITS, TEST, Example, Item, LabelSet
 from pipelines.train.task import Task
-
-Item = tuple[str, int]
-"""A record and the number of its image."""
-LabelSet = frozenset[str]
-
-TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
-
-
-class LeakRefused(DataError):
-    """Something was about to see examples, or labels, of a split that it must not see."""
-
-    message = "{items} examples of {found} were refused: {allowed} alone may be seen here."
-    remedy = "Nothing was made of them. Hand over examples of {allowed}."
 
 
 class NoGold(ConfigError):
@@ -50,27 +35,6 @@ class NoSplit(NoGold):
     """There is nothing to ask about where the command was started."""
 
     message = "There is no split of {corpus} in this folder."
-
-
-@dataclass(frozen=True)
-class Example:
-    """A meme as a model sees it. Its ``repr`` has the item, split and group alone, so that no log can quote it.
-
-    Args:
-        item: record and image.
-        split: one of :data:`SPLITS`.
-        text: what was read from the picture, ``""`` where there is none.
-        image: the encoded picture, ``None`` where it has none.
-        labels: what the task sees of gold; ``None`` where that is hidden, which an empty set is not.
-        group: what must stay together (near-duplicates, an author); never in two splits.
-    """
-
-    item: Item
-    split: str
-    text: str = field(repr=False)
-    image: bytes | None = field(repr=False)
-    labels: LabelSet | None = field(repr=False)
-    group: str
 
 
 @dataclass(frozen=True)
@@ -96,28 +60,6 @@ class Material:
             KeyError: there is no such split.
         """
         return self._truth[split]
-
-
-def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Example]:
-    """Return ``examples`` as they are, if all are of the splits that the caller is declared for.
-
-    Raises:
-        LeakRefused: one is of another split.
-    """
-    _refuse([e for e in examples if e.split not in splits], allowed=splits)
-    return examples
-
-
-def targets(examples: Sequence[Example], *, task: Task) -> npt.NDArray[np.float32]:
-    """Return the labels as an array (examples, labels) of 0 and 1, in the order of the examples.
-
-    Raises:
-        LeakRefused: an example's labels are hidden, as those of test are.
-        BadParams: gold of a single-label task without exactly one label.
-    """
-    _refuse([e for e in examples if e.labels is None], allowed=(TRAIN, VALIDATION))
-    rows = [task.encode(e.labels) for e in examples if e.labels is not None]
-    return np.array(rows, np.float32).reshape(len(rows), len(task.labels))
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
@@ -266,9 +208,3 @@ def _keys(table: pa.Table) -> list[Item]:
 def _counts(splits: Sequence[str]) -> dict[str, int]:
     """Return how often each split occurs, 0 for those that do not."""
     return dict.fromkeys(SPLITS, 0) | Counter(splits)
-
-
-def _refuse(leaked: Sequence[Example], *, allowed: Collection[str]) -> None:
-    if leaked:
-        found = ", ".join(sorted({e.split for e in leaked}))
-        raise LeakRefused(items=len(leaked), found=found, allowed=" and ".join(sorted(allowed)))

@@ -7,22 +7,19 @@ learned from dev's gold (``calibration.py``, ``floors.py``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
 from pipelines.sections import EncoderModel, Finetune, Section
 from pipelines.train import calibration, floors, loop
-from pipelines.train.built import Batch, Built
-from pipelines.train.data import TEST, Example
-from pipelines.train.models.bases import BaseUnfit, Headed, had, opened
-from pipelines.train.models.bases import weights as weights_of
+from pipelines.train.built import Built
+from pipelines.train.examples import TEST, Example
+from pipelines.train.models.bases import Headed, opened
+from pipelines.train.models.encoder import Saved, Words, built
 from pipelines.train.steps import machine
 from pipelines.train.task import Task
 from pipelines.train.weights import weigh
@@ -35,8 +32,6 @@ CLIP = 1.0
 MAX_POS_WEIGHT = 20.0
 # Ours: posts between two reports of progress.
 CHUNK = 512
-# Ours: posts whose tokens are kept, in memory only; more than CRADLE's train has.
-READY = 8192
 
 
 class Recipe(Section):
@@ -95,20 +90,20 @@ def fit(
         BadParams: a floor names no label of the task.
     """
     recipe = _recipe(spec, settings=settings)
-    built, words = _new(spec, task=task, seed=seed, folder=folder)
+    model, words = _new(spec, task=task, seed=seed, folder=folder)
     weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
     fitted = loop.fit(
-        built, train=train, validation=validation, task=task, settings=recipe, seed=seed, folder=folder,
+        model, train=train, validation=validation, task=task, settings=recipe, seed=seed, folder=folder,
         weights=weights, say=say,
     )  # fmt: skip
-    raw = loop.predict(built, examples=validation, task=task, settings=recipe)
+    raw = loop.predict(model, examples=validation, task=task, settings=recipe)
     calibrated = calibration.fit(raw, examples=validation, task=task)
     thresholds, metrics = floors.learned(
         calibrated(raw), raw=raw, examples=validation, task=task, floors=settings.recall_floors
     )
     if machine().is_main_process:
         out.mkdir(parents=True, exist_ok=True)
-        built.module.model.save_pretrained(out)
+        model.module.model.save_pretrained(out)
         words.tokens.save_pretrained(out)
         floors.save(out, task=task, thresholds=thresholds, calibration=calibrated.as_json(), recipe=recipe.model_dump())
     return {
@@ -124,11 +119,11 @@ class EncoderPredictor:
     """A fitted encoder, ready to be asked; made by :meth:`open`."""
 
     def __init__(
-        self, built: Built, *, words: Words, task: Task, calibrated: calibration.Calibration, thresholds: Floats,
+        self, model: Built, *, words: Words, task: Task, calibrated: calibration.Calibration, thresholds: Floats,
         recipe: Recipe,
     ) -> None:  # fmt: skip
         """Use :meth:`open`."""
-        self._built, self._words, self._task, self._recipe = built, words, task, recipe
+        self._built, self._words, self._task, self._recipe = model, words, task, recipe
         self._calibration, self._thresholds = calibrated, thresholds
 
     @classmethod
@@ -143,9 +138,9 @@ class EncoderPredictor:
         calibrated = calibration.Calibration.of_json(stored["calibration"])
         with opened(str(out), seed=0, folder=out) as place:
             words = Words(place, base=out.name, limit=None)
-            built = _built(Saved(place, base=out.name), words=words)
+            model = built(Saved(place, base=out.name), words=words)
         recipe = Recipe.model_validate(stored["recipe"])
-        return cls(built, words=words, task=task, calibrated=calibrated, thresholds=thresholds, recipe=recipe)
+        return cls(model, words=words, task=task, calibrated=calibrated, thresholds=thresholds, recipe=recipe)
 
     def probabilities(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
         """Return calibrated probabilities, shape (texts, labels), in the order of texts and of the task's labels.
@@ -172,59 +167,6 @@ class EncoderPredictor:
         return [self._words.count(text) for text in texts]
 
 
-class Words:
-    """Posts as tokens, padded to the longest; a long one loses its middle, as its end tells how things are now."""
-
-    def __init__(self, place: str, *, base: str, limit: int | None) -> None:
-        """Load the tokenizer, which from now on cuts at ``limit`` or what the base can take.
-
-        Raises:
-            BaseUnfit: it cannot tell where in a text a token lies.
-        """
-        self.tokens = had(AutoTokenizer, place, base=base)
-        if not self.tokens.is_fast:
-            raise BaseUnfit(base=base, detail="its tokenizer does not tell where a token lies")
-        if self.tokens.pad_token is None:
-            self.tokens.pad_token = self.tokens.eos_token
-        self.limit = min(limit or self.tokens.model_max_length, self.tokens.model_max_length)
-        self.tokens.model_max_length = self.limit
-        self._alone = Lock()  # batches are made ahead in threads, and the tokenizer keeps its settings in itself
-        self._known = lru_cache(maxsize=READY)(self._read)
-
-    def __call__(self, texts: Sequence[str]) -> Batch:
-        """Return ``input_ids`` and ``attention_mask``, int64 (texts, tokens)."""
-        rows = [self._known(text)[0] for text in texts]
-        with self._alone:
-            return dict(self.tokens.pad({"input_ids": rows}, padding=True, return_tensors="pt"))
-
-    def count(self, text: str) -> int:
-        """Return the number of tokens of one text that are read."""
-        return len(self._known(text)[0])
-
-    def cuts(self, text: str) -> bool:
-        """Tell whether a text loses its middle."""
-        return self._known(text)[1]
-
-    def _read(self, text: str) -> tuple[list[int], bool]:
-        """Return a text's tokens, special ones included, and whether its middle was left out."""
-        with self._alone:
-            found = self.tokens(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-            places, room = found["offset_mapping"], max(1, self.limit - self.tokens.num_special_tokens_to_add())
-            cut = len(places) > room
-            if cut:
-                head = room // 2
-                text = f"{text[: places[head][0]].rstrip()} {text[places[head - room][0] :]}"
-            return self.tokens(text, truncation=True, max_length=self.limit)["input_ids"], cut
-
-
-class Saved(Headed):
-    """A fitted encoder as it was saved; whatever is missing is an error, a head above all."""
-
-    def __init__(self, place: str, *, base: str) -> None:
-        torch.nn.Module.__init__(self)
-        self.model = weights_of(AutoModelForSequenceClassification, place, base=base)
-
-
 def _recipe(spec: EncoderModel, *, settings: Finetune) -> Recipe:
     return Recipe(**spec.model_dump(exclude={"kind"}), checkpoint_steps=settings.checkpoint_steps)
 
@@ -238,8 +180,4 @@ def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Bu
     config.id2label = dict(enumerate(task.labels))
     config.label2id = {label: k for k, label in enumerate(task.labels)}
     config.problem_type = f"{task.kind}_label_classification"
-    return _built(module, words=words), words
-
-
-def _built(module: Headed, *, words: Words) -> Built:
-    return Built(module, lambda some: words([e.text for e in some]), lambda example: words.count(example.text))
+    return built(module, words=words), words

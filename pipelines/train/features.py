@@ -18,7 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.seal import open_column
-from pipelines.train.data import Item
+from pipelines.train.examples import Item
 
 HEADS = ("cause_effect", "figurative", "mental_state")
 

@@ -23,7 +23,7 @@ from pipelines.store.metrics import write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.train import finetuned, posts, voted
-from pipelines.train.data import Example
+from pipelines.train.examples import Example
 from pipelines.train.finetuned import Card
 from pipelines.train.posts import GOLD, Posts
 from pipelines.train.task import Task, task_of

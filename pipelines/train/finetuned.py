@@ -20,7 +20,7 @@ from pipelines.params import EncoderModel, KnnModel, Params, Section, Settings, 
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.taxonomy import load as scheme_of
-from pipelines.train.data import LabelSet
+from pipelines.train.examples import LabelSet
 from pipelines.train.posts import Posts
 from pipelines.train.task import Task, task_of
 

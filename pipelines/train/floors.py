@@ -27,7 +27,7 @@ import numpy.typing as npt
 from pipelines.errors import BadParams, DataError
 from pipelines.label.offline.decode import worth_of_sets
 from pipelines.train import calibration
-from pipelines.train.data import VALIDATION, Example, only, targets
+from pipelines.train.examples import VALIDATION, Example, only, targets
 from pipelines.train.task import Task
 from pipelines.train.thresholds import BadScores
 

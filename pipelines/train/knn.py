@@ -21,7 +21,7 @@ from pipelines.privacy.vault import Vault
 from pipelines.sections import Finetune, KnnModel
 from pipelines.train import calibration, floors
 from pipelines.train.calibration import Calibration
-from pipelines.train.data import TRAIN, VALIDATION, Example, LabelSet, only, targets
+from pipelines.train.examples import TRAIN, VALIDATION, Example, LabelSet, only, targets
 from pipelines.train.neighbours import Index, embedded, write
 from pipelines.train.task import Task
 

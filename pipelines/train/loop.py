@@ -23,7 +23,7 @@ from pipelines.evaluate.metrics import figures, tally
 from pipelines.train import checkpoint
 from pipelines.train.batches import cut
 from pipelines.train.built import Built
-from pipelines.train.data import TRAIN, VALIDATION, Example, only
+from pipelines.train.examples import TRAIN, VALIDATION, Example, only
 from pipelines.train.steps import Loop, Recipe, autocast, machine, on, prepared, reproducible
 from pipelines.train.task import Task
 from pipelines.train.thresholds import MIDDLE, BadScores, decide, tune

@@ -20,7 +20,7 @@ from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.train import floors
-from pipelines.train.data import Example, targets
+from pipelines.train.examples import Example, targets
 from pipelines.train.task import Task
 
 Floats = npt.NDArray[np.float64]

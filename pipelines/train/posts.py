@@ -18,7 +18,8 @@ from pipelines.label.post import Post
 from pipelines.params import Params
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
-from pipelines.train.data import TEST, TRAIN, VALIDATION, Example, Item, LabelSet, Material, groups_apart, material
+from pipelines.train.data import Material, groups_apart, material
+from pipelines.train.examples import TEST, TRAIN, VALIDATION, Example, Item, LabelSet
 from pipelines.train.task import Task
 
 Subset = Literal["unanimous", "consensus", "gold"]

@@ -18,7 +18,7 @@ from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.metrics import write_metrics
 from pipelines.train import finetuned, posts, voted
-from pipelines.train.data import TEST, TRAIN, VALIDATION, Example, LabelSet
+from pipelines.train.examples import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.train.finetuned import Card, Predictor, Said
 from pipelines.train.posts import Posts
 

@@ -30,7 +30,8 @@ from pipelines.store.answers import Answers
 from pipelines.store.metrics import write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
-from pipelines.train.data import TEST, Example, load, only
+from pipelines.train.data import load
+from pipelines.train.examples import TEST, Example, only
 from pipelines.train.task import Task, task_of
 
 NO_PICTURE = "no_picture"

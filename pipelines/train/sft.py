@@ -29,7 +29,7 @@ from pipelines.label.prompts import Prompt
 from pipelines.sections import Finetune, SftModel
 from pipelines.taxonomy import Scheme
 from pipelines.train import instruct, launch, packing, recipe
-from pipelines.train.data import TRAIN, VALIDATION, Example, LeakRefused, only
+from pipelines.train.examples import TRAIN, VALIDATION, Example, LeakRefused, only
 from pipelines.train.models.bases import BaseUnfit, had, opened
 from pipelines.train.packing import Sample
 from pipelines.train.steps import reproducible

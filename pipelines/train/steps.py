@@ -20,7 +20,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 
 from pipelines.train.batches import ahead, shuffled
 from pipelines.train.built import Batch, Built
-from pipelines.train.data import Example, targets
+from pipelines.train.examples import Example, targets
 from pipelines.train.task import Task
 from pipelines.train.weights import Weights
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import DataError
-from pipelines.train.data import VALIDATION, Example, only, targets
+from pipelines.train.examples import VALIDATION, Example, only, targets
 from pipelines.train.task import Task
 
 Floats = npt.NDArray[np.float64]

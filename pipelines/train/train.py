@@ -22,7 +22,8 @@ from pipelines.store.metrics import write_metrics
 from pipelines.store.workspace import git
 from pipelines.taxonomy import load as scheme_of
 from pipelines.train import features
-from pipelines.train.data import Example, Material, load
+from pipelines.train.data import Material, load
+from pipelines.train.examples import Example
 from pipelines.train.models import TRAINABLE
 from pipelines.train.task import Task, task_of
 from pipelines.train.weights import weigh
@@ -172,7 +173,7 @@ def _figure(rows: list[dict[str, Any]], *, examples: tuple[Example, ...], task: 
     import numpy as np
 
     from pipelines.train.confusion import confusion
-    from pipelines.train.data import targets
+    from pipelines.train.examples import targets
 
     predicted = np.array([[label in row["labels"] for label in task.labels] for row in rows], bool)
     truth = targets(examples, task=task).astype(bool)

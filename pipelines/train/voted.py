@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.errors import ConfigError
 from pipelines.store import tables
-from pipelines.train.data import LabelSet
+from pipelines.train.examples import LabelSet
 from pipelines.train.finetuned import VOTE
 from pipelines.train.task import Task
 

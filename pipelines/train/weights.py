@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.train.data import TRAIN, Example, only, targets
+from pipelines.train.examples import TRAIN, Example, only, targets
 from pipelines.train.task import Task
 
 

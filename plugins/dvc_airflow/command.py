@@ -57,7 +57,7 @@ def run(*argv: str) -> dict[str, Any]:
     with subprocess.Popen(
         [settings.PYTHON, "-m", "pipelines", *argv],
         cwd=settings.ROOT,
-        env={**os.environ, "CORPUS_HOME": str(settings.HOME)},
+        env={**os.environ, "CORPUS_HOME": str(settings.HOME), "CORPUS_DIES_WITH_PARENT": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

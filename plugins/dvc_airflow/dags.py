@@ -1,13 +1,13 @@
-"""The two shapes that every corpus has: a Dag that collects its months, and one that curates the whole of them."""
+"""The shapes that every corpus has: a Dag that collects its months, one that curates them, one that labels them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import DAG, Asset, CronPartitionTimetable, FixedKeyMapper, PartitionedAssetTimetable, task
+from airflow.sdk import DAG, Asset, AssetAny, CronPartitionTimetable, FixedKeyMapper, PartitionedAssetTimetable, task
 
-from dvc_airflow.graph import period
-from dvc_airflow.tasks import DEFAULT_ARGS, month_of, publish_partition, snapshot, step, track
+from dvc_airflow.graph import period, scoring
+from dvc_airflow.tasks import DEFAULT_ARGS, champions, month_of, publish_partition, snapshot, step, track
 
 
 def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
@@ -65,6 +65,28 @@ def dataset_dag(corpus: str, *, doc: str) -> DAG:
     """Return ``<corpus>_dataset``: the stages up to ``score``, published as the asset ``<corpus>/dataset``."""
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         snapshot(f"score@{corpus}", corpus=corpus, asset=Asset(f"{corpus}/dataset")) >> track(corpus)
+    return dag
+
+
+def scoring_dag(corpus: str, *, doc: str) -> DAG:
+    """Return ``<corpus>_scoring``: champions are pinned, the stage ``scoring`` asks them, a publish commits both.
+
+    It wakes when a champion changes and when the corpus does.
+    """
+    changed = [Asset(f"model/{name}") for name in scoring(corpus)]
+    with DAG(
+        dag_id=f"{corpus}_scoring",
+        doc_md=doc,
+        schedule=AssetAny(Asset(f"{corpus}/dataset"), *changed),
+        start_date=period(corpus)[0],
+        catchup=False,
+        max_active_runs=1,
+        default_args=DEFAULT_ARGS,
+        tags=[corpus, "registry"],
+    ) as dag:
+        stage, asset = f"scoring@{corpus}", Asset(f"predictions/{corpus}")
+        base = champions(corpus)
+        snapshot(stage, corpus=corpus, asset=asset, base=base) >> track(corpus)
     return dag
 
 

@@ -81,6 +81,21 @@ def protocols() -> list[str]:
     return list(resolved()["protocols"])
 
 
+def corpora() -> list[str]:
+    """Return the names of the corpora."""
+    return list(resolved()["corpora"])
+
+
+def models() -> list[str]:
+    """Return the names under which models are registered."""
+    return list(resolved()["registry"])
+
+
+def scoring(corpus: str) -> list[str]:
+    """Return the registered models that label a corpus's months."""
+    return list(resolved()["scoring"].get(corpus, ()))
+
+
 def period(corpus: str) -> tuple[datetime, datetime | None]:
     """Return the run dates of a corpus's first and last month: a month runs on the first day of the next.
 

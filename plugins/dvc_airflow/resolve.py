@@ -16,7 +16,8 @@ from typing import Any
 
 def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
     """Return ``stages`` (name, description, upstream stages, ``meta.airflow`` of each), ``corpora`` (the section),
-    ``ensembles`` and ``providers`` (those that label), ``protocols`` (the corpora that people annotate).
+    ``ensembles`` and ``providers`` (those that label), ``protocols`` (the corpora that people annotate), ``registry``
+    (the names of registered models), ``scoring`` (those that label a corpus's months).
 
     Matrix entries and parameters are filled in from ``params.yaml`` with the profile over it.
     """
@@ -51,6 +52,8 @@ def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
         "corpora": values["corpora"],
         "ensembles": values["silver"]["ensembles"],
         "protocols": sorted(values["round"]["protocol"]),
+        "registry": sorted(values["registry"]),
+        "scoring": values["scoring"],
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
 

@@ -102,6 +102,22 @@ def pin() -> Any:
     return pin()
 
 
+def champions(corpus: str) -> Any:
+    """Return the task that commits which champions label a corpus, and says which commit a run works on.
+
+    Where nobody is champion of any of its models, the run ends there.
+    """
+
+    @task(task_id="champions", pool="publish", doc_md="who labels: committed, so that predictions say whose they are")
+    def commit_champions() -> str:
+        pinned = run("task", "champions", corpus)
+        if not pinned["champions"]:
+            raise AirflowSkipException("nobody is champion of a model that labels this corpus")
+        return str(pinned["commit"])
+
+    return commit_champions()
+
+
 def _stage_task(stage: Stage, *, base: Any, rule: str) -> Any:
     known = ("queue", "pool", "pool_slots", "retries", "priority_weight")
     options = {key: stage.airflow[key] for key in known if key in stage.airflow}
@@ -151,3 +167,13 @@ def track(corpus: str) -> Any:
         return run("track", corpus)
 
     return track_numbers()
+
+
+def register(corpus: str, *, published: Any) -> Any:
+    """Register what the section `registry` names of a corpus, as it was published."""
+
+    @task(task_id="register", doc_md="each model that `registry` names becomes a version; one that is there stays")
+    def register_models(published: dict[str, Any]) -> dict[str, Any]:
+        return run("register", "--corpus", corpus, "--base", published["commit"])
+
+    return register_models(published)

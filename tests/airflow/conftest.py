@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from pipelines.params import Settings, load
+from pipelines.sandbox.airflow_api import Airflow
 from pipelines.sandbox.build import build
-from pipelines.sandbox.demo import Airflow
 from pipelines.sandbox.services import Deployment, down
 from pipelines.store import repository
 from pipelines.store.workspace import git

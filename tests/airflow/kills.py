@@ -14,7 +14,7 @@ def runner_of(*words: str, root: Path) -> psutil.Process | None:
     """Return the Airflow process that runs a task, found by words of its child's command line."""
     for process in psutil.process_iter(["cmdline", "cwd"]):
         argv = process.info["cmdline"] or []
-        if {"task", *words} <= set(argv) and process.info["cwd"] == str(root):
+        if {"pipelines", *words} <= set(argv) and process.info["cwd"] == str(root):
             return process.parent()
     return None
 

@@ -85,22 +85,10 @@ def state(world: Any, run_id: str, task_id: str) -> str:
 
 
 def answer(world: Any, run_id: str, task_id: str, *, option: str) -> None:
-    """Say in Airflow what a person would click, and again if it asks again.
-
-    A task that is answered in the moment in which its worker ends is retried by Airflow 3.3 (the scheduler takes the
-    worker's end for the task's), and the retry forgets the answer.
-    """
-    path = f"/dags/{DAG}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
-
-    def taken() -> bool:
-        now = state(world, run_id, task_id)
-        if now == "awaiting_input" and not world.airflow.get(path)["response_received"]:
-            body = {"chosen_options": [option], "params_input": {}}
-            done = world.airflow.session.patch(f"{world.airflow.base}/api/v2{path}", json=body, timeout=30)
-            assert done.ok, done.status_code
-        return now == "success"
-
-    world.wait(taken, what=f"the answer to {task_id}")
+    """Say in Airflow what a person would click."""
+    world.wait(
+        lambda: world.airflow.answer(DAG, run_id, task_id, option=option, given={}), what=f"the answer to {task_id}"
+    )
 
 
 def reach(world: Any, run_id: str, task_id: str, *, states: set[str]) -> None:

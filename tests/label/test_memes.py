@@ -23,7 +23,7 @@ from pipelines.privacy.vault import Vault
 from pipelines.store import answers as store
 from pipelines.store.answers import Answers
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train.data import Example, LeakRefused
+from pipelines.train.examples import Example, LeakRefused
 from pipelines.train.task import Task, task_of
 
 ROOT = Path(__file__).resolve().parents[2]

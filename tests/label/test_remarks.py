@@ -29,7 +29,8 @@ from pipelines.sections import Model
 from pipelines.store import tables
 from pipelines.taxonomy import load
 from pipelines.train import features
-from pipelines.train.data import Example, NoSplit
+from pipelines.train.data import NoSplit
+from pipelines.train.examples import Example
 from pipelines.train.features import HEADS, Cues, NoCues
 from pipelines.train.task import Task, task_of
 from tests.label.conftest import VendorHost

@@ -13,8 +13,8 @@ import psycopg2
 import pytest
 
 from pipelines.errors import VaultUnavailable
-from pipelines.privacy import database
 from pipelines.privacy.vault import Vault
+from pipelines.store import engine
 
 SECRET = bytes(range(32))
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
@@ -81,7 +81,7 @@ vault.destroy({ids[:20]!r}, reason="takedown", now=datetime(2023, 1, 5, tzinfo=U
 def test_a_reader_that_holds_the_old_log_is_reported_and_repeating_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.2)
     url, file = f"sqlite:///{tmp_path}/vault.sqlite", tmp_path / "vault.sqlite"
     with Vault.open(url, secret=SECRET) as vault:
         ids = fill(vault, count=10)
@@ -99,7 +99,7 @@ def test_a_reader_that_holds_the_old_log_is_reported_and_repeating_finishes(
 
 
 def test_a_writer_that_waits_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.2)
     with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=SECRET) as vault:
         other = sqlite3.connect(tmp_path / "vault.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

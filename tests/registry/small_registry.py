@@ -119,9 +119,32 @@ def add(
         journal: whether its registration is on record.
     """
     number = len(context.registry.versions(NAME)) + 1
-    folder = context.root / "models" / str(number)
-    shutil.copytree(context.root / "saved", folder)
-    pack = contents.place(folder)
+    folder = context.root / "versions" / str(number)
+    saved(context, to=folder, knows=knows, records=records, labels=labels, abstains=abstains, change=change)
+    found = digest(folder)
+    tags = {DIGEST: found, "data_commit": "c" * 40}
+    version = context.registry.add(NAME, source=str(folder), run_id=None, tags=tags)
+    if journal:
+        given = {"event": "registered", "who": "corpus register", "why": "a test"}
+        context.journal.append(NAME, to_version=version.version, files=found, **given)
+    if after:
+        after(folder)
+    return version
+
+
+def saved(
+    context: Context,
+    *,
+    to: Path,
+    knows: int,
+    records: Collection[str] | None = None,
+    labels: Sequence[str] | None = None,
+    abstains: Sequence[str] = (),
+    change: Callable[[Path], None] | None = None,
+) -> Path:
+    """Save a model as :func:`add` registers it, in the folder ``to``."""
+    shutil.copytree(context.root / "saved", to)
+    pack = contents.place(to)
     ids = sorted(trained(context.root) if records is None else records)
     known = {word: MERGED.get(label, label) for label, word in list(small_memes.WORDS[TASK].items())[6 - knows :]}
     described: dict[str, Any] = {
@@ -144,15 +167,7 @@ def add(
     with suppress(FileNotFoundError):
         (pack / contents.FILES).unlink()
     (pack / contents.FILES).write_text(json.dumps(listing(pack)))
-    found = digest(folder)
-    tags = {DIGEST: found, "data_commit": "c" * 40}
-    version = context.registry.add(NAME, source=str(folder), run_id=None, tags=tags)
-    if journal:
-        given = {"event": "registered", "who": "corpus register", "why": "a test"}
-        context.journal.append(NAME, to_version=version.version, files=found, **given)
-    if after:
-        after(folder)
-    return version
+    return to
 
 
 def _labels(context: Context) -> Sequence[str]:

@@ -6,7 +6,7 @@ from random import Random
 
 from pipelines.sections import Finetune
 from pipelines.taxonomy import load
-from pipelines.train.data import TEST, TRAIN, Example, LabelSet
+from pipelines.train.examples import TEST, TRAIN, Example, LabelSet
 from pipelines.train.task import task_of
 from tests.label.offline_posts import written
 

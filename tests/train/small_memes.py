@@ -22,8 +22,9 @@ from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.seal import write_rows
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train.data import Item, Material
+from pipelines.train.data import Material
 from pipelines.train.data import load as load_material
+from pipelines.train.examples import Item
 from pipelines.train.task import Task, task_of
 
 REPO = Path(__file__).resolve().parents[2]

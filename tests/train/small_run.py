@@ -21,7 +21,7 @@ import torch
 from pipelines.params import Train
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train.built import Batch, Built
-from pipelines.train.data import Example
+from pipelines.train.examples import Example
 from pipelines.train.loop import Fitted, fit
 from pipelines.train.task import Task, task_of
 from pipelines.train.weights import weigh

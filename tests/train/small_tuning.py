@@ -18,7 +18,7 @@ from typing import Any
 from pipelines.sections import Finetune, SftModel
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train import instruct
-from pipelines.train.data import Example
+from pipelines.train.examples import Example
 from pipelines.train.sft import Fitted, fit
 from pipelines.train.task import Task, task_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.taxonomy import load
 from pipelines.train.calibration import Calibration, NothingToCalibrate, brier, fit, log_loss
-from pipelines.train.data import Example, LeakRefused
+from pipelines.train.examples import Example, LeakRefused
 from pipelines.train.task import Task, task_of
 
 MULTI, SINGLE = task_of(load("figsim"), "figurative"), task_of(load("figsim"), "severity")

@@ -13,7 +13,8 @@ from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflic
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.train import data
-from pipelines.train.data import LeakRefused, NoGold, NoSplit, only, targets
+from pipelines.train.data import NoGold, NoSplit
+from pipelines.train.examples import LeakRefused, only, targets
 from tests.train import small_memes as small
 from tests.train.small_memes import SmallMemes
 

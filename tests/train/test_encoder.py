@@ -17,8 +17,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from pipelines.sections import EncoderModel
 from pipelines.taxonomy import load, tiers_of
 from pipelines.train.calibration import brier
-from pipelines.train.data import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
 from pipelines.train.encoder import EncoderPredictor, Words, fit
+from pipelines.train.examples import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
 from pipelines.train.floors import OtherLabels, encoded
 from pipelines.train.models.bases import BaseMissing, BaseUnfit, opened
 from pipelines.train.task import Task, task_of

@@ -15,7 +15,7 @@ from pipelines.errors import BadParams
 from pipelines.label.offline.decode import decode
 from pipelines.taxonomy import load, tiers_of
 from pipelines.train import floors
-from pipelines.train.data import Example, LeakRefused
+from pipelines.train.examples import Example, LeakRefused
 from pipelines.train.floors import MIN_POSITIVES, OtherLabels, decide, encoded, fit, highest
 from pipelines.train.task import task_of
 from pipelines.train.thresholds import BadScores

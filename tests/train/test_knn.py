@@ -20,7 +20,7 @@ from pipelines.sections import KnnModel
 from pipelines.store import tables
 from pipelines.taxonomy import load, tiers_of
 from pipelines.train.calibration import NothingToCalibrate, brier, log_loss
-from pipelines.train.data import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
+from pipelines.train.examples import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
 from pipelines.train.floors import OtherLabels, encoded
 from pipelines.train.knn import KnnPredictor, NoVotes, fit
 from pipelines.train.neighbours import FILE, Index, NoNeighbours

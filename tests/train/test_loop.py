@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from pipelines.train.batches import MEGA, ahead, shuffled
 from pipelines.train.built import Batch
-from pipelines.train.data import Example, LeakRefused
+from pipelines.train.examples import Example, LeakRefused
 from pipelines.train.loop import Diverged, fit, predict
 from pipelines.train.steps import Loop, optimizer, spare_memory
 from pipelines.train.thresholds import BadScores

@@ -10,7 +10,7 @@ import pytest
 from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
 from pipelines.label.votes import NotCurated
 from pipelines.store import tables
-from pipelines.train.data import LeakRefused, only, targets
+from pipelines.train.examples import LeakRefused, only, targets
 from pipelines.train.posts import NoSilver
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts

@@ -23,7 +23,7 @@ from pipelines.params import Params, Price, PromptedModel, RemoteLabeller, Setti
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.train import prompted
-from pipelines.train.data import LeakRefused
+from pipelines.train.examples import LeakRefused
 from tests.train import small_memes as small
 
 SECRET = "5e" * 64

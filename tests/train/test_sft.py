@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from pipelines.errors import BadParams
 from pipelines.train import instruct, recipe, sft
-from pipelines.train.data import LeakRefused
+from pipelines.train.examples import LeakRefused
 from pipelines.train.models.bases import BaseUnfit, opened
 from pipelines.train.sft import NothingToTune
 from pipelines.train.tuner import TuningDiverged

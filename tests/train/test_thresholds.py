@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from pipelines.taxonomy import load
-from pipelines.train.data import Example, LeakRefused
+from pipelines.train.examples import Example, LeakRefused
 from pipelines.train.task import task_of
 from pipelines.train.thresholds import BadScores, Floats, decide, tune
 

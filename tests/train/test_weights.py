@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.taxonomy import load
-from pipelines.train.data import Example, LeakRefused
+from pipelines.train.examples import Example, LeakRefused
 from pipelines.train.task import task_of
 from pipelines.train.weights import weigh
 

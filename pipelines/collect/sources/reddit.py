@@ -15,7 +15,7 @@ import prawcore
 from praw.models import Submission as PrawSubmission
 
 from pipelines.collect.sources.journal import Journal, Page, gather
-from pipelines.collect.sources.service import check_address, refusal, user_agent
+from pipelines.collect.sources.service import SubredditClosed, check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of
 from pipelines.collect.window import Window
 from pipelines.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
@@ -71,6 +71,36 @@ class RedditSource:
 
         return gather(self.name, window=window, subreddits=subreddits, pages=pages, journal=self._journal)
 
+    def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """Return what Reddit shows now of at most 100 posts, by fullname; one that it does not show is left out.
+
+        Raises:
+            SourceThrottled: 429, with the seconds to wait.
+            SourceRefused: bad credentials, or Reddit refuses this client.
+            SourceUnavailable: 5xx, a time-out or a broken answer, after PRAW's own retries.
+        """
+        try:
+            listing = self._reddit.get("api/info", params={"id": ",".join(fullnames)})
+        except prawcore.exceptions.PrawcoreException as error:
+            raise failure(error, subreddit=None) from None
+        return {str(s.name): _plain(s) for s in listing if isinstance(s, PrawSubmission)}
+
+    def newest(self, subreddit: str) -> str | None:
+        """Return the fullname of a subreddit's newest post, ``None`` where it has none to show.
+
+        Raises:
+            SubredditClosed: it is private, banned or unknown.
+            SourceError: as :meth:`info`.
+        """
+        items, _ = self._page(subreddit, after="", limit=1)
+        return str(items[0]["name"]) if items else None
+
+    def remaining(self) -> float | None:
+        """Return which share of the client id's requests is left in this period; ``None`` before Reddit told."""
+        limits = self._reddit.auth.limits
+        left, used = limits["remaining"], limits["used"]
+        return None if left is None or used is None else float(left) / max(float(left) + float(used), 1.0)
+
     def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[Page]:
         """Yield the listing until it ends, the limit is reached or the window lies behind. Cursor: seen, fullname."""
         seen, _, after = (cursor or "0:").partition(":")
@@ -101,17 +131,25 @@ class RedditSource:
         return [_plain(s) for s in listing if isinstance(s, PrawSubmission)], str(listing.after or "")
 
 
-def failure(error: Exception, *, subreddit: str) -> SourceError:
-    """Translate PRAW's error; its own text may hold addresses, which hold ids, and stays behind."""
-    if isinstance(error, prawcore.exceptions.Redirect | prawcore.exceptions.NotFound):
-        return SourceRefused(source="reddit", detail=f"r/{subreddit} does not exist or is banned")
+def failure(error: Exception, *, subreddit: str | None) -> SourceError:
+    """Translate PRAW's error; its own text may hold addresses, which hold ids, and stays behind.
+
+    Args:
+        error: what PRAW raised.
+        subreddit: whose listing was asked for; ``None``: posts by their fullnames.
+    """
+    what = "posts by name" if subreddit is None else f"r/{subreddit}"
+    if subreddit is not None and isinstance(error, prawcore.exceptions.Redirect | prawcore.exceptions.NotFound):
+        return SubredditClosed(source="reddit", detail=f"{what} does not exist or is banned")
+    if subreddit is not None and isinstance(error, prawcore.exceptions.Forbidden):
+        return SubredditClosed(source="reddit", detail=f"HTTP 403 for {what}")
     if isinstance(error, prawcore.exceptions.OAuthException):
         return SourceRefused(source="reddit", detail="the token request was rejected")
     if isinstance(error, prawcore.exceptions.BadJSON):
         return SourceUnavailable(source="reddit", detail="the answer is not JSON")
     if isinstance(error, prawcore.exceptions.ResponseException | prawcore.exceptions.TooManyRequests):
         response = error.response
-        return refusal("reddit", status=response.status_code, headers=response.headers, what=f"r/{subreddit}")
+        return refusal("reddit", status=response.status_code, headers=response.headers, what=what)
     return SourceUnavailable(source="reddit", detail=type(getattr(error, "original_exception", error)).__name__)
 
 

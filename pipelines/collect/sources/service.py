@@ -12,6 +12,10 @@ from pipelines.errors import BadParams, SourceError, SourceRefused, SourceThrott
 DEFAULT_WAIT_SECONDS = 60.0
 
 
+class SubredditClosed(SourceRefused):
+    """Reddit does not show this subreddit: it is private, banned or unknown. That says nothing of its posts."""
+
+
 def user_agent(contact: str) -> str:
     """Return the name under which a live source asks, in the form Reddit's API rules want it.
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pipelines.params import Ocr
+    from pipelines.sections import Ocr
 
 
 @dataclass(frozen=True)

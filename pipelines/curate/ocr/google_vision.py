@@ -17,7 +17,7 @@ from google.cloud import vision
 from pipelines.curate.ocr import Reading
 from pipelines.curate.words import normalise, words
 from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.params import Ocr
+from pipelines.sections import Ocr
 
 SOURCE = "google_vision"
 # Ours, as for the other engines: Google's words below this are textures of the picture.

@@ -20,7 +20,7 @@ import rapidocr
 from pipelines.curate.ocr import Reading
 from pipelines.curate.ocr.layout import Box, compose
 from pipelines.errors import DataError, EngineMissing
-from pipelines.params import Ocr
+from pipelines.sections import Ocr
 
 # Ours, measured on 330 drawn memes: whole English lines score .90 and more (a label on an object .76), what the model
 # sees in pictures without text scores up to .90, but then it is a single character.

@@ -18,7 +18,7 @@ from PIL import Image, ImageChops
 from pipelines.curate.ocr import Reading
 from pipelines.curate.ocr.layout import Box, compose
 from pipelines.errors import DataError, EngineMissing, StepFailed
-from pipelines.params import Ocr
+from pipelines.sections import Ocr
 
 # Ours: below it Tesseract's words on the drawn memes were mostly not there, above it mostly right.
 MIN_CONFIDENCE = 0.6

@@ -15,7 +15,7 @@ import torch
 from huggingface_hub import is_offline_mode
 from huggingface_hub.errors import GatedRepoError
 from PIL import Image
-from transformers import AutoImageProcessor, AutoTokenizer
+from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from pipelines.errors import ConfigError
@@ -181,6 +181,9 @@ class Pixels:
     """
 
     def __init__(self, place: str, *, base: str) -> None:
+        # takes longer to import than a small model of text takes to load
+        from transformers import AutoImageProcessor
+
         self._processor = had(AutoImageProcessor, place, base=base, backend="pil")
         self._sized = lru_cache(maxsize=READY)(self._size)
 
@@ -194,6 +197,10 @@ class Pixels:
             mean, std = (torch.tensor(list(each)).view(1, -1, 1, 1) for each in (p.image_mean, p.image_std))
             pixels = (pixels - mean) / std
         return {"pixel_values": pixels}
+
+    def forget(self) -> None:
+        """Drop the pictures that are kept."""
+        self._sized.cache_clear()
 
     def _size(self, image: bytes | None) -> Any:
         picture = GREY if image is None else Image.open(io.BytesIO(image)).convert("RGB")

@@ -37,7 +37,7 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
     def prepare(examples: Any) -> Batch:
         return {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
 
-    return Built(module, prepare, lambda example: words.count(example.text))
+    return Built(module, prepare, lambda example: words.count(example.text), pixels.forget)
 
 
 class SideBySide(nn.Module):  # type: ignore[misc]

@@ -41,7 +41,7 @@ from pipelines.train.models.yadav import DROPOUT, only_severity
 from pipelines.train.task import Task
 
 if TYPE_CHECKING:
-    from pipelines.train.data import Example
+    from pipelines.train.examples import Example
 
 # Ours: heads of attention, or the most below that divide the width.
 ATTENTION_HEADS = 8

@@ -34,7 +34,7 @@ from pipelines.train.models.bases import Pixels, Words, checkpointed, opened, we
 from pipelines.train.task import Task
 
 if TYPE_CHECKING:
-    from pipelines.train.data import Example
+    from pipelines.train.examples import Example
 
 TASK = "severity"
 # Ours: the dropout of BERT's head.

@@ -17,7 +17,7 @@ from pipelines.errors import BadParams
 from pipelines.sections import FusionModel, ImageModel, PromptedModel, TextModel
 from pipelines.taxonomy import load
 from pipelines.train import tiny
-from pipelines.train.data import Example
+from pipelines.train.examples import Example
 from pipelines.train.models import build
 from pipelines.train.models.bases import BaseMissing, BaseUnfit, Pixels
 from pipelines.train.task import Task, task_of

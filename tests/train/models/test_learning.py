@@ -19,7 +19,7 @@ from pipelines.sections import FusionModel, ImageModel, Model, TextModel
 from pipelines.taxonomy import load
 from pipelines.train import tiny
 from pipelines.train.built import Built
-from pipelines.train.data import Example, targets
+from pipelines.train.examples import Example, targets
 from pipelines.train.models import build
 from pipelines.train.models.bases import BaseUnfit
 from pipelines.train.task import Task, task_of

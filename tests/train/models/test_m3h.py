@@ -14,7 +14,7 @@ import torch
 from pipelines.errors import BadParams
 from pipelines.sections import M3hModel
 from pipelines.taxonomy import load
-from pipelines.train.data import Example, Item, targets
+from pipelines.train.examples import Example, Item, targets
 from pipelines.train.features import Cues, NoCues, Remarks
 from pipelines.train.models import build
 from pipelines.train.task import Task, task_of

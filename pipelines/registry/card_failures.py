@@ -1,0 +1,105 @@
+"""How a model is known to fail, in sentences that its numbers on test bear out and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+
+# Ours: labels that are named as the weakest, and confusions as the commonest.
+WORST, COMMONEST = 3, 3
+# As for recall floors (promote.min_positives, SPEC 2.3): fewer items than this tell nothing of a label.
+FEW = 5
+ANSWERED = "vote"
+
+
+def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
+    """Yield a sentence for each way of failing that ``evaluate.json`` shows.
+
+    Args:
+        model: ``Model`` of ``evaluate.json``.
+        measured: the ``Task`` that it is in.
+        thing: what one input is called.
+    """
+    yield from _weakest(model, measured=measured)
+    yield from _untold(measured)
+    yield from _unanswered(model, thing=thing)
+    if model["crises"]:
+        yield from _crises(model["crises"], thing=thing)
+    yield from _beside(model["errors"], ordinal=measured["ordinal"], thing=thing)
+    for label, floor in model["floors"].items():
+        if floor["met"] is False:
+            yield f"`{label}` is found less often than was asked for: {rate(floor['recall'])}, floor {floor['floor']}."
+
+
+def interval(cell: Json) -> str:
+    """Return a value with its interval, two digits each."""
+    if cell["mean"] is None:
+        return "–"
+    return f"{share(cell['mean'])} [{share(cell['low'])}, {share(cell['high'])}]"
+
+
+def share(value: float | None) -> str:
+    """Return a fraction with two digits."""
+    return "–" if value is None else f"{value:.2f}"
+
+
+def rate(found: Json) -> str:
+    """Return a count, what it is of, and the share."""
+    return f"{found['count']} of {found['of']} ({share(found['rate'])})"
+
+
+def _weakest(model: Json, *, measured: Json) -> Iterator[str]:
+    told = [label for label in measured["labels"] if measured["support"][label] >= FEW]
+    cells = {label: model["all"]["labels"][label]["f1"] for label in told}
+    known = sorted((cell["mean"], label) for label, cell in cells.items() if cell["mean"] is not None)
+    for _, label in known[:WORST]:
+        recall = model["all"]["labels"][label]["recall"]
+        yield (
+            f"`{label}` is among its weakest labels: F1 {interval(cells[label])}, recall {interval(recall)}, on "
+            f"{measured['support'][label]} items."
+        )
+
+
+def _untold(measured: Json) -> Iterator[str]:
+    rare = [label for label in measured["labels"] if measured["support"][label] < FEW]
+    if rare:
+        yield f"Fewer than {FEW} items of test carry {_named(rare)}: nothing can be said of how it does there."
+
+
+def _unanswered(model: Json, *, thing: str) -> Iterator[str]:
+    lost = {outcome: count for outcome, count in model["outcomes"].items() if outcome != ANSWERED and count}
+    if lost:
+        said = ", ".join(f"{count} {outcome}" for outcome, count in lost.items())
+        yield f"It left a {thing} without an answer {sum(lost.values())} times: {said}."
+
+
+def _crises(found: Json, *, thing: str) -> Iterator[str]:
+    severity = found["severity"]
+    if severity["missed"]["count"]:
+        yield f"A crisis passed for none in {rate(severity['missed'])} {thing}s that tell of one."
+    if severity["alarms"]["count"]:
+        yield f"A crisis was seen in {rate(severity['alarms'])} {thing}s that tell of none."
+    swaps = [swap for confusion in found["confusions"].values() for swap in confusion["swaps"] if swap["count"]]
+    for swap in sorted(swaps, key=lambda swap: (-swap["rate"], swap["gold"], swap["said"]))[:COMMONEST]:
+        yield f"What is {swap['gold']} was called {swap['said']} in {rate(swap)} cases."
+    wide = [(kind, over["over"]) for kind, over in found["over_extension"].items() if over["over"]["count"]]
+    for kind, over in sorted(wide, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
+        yield f"{kind.replace('_', ' ').capitalize()} is what it most often adds: to {rate(over)} {thing}s without it."
+
+
+def _beside(errors: Json, *, ordinal: bool, thing: str) -> Iterator[str]:
+    if errors["wrong"]["count"]:
+        yield f"Its answer was not exactly the people's for {rate(errors['wrong'])} answers."
+    if not ordinal:
+        return
+    words = {"under": "too mild", "over": "too grave"}
+    for way, said in words.items():
+        found = [(label, row[way]) for label, row in errors["by_label"].items() if row[way]["count"]]
+        for label, row in sorted(found, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
+            yield f"It is {said} most often for {thing}s of `{label}`: {rate(row)}."
+
+
+def _named(labels: list[str]) -> str:
+    return ", ".join(f"`{label}`" for label in labels)

@@ -1,0 +1,191 @@
+"""For who uses a model: load it by name, sure that it is what somebody decided on; and see when that changes.
+
+    from pipelines.registry.client import load
+    model = load("crisis-posts@champion")
+    model.predict(pandas.DataFrame({"title": ["..."], "body": ["..."]}))
+
+Who is champion is what the journal says; MLflow's alias must say the same. Every file is compared with the journal's
+digest, each time a model is loaded and before any of its code runs. Nothing of Airflow or DVC is imported, and nothing
+of MLflow but when a model is loaded.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import RegistryError
+from pipelines.params import Settings
+from pipelines.registry import contents, trusted
+from pipelines.registry.contents import Pack
+from pipelines.registry.journal import BEGINNING
+from pipelines.registry.trusted import Trusted
+from pipelines.registry.verified import verified
+from pipelines.registry.versions import NoRegistry, Registry, Version
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
+
+
+class NotLoaded(RegistryError):
+    """A model's files are right and it does not load here."""
+
+    message = "Version {version} of '{name}' does not load here ({detail})."
+    remedy = "Install what its requirements.txt names: `mlflow models prepare-env`, or docs/registry.md."
+    exit_code = 69
+
+
+@dataclass(frozen=True)
+class Model:
+    """A version that was verified and loaded.
+
+    Args:
+        name: the registered model.
+        version: its number.
+        files: the digest of its files.
+        token: what :func:`changed` is asked with.
+        labels: in the order of the probabilities.
+        card: what it is for and what not, and how well it does: see docs/registry.md.
+    """
+
+    name: str
+    version: int
+    files: str
+    token: str
+    labels: tuple[str, ...]
+    card: Mapping[str, Any] = field(repr=False)
+    _model: Any = field(repr=False)
+
+    def predict(self, asked: pd.DataFrame) -> pd.DataFrame:
+        """Return ``labels``, ``probabilities`` and ``abstain``, a row for each that is asked about.
+
+        Raises:
+            MlflowException: what is asked does not fit the signature; its ``get_http_status_code()`` is a 4xx.
+        """
+        return self._model.predict(asked)
+
+
+def load(
+    reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
+) -> Model:
+    """Load ``<name>@champion`` or ``<name>/<version>``, also with ``models:/`` before it.
+
+    Args:
+        reference: which.
+        tracking_uri: of MLflow; by default ``MLFLOW_TRACKING_URI``.
+        journal_url: of the journal; by default ``CORPUS_JOURNAL_URL``. An account that may only read will do.
+        cache: keeps what was downloaded, by the digest of its files; by default ``<CORPUS_HOME>/models``.
+
+    Raises:
+        BadReference: it names no model in this way.
+        NoRegistry, NoJournal: an address is missing.
+        NoChampion, AliasUntrusted, Withdrawn, NotOnRecord: there is nothing that may be loaded.
+        UnknownVersion: there is no such version.
+        FilesChanged: a file is not what was registered; named where it can be.
+        NotLoaded: the files are right, and a library is missing.
+        JournalBroken: the journal was altered or cut.
+        RegistryUnavailable, JournalUnavailable: try later.
+    """
+    found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
+    pack = Pack.read(folder)
+    card = json.loads((pack.folder / contents.CARD).read_bytes())
+    loaded = _loaded(found.version, folder)
+    version = found.version
+    return Model(version.name, version.version, found.files, found.token, pack.manifest.labels, card, loaded)
+
+
+def download(
+    reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
+) -> Path:
+    """Return the folder of a version's files, verified as :func:`load` does, for who serves it; none of it is run."""
+    return _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)[1]
+
+
+def token(name: str, *, journal_url: str | None = None) -> str:
+    """Return a token that changes when a version is promoted, rolled back to or withdrawn, and at nothing else.
+
+    It is the digest of the journal's last row of these: registrations, verdicts and intentions change nothing for who
+    uses a model.
+
+    Raises:
+        UnknownModel: there is no such name.
+        NoJournal, JournalUnavailable, JournalBroken: see :func:`load`.
+    """
+    return _asked(name, known=BEGINNING, journal_url=journal_url)
+
+
+def changed(name: str, token: str, *, journal_url: str | None = None) -> str | None:
+    """Return the new token if something changed since ``token``, else ``None``.
+
+    Raises:
+        JournalBroken: the journal has no row of this token, so it was cut or exchanged.
+        UnknownModel, NoJournal, JournalUnavailable: see :func:`token`.
+    """
+    now = _asked(name, known=token, journal_url=journal_url)
+    return None if now == token else now
+
+
+@contextmanager
+def unpickled() -> Iterator[None]:
+    """Have MLflow load no pickle, whatever is set; put back what was."""
+    before = os.environ.get(PICKLE)
+    os.environ[PICKLE] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PICKLE]
+        else:
+            os.environ[PICKLE] = before
+
+
+def _had(
+    reference: str, *, tracking_uri: str | None, journal_url: str | None, cache: Path | None
+) -> tuple[Trusted, Path]:
+    """Return the version that a reference is of, and the folder of its verified files."""
+    name, number = trusted.parsed(reference)
+    settings = Settings.from_env()
+    uri = tracking_uri or settings.mlflow_tracking_uri
+    if not uri:
+        raise NoRegistry()
+    registry = Registry(uri)
+    with trusted.opened(journal_url or settings.journal_url) as journal:
+        found = trusted.find(name, number, registry=registry, journal=journal)
+    return found, verified(found, registry=registry, cache=cache or settings.home / "models")
+
+
+def _asked(name: str, *, known: str, journal_url: str | None) -> str:
+    with trusted.opened(journal_url or Settings.from_env().journal_url) as journal:
+        return trusted.token(name, journal=journal, known=known)
+
+
+def _loaded(version: Version, folder: Path) -> Any:
+    with unpickled(), _hurried():
+        from mlflow import pyfunc
+
+        try:
+            # without its comparison of every installed package, which takes half a second
+            return pyfunc.load_model(str(folder), suppress_warnings=True)
+        except Exception as error:
+            # its own code runs while it is loaded, and what that says may name anything
+            raise NotLoaded(name=version.name, version=version.version, detail=type(error).__name__) from None
+
+
+@contextmanager
+def _hurried() -> Iterator[None]:
+    """Collect no garbage while libraries are imported: of what they make nothing is any (a tenth of the time)."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,165 @@
+"""The code that a registered model needs: found by following imports, and packed under a name that nothing else has.
+
+MLflow puts a version's code in front of all else that its process can import, and Python imports a name once. Under
+this package's own name two versions in one process would share the modules of whichever came first, and a consumer who
+has the repository would run its present code instead of the version's. So the copy is called by the digest of what is
+in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from pipelines.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = "pipelines"
+LOCK = "requirements.lock"
+MENTIONED = re.compile(rf"\b{OURS}(?=\.\w|\s+import\b)")
+# What would make every consumer install this project's whole house.
+UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argilla"})
+
+
+class TooMuchCode(ConfigError):
+    """What a registered model imports leads to a library that no consumer should need."""
+
+    message = "The code of a registered model would need {libraries}, by way of {modules}."
+    remedy = "Split the module, so that what a model needs to answer stands apart."
+
+
+class NotLocked(ConfigError):
+    """A library that a registered model needs has no pinned version."""
+
+    message = "{library} is not among the pins of requirements.lock."
+    remedy = "Start it in a clone of the corpus, and lock the requirements again if a library is new."
+
+
+def closure(roots: Sequence[str]) -> dict[str, Path]:
+    """Return the files of this package that these modules need, by module name in order; packages' own ones included.
+
+    What is imported inside a function counts; what stands under ``TYPE_CHECKING`` does not. Modules that are imported
+    by a name made up as the code runs must be among the roots.
+    """
+    found: dict[str, Path] = {}
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        path = _file(name)
+        if path is None or name in found:
+            continue
+        found[name] = path
+        waiting += [parent for parent, _, _ in [name.rpartition(".")] if parent]
+        waiting += [other for other, _ in imported(path) if other.partition(".")[0] == OURS]
+    return dict(sorted(found.items()))
+
+
+def imported(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield every name that a file may import a module by, and whether it does so as soon as it is imported itself."""
+    tree = ast.parse(path.read_bytes())
+    late = {id(node) for each in ast.walk(tree) if isinstance(each, _FUNCTION) for node in ast.walk(each)}
+    skipped = {
+        id(node)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test)
+        for line in each.body
+        for node in ast.walk(line)
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) not in late) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                yield name, id(node) not in late
+
+
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def write(roots: Sequence[str], *, to: Path) -> str:
+    """Write the package of what ``roots`` need below the folder ``to``; return its name.
+
+    Raises:
+        TooMuchCode: they import what a consumer should not need.
+    """
+    files = closure(roots)
+    refuse(files)
+    texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    digest = hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in texts.items()).encode()).hexdigest()
+    package = f"corpus_model_{digest[:16]}"
+    for name, text in texts.items():
+        relative = files[name].relative_to(ROOT / OURS)
+        place = to / package / relative
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(MENTIONED.sub(package, text), encoding="utf-8")
+    return package
+
+
+def refuse(files: dict[str, Path]) -> None:
+    """Raise TooMuchCode where modules import, at once or later, what a consumer should not need."""
+    guilty: dict[str, set[str]] = {}
+    for module, path in files.items():
+        for name, _ in imported(path):
+            if name.partition(".")[0] in UNWANTED or name == f"{OURS}.params":
+                guilty.setdefault(name.partition(".")[0] if name != f"{OURS}.params" else name, set()).add(module)
+    if guilty:
+        modules = sorted(set().union(*guilty.values()))
+        raise TooMuchCode(libraries=", ".join(sorted(guilty)), modules=", ".join(modules))
+
+
+def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path = ROOT / LOCK) -> list[str]:
+    """Return the pinned libraries that the modules of :func:`closure` import at once, and ``more`` by import name.
+
+    Raises:
+        NotLocked: one has no pin.
+    """
+    names = {name for path in closure(roots).values() for name, at_once in imported(path) if at_once}
+    foreign = {name for name in {*names, *more} if name.partition(".")[0] not in {OURS, *sys.stdlib_module_names}}
+    pins = _pins(lock)
+    found = {_distribution(name) for name in foreign}
+    for library in sorted(found - {None} - pins.keys(), key=str):
+        raise NotLocked(library=library)
+    return sorted(pins[library] for library in found if library)
+
+
+def _file(name: str) -> Path | None:
+    path = ROOT / name.replace(".", "/")
+    if (path / "__init__.py").is_file():
+        return path / "__init__.py"
+    return path.with_suffix(".py") if path.with_suffix(".py").is_file() else None
+
+
+@cache
+def _packages() -> dict[str, list[str]]:
+    return {name: sorted(set(owners)) for name, owners in metadata.packages_distributions().items()}
+
+
+def _distribution(name: str) -> str | None:
+    """Return who brings an importable name; ``None`` where it is none (a class that is imported from a module)."""
+    top = name.partition(".")[0]
+    owners = [_normal(owner) for owner in _packages().get(top, ())]
+    if len(owners) < 2 or _normal(top) in owners:
+        return _normal(top) if _normal(top) in owners else next(iter(owners), None)
+    place = name.replace(".", "/")
+    for owner in owners:
+        files = map(str, metadata.files(owner) or ())
+        if any(file in {f"{place}.py", f"{place}/__init__.py"} for file in files):
+            return owner
+    return None
+
+
+def _pins(lock: Path) -> dict[str, str]:
+    lines = lock.read_text().splitlines() if lock.is_file() else []
+    return {_normal(line.partition("==")[0]): line.split()[0] for line in lines if "==" in line and line[0].isalnum()}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,200 @@
+"""What `corpus registry` tells: versions, who is champion and why, each decision with its figures; lineage both ways.
+
+It shows what is wrong, too, and refuses to show nothing: a broken journal and an alias gone astray are what people look
+here for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.params import Settings
+from pipelines.registry import lineage
+from pipelines.registry.journal import Journal, JournalBroken, Row
+from pipelines.registry.moves import last_move
+from pipelines.registry.standing import Standing, of_rows
+from pipelines.registry.versions import ALIASES, NAMES, Registry, UnknownModel, Version
+
+Json = dict[str, Any]
+
+
+def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Json]:
+    """Return what is known of a model, or of all that have a version or a row.
+
+    Args:
+        name: which.
+        registry: asked for versions and aliases.
+        journal: asked for everything else.
+
+    Returns:
+        for each ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (who a rollback would go
+        back to, oldest first), ``open`` (the number of a move's row that was begun and not ended), ``faults`` (in
+        words), ``versions`` and ``journal``.
+
+    Raises:
+        UnknownModel: there is no such name.
+        RegistryUnavailable: MLflow does not answer; JournalUnavailable likewise.
+    """
+    if name is not None and name not in NAMES:
+        raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
+    models = [_model(one, registry=registry, journal=journal) for one in ([name] if name else NAMES)]
+    return [model for model in models if name or model["versions"] or model["journal"]]
+
+
+def summary(journal: Journal) -> list[Json]:
+    """Return ``name``, ``champion``, ``journal`` (its rows) and, of the last move, ``event``, ``at`` and ``who``."""
+    found = []
+    for name in NAMES:
+        if rows := journal.rows(name):
+            last = last_move(journal, name)
+            told = {"event": last.event, "at": last.at, "who": last.who} if last else {}
+            found.append({"name": name, "champion": of_rows(name, rows).champion, "journal": len(rows), **told})
+    return found
+
+
+def records_of(name: str, version: int, *, registry: Registry, settings: Settings) -> Json:
+    """Return what a version was made of, and the ids of the records that it learnt from or was chosen by.
+
+    Raises:
+        UnknownVersion: there is none of this number.
+        NoPack: its pack does not say.
+    """
+    found = lineage.of_version(registry.version(name, version), registry=registry, settings=settings)
+    return {**found.summary(), "record_ids": sorted(found.records)}
+
+
+def versions_of(record_ids: Sequence[str], *, registry: Registry, settings: Settings) -> Json:
+    """Return by record the versions that have learnt from it, and the versions of which nobody can tell."""
+    found = lineage.versions_of(record_ids, registry=registry, settings=settings)
+    return {
+        "records": {one: [held.uri for held in found.versions.get(one, ())] for one in record_ids},
+        "unknown": [version.uri for version in found.unknown],
+    }
+
+
+def render(models: Sequence[Json], *, console: Console | None = None) -> None:
+    """Print what :func:`gather` returned for people."""
+    console = console or Console()
+    if not models:
+        console.print("Nothing is registered.")
+    for model in models:
+        champion = model["champion"]
+        console.print(f"{model['name']}: " + (f"version {champion} is champion" if champion else "nobody is champion"))
+        for fault in model["faults"]:
+            console.print(Text(f"! {fault}", style="bold red"))
+        console.print(_table(["version", "is", "data commit", "files", "run"], map(_version_cells, model["versions"])))
+        console.print(
+            _table(["row", "at", "event", "from", "to", "who", "why", "figures"], map(_cells, model["journal"]))
+        )
+
+
+def _model(name: str, *, registry: Registry, journal: Journal) -> Json:
+    rows = journal.rows(name)
+    now = of_rows(name, rows)
+    aliases = {alias: registry.alias(name, alias) for alias in ALIASES}
+    recorded = {row.to_version: row.files for row in rows if row.event == "registered"}
+    versions = registry.versions(name)
+    return {
+        "name": name,
+        "champion": now.champion,
+        "aliases": aliases,
+        "before": list(now.before),
+        "open": now.intention.number if now.intention else None,
+        "faults": [
+            *_broken(name, journal=journal),
+            *_astray(now, alias=aliases["champion"]),
+            *(fault for version in versions for fault in _doubts(version, recorded=recorded)),
+        ],
+        "versions": [_version(version, now=now, aliases=aliases) for version in versions],
+        "journal": [_row(row) for row in rows],
+    }
+
+
+def _broken(name: str, *, journal: Journal) -> list[str]:
+    try:
+        journal.verify(name)
+    except JournalBroken as error:
+        return [str(error)]
+    return []
+
+
+def _astray(now: Standing, *, alias: int | None) -> list[str]:
+    if now.intention is not None:
+        return [f"a move is open since row {now.intention.number}: repeat it, or `corpus promote {now.name} --abandon`"]
+    if alias == now.champion:
+        return []
+    return [f"the alias is on {alias or 'no version'}, and by the journal {now.champion or 'nobody'} is champion"]
+
+
+def _doubts(version: Version, *, recorded: dict[int | None, str | None]) -> list[str]:
+    if version.version not in recorded:
+        return [f"the journal does not know the registration of version {version.version}"]
+    if recorded[version.version] != version.digest:
+        return [f"version {version.version} is tagged with another digest than was registered"]
+    return []
+
+
+def _version(version: Version, *, now: Standing, aliases: dict[str, int | None]) -> Json:
+    number = version.version
+    states = [alias for alias in ALIASES if aliases[alias] == number]
+    return {
+        "version": number,
+        "is": [*states, *(["withdrawn"] if number in now.withdrawn else [])],
+        "data_commit": version.tags.get("data_commit"),
+        "files": version.digest or None,
+        "run": version.run_id,
+    }
+
+
+def _row(row: Row) -> Json:
+    """Return a row with the figures that it was decided on; the rest of its metrics stays in the journal."""
+    told: Json = {
+        "number": row.number,
+        "at": row.at,
+        "event": row.event,
+        "from": row.from_version,
+        "to": row.to_version,
+        "who": row.who,
+        "why": row.why,
+    }
+    figures = row.metrics.get("figures", {})
+    if scores := figures.get("scores"):
+        told["figures"] = {key: scores[key] for key in ("macro_f1", "recall", "abstained") if key in scores}
+        told["figures"]["test"] = figures.get("test", {}).get("n")
+    if reasons := row.metrics.get("reasons"):
+        told["reasons"] = list(reasons)
+    return told
+
+
+def _version_cells(version: Json) -> list[str]:
+    short = (str(version[key] or "")[:12] for key in ("data_commit", "files", "run"))
+    return [str(version["version"]), ", ".join(version["is"]), *short]
+
+
+def _cells(row: Json) -> list[str]:
+    said = [row["event"], *("–" if row[key] is None else str(row[key]) for key in ("from", "to")), row["who"]]
+    return [str(row["number"]), f"{row['at'][:19]}Z", *said, row["why"], "\n".join(_figures(row))]
+
+
+def _figures(row: Json) -> list[str]:
+    lines = list(row.get("reasons", ()))
+    if found := row.get("figures"):
+        f1 = found["macro_f1"]
+        lines.append(
+            f"macro-F1 {f1['candidate']:.3f} against {f1['other']:.3f}, ahead with {f1['probability']:.3f}"
+            f" on {found['test']} items"
+        )
+    return lines
+
+
+def _table(columns: Sequence[str], rows: Any) -> Table:
+    table = Table(*columns)
+    for row in rows:
+        # what people wrote is text, whatever brackets are in it
+        table.add_row(*map(Text, row))
+    return table

@@ -1,0 +1,71 @@
+"""The files of a version on this machine, each compared with what the journal says before any of it runs."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from pathlib import Path
+
+from pipelines.errors import RegistryError
+from pipelines.registry import contents
+from pipelines.registry.contents import NoPack
+from pipelines.registry.journal import Row
+from pipelines.registry.trusted import Trusted
+from pipelines.registry.versions import Registry, digest, listing
+
+
+class FilesChanged(RegistryError):
+    """A version's files are not what was registered."""
+
+    message = "The files of version {version} of '{name}' are not those that were registered: {detail}."
+    remedy = "None of its code was run. Tell whoever keeps the registry: `corpus registry {name}`."
+    exit_code = 65
+
+
+def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
+    """Return the folder of a version's files, each as it was registered; one process at a time downloads it.
+
+    Args:
+        trusted: the version.
+        registry: where its files are.
+        cache: keeps them, by their digest; what is there is compared again.
+
+    Raises:
+        FilesChanged: they are not what was registered; nothing is kept.
+        RegistryUnavailable: MLflow does not answer.
+    """
+    version, wanted = trusted.version, trusted.files
+    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place, half = cache / wanted, cache / f"{wanted}.half"
+    with (cache / f"{wanted}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.is_dir():
+            if digest(place) == wanted:
+                return place
+            shutil.rmtree(place)
+        # what a killed process left
+        shutil.rmtree(half, ignore_errors=True)
+        try:
+            fetched = registry.fetch(version, to=half)
+            if wrong := _faults(fetched, row=trusted.registered):
+                raise FilesChanged(name=version.name, version=version.version, detail="; ".join(wrong))
+            fetched.rename(place)
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
+    return place
+
+
+def _faults(folder: Path, *, row: Row) -> list[str]:
+    """Tell what is wrong with files, and which of those outside the pack they are."""
+    found = contents.faults(folder, registered=row.files)
+    wrong = [reason for check in found.values() for reason in check]
+    outside, now = row.metrics.get("outside"), listing(folder)
+    if found["files"] and outside is not None:
+        altered = sorted(path for path, value in outside.items() if now.get(path) != value)
+        try:
+            inside = f"{contents.place(folder).relative_to(folder).as_posix()}/"
+        except NoPack:
+            return wrong
+        added = sorted(path for path in now.keys() - outside.keys() if not path.startswith(inside))
+        wrong += [f"{path} is altered or missing" for path in altered] + [f"{path} was added" for path in added]
+    return wrong

@@ -1,0 +1,156 @@
+"""The two papers' forms of a release, and what a column of either may be.
+
+A cell is made by the one function that its column has; a column without one does not exist, so nothing else can get in.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import BadParams
+from pipelines.params import Params
+from pipelines.release.terms import AGREEMENT, METADATA, Shape
+from pipelines.store import tables
+from pipelines.taxonomy import Category, load
+
+Item = tuple[str, int]
+TRAIN = "train"
+GOLD = "gold"
+# CRADLE 5.1: what is unanimous is within the consensus
+RELEASED = ("unanimous", "consensus")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """An item with what is said of it: labels by category in the scheme's order, ``None`` where nobody answered."""
+
+    split: str
+    labels: Mapping[str, tuple[str, ...] | None]
+    agreement: str
+
+
+@dataclass(frozen=True)
+class Released:
+    """A row as it goes out: an item under its new name, its metadata made coarse."""
+
+    id: str
+    image: int
+    labelled: Labelled
+    metadata: Mapping[str, str]
+
+
+def categories(corpus: str, *, shape: Shape, params: Params) -> dict[str, Category]:
+    """Return the categories that the shape releases.
+
+    Raises:
+        BadParams: the scheme does not have one of them, or the form is not for this corpus.
+    """
+    scheme = load(params.corpora[corpus].scheme)
+    if unknown := [c for c in shape.categories if c not in scheme.categories]:
+        known = ", ".join([*METADATA, AGREEMENT, *scheme.categories])
+        detail = f"{', '.join(unknown)} may not be released; what may is {known}"
+        raise BadParams(where=f"release.corpora.{corpus}.columns", detail=detail)
+    if shape.form == "cradle" and params.corpora[corpus].content == "images":
+        raise BadParams(where=f"release.corpora.{corpus}.form", detail="cradle has no column for a picture")
+    return {c: scheme.categories[c] for c in shape.categories}
+
+
+def labelled(
+    corpus: str, *, found: Mapping[str, Category], shape: Shape, params: Params, root: Path
+) -> tuple[dict[Item, Labelled], int]:
+    """Read the items of the split that have a label to release; and how many have none.
+
+    Gold is released wherever it stands. In the form ``cradle`` a record of train without gold has the ensemble's label
+    (``finetune.ensemble``) if its members agreed: ``agreement`` says ``unanimous``, ``consensus`` or ``gold``.
+    """
+    folder = root / "snapshot" / corpus
+    splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
+    said: dict[Item, dict[str, tuple[str, ...]]] = {}
+    for row in tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist():
+        if row["category"] in found:
+            labels = _ordered(row["labels"], category=found[row["category"]])
+            said.setdefault((row["record_id"], row["image"]), {})[row["category"]] = labels
+    silver = _silver(folder, found=found, params=params) if shape.form == "cradle" else {}
+    items: dict[Item, Labelled] = {}
+    for row in splits:
+        item = (str(row["record_id"]), int(row["image"]))
+        if item in said:
+            known: Mapping[str, tuple[str, ...]] = said[item]
+            agreement = GOLD
+        elif row["split"] == TRAIN and item[0] in silver:
+            agreement, labels = silver[item[0]]
+            known = dict.fromkeys(found, labels)
+        else:
+            continue
+        items[item] = Labelled(str(row["split"]), {c: known.get(c) for c in found}, agreement)
+    return items, len(splits) - len(items)
+
+
+def _silver(folder: Path, *, found: Mapping[str, Category], params: Params) -> dict[str, tuple[str, tuple[str, ...]]]:
+    path = folder / "silver" / params.finetune.ensemble / "silver.parquet"
+    if not path.is_file():
+        return {}
+    return {
+        row["record_id"]: (row["agreement"], _ordered(row["labels"], category=found[row["category"]]))
+        for row in tables.read(path, name="silver").to_pylist()
+        if row["category"] in found and row["labels"] is not None and row["agreement"] in RELEASED
+    }
+
+
+def _ordered(labels: Iterable[str], *, category: Category) -> tuple[str, ...]:
+    """Return a label set in the scheme's order; an empty one by the name that the scheme has for it."""
+    chosen = set(labels) or ({category.none} if category.none else set())
+    return tuple(label.name for label in category.labels if label.name in chosen)
+
+
+def files(rows: Sequence[Released], *, shape: Shape) -> dict[str, str]:
+    """Return the text of each file of labels and splits, sorted by the release's own ids."""
+    cells: dict[str, Callable[[Released], str]] = {
+        "id": lambda row: row.id,
+        "image": lambda row: str(row.image),
+        "split": lambda row: row.labelled.split,
+        AGREEMENT: lambda row: row.labelled.agreement,
+        **{category: _label_cell(category) for category in shape.categories},
+        **{column: _metadata_cell(column) for column in shape.metadata},
+    }
+
+    def table(columns: Sequence[str], chosen: Iterable[Released]) -> str:
+        lines = ({c: cells[c](row) for c in columns} for row in sorted(chosen, key=lambda row: (row.id, row.image)))
+        return written(columns, lines)
+
+    if shape.form == "figsim":
+        return {
+            "annotations.csv": table(["id", "image", *shape.columns], rows),
+            "splits.csv": table(["id", "image", "split"], rows),
+        }
+    return {
+        f"{split}.csv": table(["id", *shape.columns], [row for row in rows if row.labelled.split == split])
+        for split in sorted({row.labelled.split for row in rows})
+    }
+
+
+def _label_cell(category: str) -> Callable[[Released], str]:
+    return lambda row: "|".join(row.labelled.labels[category] or ())
+
+
+def _metadata_cell(column: str) -> Callable[[Released], str]:
+    return lambda row: row.metadata[column]
+
+
+def written(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
+    """Return a CSV file that is the same on every machine."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def without(text: str, *, ids: frozenset[str]) -> str:
+    """Return a CSV file with a column ``id`` without the rows of these; the other rows keep their bytes."""
+    table = csv.DictReader(io.StringIO(text, newline=""))
+    return written(table.fieldnames or (), (row for row in table if row["id"] not in ids))

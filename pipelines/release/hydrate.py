@@ -1,0 +1,595 @@
+"""Fetch the items of a release again, with your own access to Reddit: python hydrate.py PACKAGE --key FILE --out DIR
+
+Needs Python 3.11 and nothing else. Set REDDIT_CLIENT_ID, REDDIT_CLIENT_SECRET and REDDIT_USER_AGENT to those of your
+own Reddit application; REDDIT_URL, REDDIT_OAUTH_URL and IMAGE_HOSTS replace the usual addresses.
+
+Every item gets an outcome: ok, deleted (by its author), removed (by others), changed (it is not what was labelled),
+unavailable (Reddit does not show it now; asked again next time) or withdrawn (on the removal list; never asked for, and
+what DIR holds of it is removed). Content goes to DIR/posts and DIR/images, outcomes to DIR/outcomes.jsonl, what is left
+by label and split to DIR/attrition.json. Killed, it goes on where it was. --again asks for everything anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import hashlib
+import hmac
+import ipaddress
+import json
+import os
+import re
+import struct
+import sys
+import time
+import unicodedata
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+OUTCOMES = ("ok", "deleted", "removed", "changed", "unavailable", "withdrawn")
+# Reddit answers for so many at once.
+BATCH = 100
+TRIES, PICTURE_TRIES = 5, 3
+TIMEOUT_SECONDS = 30.0
+DEFAULT_WAIT_SECONDS = 60.0
+# Reddit's own limit for images.
+MAX_PICTURE_BYTES = 20 * 2**20
+IMAGE_HOSTS = "i.redd.it,preview.redd.it,i.imgur.com"
+SUFFIXES = {"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp"}
+# A fullname has at most so many characters; all are padded to it, as an id tells by its length how old it is.
+FULLNAME = re.compile(r"t3_[0-9a-z]{1,13}")
+FULLNAME_BYTES = 16
+TAG_BYTES = 16
+# In the place of two lengths: there is no placeholder in the text.
+WHOLE = (2**32 - 1, 2**32 - 1)
+KEY_BYTES = 32
+# What scrubbing left in the place of addresses and numbers; between the first and the last nothing can be compared.
+PLACEHOLDER = re.compile(r"<(?:url|email|user|subreddit|ip|handle|phone|name|removed)>")
+# Fewer known characters than these would tell more to somebody who guesses than to somebody who compares.
+MIN_KNOWN = 16
+DELETED = {"[deleted]", "[deleted by user]"}
+REMOVED = re.compile(r"\[ ?removed( by reddit\b.*)?[. ]*\]", re.IGNORECASE | re.DOTALL)
+
+Sleep = Callable[[float], None]
+Say = Callable[[str], None]
+
+
+class Stop(Exception):
+    """The reason why it cannot go on, with an exit status of sysexits.h."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+# How an id of the release, its address on Reddit and the digest of what was labelled belong together. The standard
+# library has no AES: this is SIV (Rogaway and Shrimpton 2006) of HMAC-SHA-256, which serves for tag and stream.
+
+
+def _mac(key: bytes, purpose: str, *parts: bytes) -> bytes:
+    own = hmac.digest(key, f"crisis-corpus/release/{purpose}".encode(), "sha256")
+    return hmac.digest(own, b"".join(len(p).to_bytes(4, "big") + p for p in parts), "sha256")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a post is, and how much of its text is known: characters at both ends, or ``None`` where all of it is.
+
+    The lengths are sealed with the name, since they would tell a post in one release by those in another.
+    """
+
+    fullname: str = field(repr=False)
+    ends: tuple[int, int] | None = field(repr=False)
+
+
+def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
+    """Return the address under the release's key, bound to its id there: 80 hex digits, the same for the same."""
+    ends = struct.pack(">II", *(address.ends or WHOLE))
+    plain = address.fullname.encode("ascii").ljust(FULLNAME_BYTES, b"\0") + ends
+    tag = _mac(key, "tag", release_id.encode(), plain)[:TAG_BYTES]
+    stream = _mac(key, "stream", tag)
+    return (tag + bytes(a ^ b for a, b in zip(plain, stream, strict=False))).hex()
+
+
+def open_address(key: bytes, sealed: str, *, release_id: str) -> Address:
+    """Return what :func:`seal_address` was given.
+
+    Raises:
+        Stop: another key, or a row that was altered.
+    """
+    data = bytes.fromhex(sealed)
+    tag, hidden = data[:TAG_BYTES], data[TAG_BYTES:]
+    plain = bytes(a ^ b for a, b in zip(hidden, _mac(key, "stream", tag), strict=False))
+    if not hmac.compare_digest(tag, _mac(key, "tag", release_id.encode(), plain)[:TAG_BYTES]):
+        raise Stop("An address does not open: the key is of another release, or fetch.csv was altered.", status=65)
+    head, tail = struct.unpack(">II", plain[FULLNAME_BYTES:])
+    fullname = plain[:FULLNAME_BYTES].rstrip(b"\0").decode("ascii")
+    return Address(fullname, None if (head, tail) == WHOLE else (head, tail))
+
+
+def joined(title: str, body: str) -> str:
+    """Return title and body as they are compared: composed characters, single blanks."""
+    return "\n".join(" ".join(unicodedata.normalize("NFC", text).split()) for text in (title, body))
+
+
+def known_ends(text: str) -> tuple[int, int] | None:
+    """Return how many characters before the first placeholder and after the last are known; ``None``: all of them.
+
+    Too few are none: (0, 0) compares equal with everything.
+    """
+    found = list(PLACEHOLDER.finditer(text))
+    if not found:
+        return None
+    ends = found[0].start(), len(text) - found[-1].end()
+    return ends if sum(ends) >= MIN_KNOWN else (0, 0)
+
+
+def text_digest(key: bytes, *, release_id: str, text: str, ends: tuple[int, int] | None) -> str:
+    """Return the keyed digest of a text, or of what is known of its two ends."""
+    head, tail = (text, "") if ends is None else (text[: ends[0]], text[max(0, len(text) - ends[1]) :])
+    # half a surrogate pair, which JSON allows, is no character
+    ends_of_it = (part.encode("utf-8", "replace") for part in (head, tail))
+    return _mac(key, "text", release_id.encode(), *ends_of_it).hex()[:32]
+
+
+def _split(address: str) -> urllib.parse.SplitResult:
+    try:
+        return urllib.parse.urlsplit(address)
+    except ValueError:
+        # such as half an IPv6 address: no address at all
+        return urllib.parse.urlsplit("")
+
+
+def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> str:
+    """Return the keyed digest of a picture's address, which is one picture's alone; signatures do not count."""
+    parts = _split(address)
+    where = f"{parts.hostname or ''}{parts.path}"
+    return _mac(key, "picture", release_id.encode(), str(image).encode(), where.encode("utf-8", "replace")).hex()[:32]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One item of the release: what was labelled, and what it is known by."""
+
+    id: str
+    image: int
+    split: str
+    labels: Mapping[str, tuple[str, ...]]
+    address: str = field(repr=False)
+    text: str = field(repr=False)
+    picture: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A release as it was read, with every removal list that is known of it."""
+
+    rows: tuple[Row, ...]
+    withdrawn: frozenset[str]
+
+    @classmethod
+    def read(cls, folder: Path, *, removal: Path | None = None, draft: bool = False) -> Package:
+        """Read and check the files.
+
+        Raises:
+            Stop: a file is missing or is not what the manifest says, or the release is a draft.
+        """
+        try:
+            manifest = json.loads((folder / "manifest.json").read_bytes())
+            for name, digest in manifest["files"].items():
+                if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+                    raise Stop(f"{name} is not what manifest.json says: get the package again.", status=65)
+            rows = tuple(_rows(folder, manifest=manifest))
+            withdrawn = frozenset(row["id"] for row in _table(folder / "removal.csv"))
+            newer = frozenset(row["id"] for row in _table(removal)) if removal else frozenset()
+        except (OSError, ValueError, KeyError) as error:
+            raise Stop(f"The package cannot be read ({type(error).__name__}).", status=65) from None
+        if manifest["status"] != "APPROVED" and not draft:
+            raise Stop("The release is a draft that nobody has approved; --draft tries it out.", status=77)
+        if newer - withdrawn - {row.id for row in rows}:
+            raise Stop("--removal: names ids that this release never had; it is another's list.", status=65)
+        return cls(rows, withdrawn | newer)
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _rows(folder: Path, *, manifest: Mapping[str, Any]) -> Iterator[Row]:
+    if manifest["form"] == "figsim":
+        splits = {(r["id"], r["image"]): r["split"] for r in _table(folder / "splits.csv")}
+        labelled = [(r, splits[r["id"], r["image"]]) for r in _table(folder / "annotations.csv")]
+    else:
+        labelled = [(r, split) for split in manifest["splits"] for r in _table(folder / f"{split}.csv")]
+    fetch = {(r["id"], r["image"]): r for r in _table(folder / "fetch.csv")}
+    for row, split in labelled:
+        known = fetch[row["id"], row.get("image", "0")]
+        yield Row(
+            id=row["id"],
+            image=int(known["image"]),
+            split=split,
+            labels={c: tuple(filter(None, row[c].split("|"))) for c in manifest["labels"]},
+            address=known["address"],
+            text=known["text"],
+            picture=known["picture"],
+        )
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows nothing: credentials go where they were meant to, and pictures come from the hosts that are named."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Reddit:
+    """Reddit's API for one application, at the pace that its own headers allow."""
+
+    def __init__(self, environment: Mapping[str, str], *, sleep: Sleep) -> None:
+        """Read who asks, and where.
+
+        Raises:
+            Stop: a variable is missing, or an address is neither https nor this machine.
+        """
+        names = ("REDDIT_CLIENT_ID", "REDDIT_CLIENT_SECRET", "REDDIT_USER_AGENT")
+        if missing := [name for name in names if not environment.get(name)]:
+            raise Stop(f"{', '.join(missing)}: not set.", status=78)
+        client, secret, self._agent = (environment[name] for name in names)
+        self._basic = "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode()
+        self._token_url = _checked(environment.get("REDDIT_URL", "https://www.reddit.com"), name="REDDIT_URL")
+        self._api_url = _checked(
+            environment.get("REDDIT_OAUTH_URL", "https://oauth.reddit.com"), name="REDDIT_OAUTH_URL"
+        )
+        self._hosts = {host.strip() for host in environment.get("IMAGE_HOSTS", IMAGE_HOSTS).split(",")}
+        self._open = urllib.request.build_opener(_NoRedirect).open
+        self._sleep = sleep
+        self._token, self._pause = "", 0.0
+
+    def posts(self, fullnames: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """Return what Reddit shows of these (100 at most) by fullname; what it does not show is not there.
+
+        Raises:
+            Stop: it refuses, or does not answer.
+        """
+        query = urllib.parse.urlencode({"id": ",".join(fullnames), "raw_json": 1})
+        for renewed in (False, True):
+            if not self._token or renewed:
+                self._token = self._granted()
+            request = self._request(f"{self._api_url}/api/info?{query}", authorization=f"bearer {self._token}")
+            status, data = self._answered(request)
+            if status != 401:
+                break
+        try:
+            children = json.loads(data)["data"]["children"] if status == 200 else None
+            found = {str(c["data"]["name"]): c["data"] for c in children or ()}
+        except (ValueError, KeyError, TypeError):
+            raise Stop("Reddit's answer cannot be read. Run it again later.", status=75) from None
+        if children is None:
+            raise Stop(f"Reddit refuses the request: HTTP {status}.", status=77)
+        return found
+
+    def picture(self, address: str) -> tuple[bytes, str] | str:
+        """Return a picture's bytes and the suffix of its file, or why it cannot be had."""
+        parts = _split(address)
+        if parts.hostname not in self._hosts or not _is_safe(parts):
+            return "picture_host"
+        request, wait = self._request(address), 0.0
+        for attempt in range(PICTURE_TRIES):
+            if wait:
+                self._sleep(wait)
+            try:
+                with self._open(request, timeout=TIMEOUT_SECONDS) as answer:
+                    data = answer.read(MAX_PICTURE_BYTES + 1)
+                    said, kind = answer.headers.get("Content-Length"), answer.headers.get_content_type()
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code != 429 and error.code < 500:
+                    return f"picture_http_{error.code}"
+                wait = _wait(error.headers) if error.code == 429 else 2.0**attempt
+                continue
+            except (OSError, HTTPException):
+                wait = 2.0**attempt
+                continue
+            if kind not in SUFFIXES:
+                return "picture_type"
+            if len(data) > MAX_PICTURE_BYTES:
+                return "picture_size"
+            return (data, SUFFIXES[kind]) if said is None or int(said) == len(data) else "picture_cut"
+        return "picture_unreachable"
+
+    def _granted(self) -> str:
+        form = urllib.parse.urlencode({"grant_type": "client_credentials"}).encode()
+        request = self._request(f"{self._token_url}/api/v1/access_token", authorization=self._basic, data=form)
+        status, data = self._answered(request)
+        try:
+            return str(json.loads(data)["access_token"])
+        except (ValueError, KeyError, TypeError):
+            raise Stop(f"Reddit gives no token: HTTP {status}. Check the client's id and secret.", status=77) from None
+
+    def _request(self, url: str, *, authorization: str = "", data: bytes | None = None) -> urllib.request.Request:
+        headers = {"User-Agent": self._agent} | ({"Authorization": authorization} if authorization else {})
+        return urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - checked: https or this machine
+
+    def _answered(self, request: urllib.request.Request) -> tuple[int, bytes]:
+        """Send and wait as told; return the status and the body of an answer that repeating would not change."""
+        for attempt in range(TRIES):
+            if self._pause:
+                self._sleep(self._pause)
+            try:
+                with self._open(request, timeout=TIMEOUT_SECONDS) as answer:
+                    status, headers, data = answer.status, answer.headers, answer.read()
+            except urllib.error.HTTPError as error:
+                status, headers, data = error.code, error.headers, b""
+                error.close()
+            except (OSError, HTTPException):
+                self._pause = 2.0**attempt
+                continue
+            if status == 429 or status >= 500:
+                self._pause = _wait(headers) if status == 429 else 2.0**attempt
+                continue
+            spent = _number(headers.get("x-ratelimit-remaining"), default=1.0) < 1
+            self._pause = _wait(headers) if spent else 0.0
+            return status, data
+        raise Stop("Reddit does not answer. What was fetched is kept; run it again later.", status=75)
+
+
+def _number(text: str | None, *, default: float) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        return default
+
+
+def _wait(headers: Message) -> float:
+    asked = headers.get("retry-after") or headers.get("x-ratelimit-reset")
+    return max(1.0, _number(asked, default=DEFAULT_WAIT_SECONDS))
+
+
+def _is_safe(parts: urllib.parse.SplitResult) -> bool:
+    try:
+        local = ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        local = parts.hostname == "localhost"
+    return parts.scheme == "https" or (parts.scheme == "http" and local)
+
+
+def _checked(address: str, *, name: str) -> str:
+    if not _is_safe(urllib.parse.urlsplit(address)):
+        raise Stop(f"{name}: neither https nor this machine.", status=78)
+    return address.rstrip("/")
+
+
+def gone(post: Mapping[str, Any]) -> str | None:
+    """Return ``deleted`` or ``removed`` of a post that Reddit shows without its content."""
+    author, body, title = (str(post.get(k) or "").strip() for k in ("author", "selftext", "title"))
+    category = post.get("removed_by_category")
+    if {author.lower(), body.lower(), title.lower()} & DELETED or category == "deleted":
+        return "deleted"
+    return "removed" if category or REMOVED.fullmatch(body) or REMOVED.fullmatch(title) else None
+
+
+def addresses(post: Mapping[str, Any]) -> list[str]:
+    """Return every address that a post gives of its pictures, of each the whole one before its previews."""
+    found = [post.get("url")]
+    for image in _each(_at(post, "preview", "images")):
+        found += [_at(size, "url") for size in (_at(image, "source"), *_each(_at(image, "resolutions")))]
+    for shown in _each(post.get("media_metadata")):
+        for size in (_at(shown, "s"), *_each(_at(shown, "p"))):
+            found += [_at(size, "u"), _at(size, "gif")]
+    return [address.replace("&amp;", "&") for address in found if isinstance(address, str)]
+
+
+def _at(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _each(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+class Folder:
+    """What was fetched, and the journal of outcomes; both survive a kill at any moment."""
+
+    def __init__(self, path: Path) -> None:
+        for folder in (path, path / "posts", path / "images"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = path
+        self._journal = path / "outcomes.jsonl"
+        self.outcomes: dict[tuple[str, int], str] = {}
+        whole = self._journal.read_bytes().rpartition(b"\n") if self._journal.exists() else (b"", b"", b"")
+        if whole[2]:
+            # the last line was cut by a kill
+            os.truncate(self._journal, len(whole[0]) + len(whole[1]))
+        for line in whole[0].splitlines():
+            noted = json.loads(line)
+            self.outcomes[noted["id"], noted["image"]] = noted["outcome"]
+
+    def note(self, rows: Iterable[tuple[Row, str, str]]) -> None:
+        """Add outcomes with their reasons; they are on the disk when it returns."""
+        with self._journal.open("a", encoding="utf-8") as file:
+            for row, outcome, reason in rows:
+                noted = {"id": row.id, "image": row.image, "outcome": outcome, "reason": reason}
+                file.write(json.dumps(noted) + "\n")
+                self.outcomes[row.id, row.image] = outcome
+            file.flush()
+            os.fsync(file.fileno())
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write one file, whole or not at all."""
+        made = self.path / f"{name}.part"
+        made.write_bytes(data)
+        made.replace(self.path / name)
+
+    def forget(self, release_id: str, *, image: int | None = None) -> None:
+        """Remove what is here of a post, or of one of its pictures."""
+        names = [f"images/{release_id}-{'*' if image is None else image}.*"]
+        for pattern in names + ([f"posts/{release_id}.*"] if image is None else []):
+            for path in self.path.glob(pattern):
+                path.unlink()
+
+
+def hydrate(package: Package, *, key: bytes, reddit: Reddit, folder: Folder, again: bool, say: Say) -> None:
+    """Ask for every row that has no outcome yet, or an unavailable one, and keep what is as it was labelled.
+
+    Raises:
+        Stop: the key does not fit, or Reddit refuses or does not answer; outcomes so far are kept.
+    """
+    for release_id in sorted(package.withdrawn):
+        folder.forget(release_id)
+    done = {item for item, outcome in folder.outcomes.items() if outcome != "unavailable" and not again}
+    waiting: dict[str, list[Row]] = {}
+    for row in package.rows:
+        if row.id not in package.withdrawn and (row.id, row.image) not in done:
+            waiting.setdefault(row.id, []).append(row)
+    ids = sorted(waiting)
+    for start in range(0, len(ids), BATCH):
+        batch = ids[start : start + BATCH]
+        where = {i: open_address(key, waiting[i][0].address, release_id=i) for i in batch}
+        shown = reddit.posts(found.fullname for found in where.values())
+        for release_id in batch:
+            taken = Taking(key, where[release_id], shown.get(where[release_id].fullname), reddit, folder)
+            folder.note([taken.judged(row) for row in waiting[release_id]])
+        say(f"{start + len(batch)} of {len(ids)} posts asked for")
+
+
+@dataclass(frozen=True)
+class Taking:
+    """What is done with one post that Reddit shows, or does not (``None``)."""
+
+    key: bytes = field(repr=False)
+    address: Address
+    post: Mapping[str, Any] | None = field(repr=False)
+    reddit: Reddit
+    folder: Folder
+
+    def judged(self, row: Row) -> tuple[Row, str, str]:
+        """Return a row's outcome and reason; its content is here afterwards if that is ok, and else is not."""
+        outcome, reason = self._outcome(row)
+        if outcome != "ok":
+            self.folder.forget(row.id, image=row.image if reason.startswith("picture") else None)
+        return row, outcome, reason
+
+    def _outcome(self, row: Row) -> tuple[str, str]:
+        if self.post is None:
+            return "unavailable", "not_shown"
+        if outcome := gone(self.post):
+            return outcome, ""
+        title, body = (str(self.post.get(part) or "") for part in ("title", "selftext"))
+        text, ends = joined(title, body), self.address.ends
+        if (ends and len(text) < sum(ends)) or row.text != text_digest(
+            self.key, release_id=row.id, text=text, ends=ends
+        ):
+            return "changed", "text"
+        if row.picture and (reason := self._picture(row, post=self.post)):
+            return ("changed" if reason == "picture" else "unavailable"), reason
+        plain = {"id": row.id, "title": title, "body": body}
+        self.folder.keep(f"posts/{row.id}.json", json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace"))
+        return "ok", "text_not_compared" if ends == (0, 0) else ""
+
+    def _picture(self, row: Row, *, post: Mapping[str, Any]) -> str:
+        """Fetch and keep a row's picture; return why it cannot be had, nothing where it was."""
+        matching = (
+            address
+            for address in addresses(post)
+            if picture_digest(self.key, release_id=row.id, image=row.image, address=address) == row.picture
+        )
+        # wherever a gallery has it now
+        if (address := next(matching, None)) is None:
+            return "picture"
+        found = self.reddit.picture(address)
+        if isinstance(found, str):
+            return found
+        self.folder.forget(row.id, image=row.image)
+        self.folder.keep(f"images/{row.id}-{row.image}.{found[1]}", found[0])
+        return ""
+
+
+def attrition(package: Package, *, folder: Folder) -> dict[str, Any]:
+    """Return how many items have each outcome, in all, by split, and by label; ``withdrawn_ids`` is the whole list."""
+    counts: dict[str, dict[str, Counter[str]]] = {"all": {"items": Counter()}, "splits": {}, "labels": {}}
+    for row in package.rows:
+        here = folder.outcomes.get((row.id, row.image), "unavailable")
+        outcome = "withdrawn" if row.id in package.withdrawn else here
+        counts["all"]["items"][outcome] += 1
+        counts["splits"].setdefault(row.split, Counter())[outcome] += 1
+        for category, labels in row.labels.items():
+            for label in labels:
+                counts["labels"].setdefault(f"{category}: {label}", Counter())[outcome] += 1
+    filled = {
+        part: {name: {o: found[o] for o in OUTCOMES} for name, found in sorted(names.items())}
+        for part, names in counts.items()
+    }
+    return {**filled, "withdrawn_ids": len(package.withdrawn)}
+
+
+def show(counts: Mapping[str, Any], *, say: Say) -> None:
+    """Print the table of attrition for people."""
+    names = [name for part in ("all", "splits", "labels") for name in counts[part]]
+    width = max(map(len, names))
+    say(f"{'':{width}}  {'total':>7}  " + "  ".join(f"{o:>11}" for o in OUTCOMES) + "   kept")
+    for part in ("all", "splits", "labels"):
+        for name, found in counts[part].items():
+            total = sum(found.values())
+            kept = f"{found['ok'] / total:6.1%}" if total else "     –"
+            say(f"{name:{width}}  {total:>7}  " + "  ".join(f"{found[o]:>11}" for o in OUTCOMES) + f"  {kept}")
+    say(f"withdrawn since the release was made: {counts['withdrawn_ids']} posts, which are neither asked for nor kept")
+
+
+def read_key(path: Path) -> bytes:
+    """Read the release's key.
+
+    Raises:
+        Stop: it is none.
+    """
+    try:
+        key = bytes.fromhex(path.read_text().strip())
+    except (OSError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise Stop(f"--key: not a file of {2 * KEY_BYTES} hexadecimal digits.", status=78)
+    return key
+
+
+def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
+    """Run the command; return its exit status: 0, 65 (altered), 75 (try later), 77 (refused) or 78 (configuration)."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    parser.add_argument("package", type=Path)
+    parser.add_argument("--key", type=Path, required=True, help="the file that was handed to you apart")
+    parser.add_argument("--out", type=Path, required=True, help="where content and outcomes go; keep it private")
+    parser.add_argument("--removal", type=Path, help="a newer removal.csv of this release")
+    parser.add_argument("--draft", action="store_true", help="take a release that was not approved")
+    parser.add_argument("--again", action="store_true", help="ask for everything anew, and remove what is gone")
+    given = parser.parse_args(argv)
+
+    def say(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    try:
+        package = Package.read(given.package, removal=given.removal, draft=given.draft)
+        key, reddit = read_key(given.key), Reddit(os.environ, sleep=sleep)
+        folder = Folder(given.out)
+        hydrate(package, key=key, reddit=reddit, folder=folder, again=given.again, say=say)
+    except Stop as stop:
+        sys.stderr.write(f"{stop}\n")
+        return stop.status
+    counts = attrition(package, folder=folder)
+    folder.keep("attrition.json", (json.dumps(counts, indent=2) + "\n").encode())
+    show(counts, say=say)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What is known of the posts that a release is about: whose, when, where, and what a consumer can compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.errors import SchemaMismatch
+from pipelines.privacy.vault import Vault
+from pipelines.release.anonymity import Person
+from pipelines.release.hydrate import FULLNAME, joined
+from pipelines.release.rekey import Content
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+
+COLUMNS = ("author_id", "subreddit", "created")
+SEALED = ("title", "body", "media")
+
+
+@dataclass(frozen=True)
+class Post:
+    """One post that may be released."""
+
+    fullname: str = field(repr=False)
+    person: Person
+    content: Content
+
+
+@dataclass(frozen=True)
+class Material:
+    """The posts by record id, and the records that are left out: taken down, or of no address that could be asked."""
+
+    posts: dict[str, Post]
+    taken_down: frozenset[str]
+    no_address: frozenset[str]
+
+
+def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) -> Material:
+    """Open the posts of these records.
+
+    An import may have named a record by something else than Reddit's id: nobody could fetch it, and no removal there
+    would ever be seen, so it has no place in a release.
+
+    Raises:
+        SchemaMismatch: a live record has no post.
+        SealBroken: a value was altered.
+    """
+    wanted = pa.array(sorted(record_ids), pa.string())
+    people: dict[str, tuple[Person, Content]] = {}
+    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
+        table = tables.read(path, name="posts", columns=["record_id", *COLUMNS, *SEALED])
+        table = table.filter(pc.is_in(table["record_id"], value_set=wanted))
+        plain = [open_column(table, name="posts", column=column, vault=vault) for column in SEALED]
+        rows = table.select(["record_id", *COLUMNS]).to_pylist()
+        for row, title, body, media in zip(rows, *plain, strict=True):
+            created = row["created"]
+            month = f"{created:%Y-%m}" if created else None
+            person = Person(row["author_id"] or row["record_id"], month, row["subreddit"])
+            pictures = tuple(found[0] for found in json.loads(media)) if media else ()
+            text = joined(*((value or b"").decode() for value in (title, body)))
+            people[row["record_id"]] = (person, Content(text, pictures))
+    # asked after the opening: what is taken down meanwhile opens as nothing, and must not pass for empty
+    gone = vault.tombstoned(record_ids)
+    fullnames = vault.fullnames([r for r in record_ids if r not in gone])
+    lost = [r for r in fullnames if r not in people]
+    if lost:
+        raise SchemaMismatch(table="posts", detail=f"{len(lost)} records of the split are not there")
+    there = {r: name for r, name in fullnames.items() if FULLNAME.fullmatch(name)}
+    posts = {r: Post(name, *people[r]) for r, name in there.items()}
+    # whoever was taken down between the two questions has no name any more
+    gone |= set(record_ids) - gone - fullnames.keys()
+    return Material(posts, frozenset(gone), frozenset(fullnames.keys() - there.keys()))

@@ -1,0 +1,260 @@
+"""``corpus release``: labels and splits of one commit under new names, as a draft that somebody has to approve.
+
+The files are a function of the commit, the parameters, the release's name and key, and of what is taken down: made
+again, they have the same bytes. They hold no content, no name of Reddit's, no author and no group.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import BadParams, DataError
+from pipelines.params import Params, Settings
+from pipelines.privacy.vault import Vault
+from pipelines.release import datasheet, hydrate, material
+from pipelines.release.anonymity import coarsen
+from pipelines.release.form import Released, categories, files, labelled, written
+from pipelines.release.material import Post
+from pipelines.release.register import (
+    APPROVED,
+    DRAFT,
+    MANIFEST,
+    REMOVAL,
+    Entry,
+    ReleaseApproved,
+    digest,
+    dumped,
+    entries,
+    locked,
+    manifest_of,
+    write,
+)
+from pipelines.release.rekey import fetch_row, own_key, release_ids
+from pipelines.release.terms import Release, Shape
+from pipelines.store.workspace import Workspace, git
+
+
+class NothingToRelease(DataError):
+    """No item has labels, an address and enough company."""
+
+    message = "Corpus {corpus} has nothing that may be released: {detail}."
+    remedy = "Run the stages gold and silver; release.k in params.yaml is how much company metadata needs."
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rows of a release in the order of its ids, their posts by the same ids, and what was left out."""
+
+    rows: Sequence[Released]
+    posts: Mapping[str, Post]
+    counts: Mapping[str, Any]
+
+
+def run(
+    corpus: str,
+    *,
+    terms: Release,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    name: str,
+    now: datetime,
+    root: Path = Path(),
+    to: Path | None = None,
+) -> dict[str, Any]:
+    """Write the package of a release as a draft; a draft of the same name is made anew.
+
+    Args:
+        corpus: reads its split, gold, silver and posts below ``root``.
+        terms: what may be released and how.
+        params: for the scheme and the ensemble.
+        settings: for the register (``<CORPUS_HOME>/releases/<name>``) and the contact.
+        vault: where keys and Reddit's names are.
+        name: of the release; ids, addresses and digests depend on it.
+        now: when; goes into the register only.
+        root: a clone of the corpus.
+        to: the folder that becomes the package; ``package`` in the register by default.
+
+    Returns:
+        ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``other_columns`` (releases of this
+        corpus that are out with other columns: k-anonymity does not hold over both), and its counts of items:
+        ``items``, ``records``, ``left_out`` by reason, ``levels`` (how coarse the metadata is), ``smallest`` (authors
+        of the smallest class), ``alone`` (posts of which the same is said as of no other), ``splits``, ``labels``.
+
+    Raises:
+        BadParams: the corpus has no shape, a column may not be released, there is no contact, or ``to`` is another
+            folder that must not be replaced.
+        ReleaseApproved: a release of this name is out.
+        NothingToRelease: no item is left.
+        SchemaMismatch: a live record has no post.
+    """
+    shape, contact = _shape(corpus, terms=terms), terms.contact or settings.contact
+    if not contact:
+        raise BadParams(where="release.contact", detail="neither it nor CORPUS_CONTACT names whom to turn to")
+    entry = Entry.of(settings, name)
+    chosen = _choose(corpus, shape=shape, k=terms.k, release=name, params=params, vault=vault, root=root)
+    facts = {
+        "release": name,
+        "corpus": corpus,
+        "title": shape.title,
+        "form": shape.form,
+        "k": terms.k,
+        "contact": contact,
+        "data_commit": git("rev-parse", "HEAD", cwd=root),
+        "scheme": params.corpora[corpus].scheme,
+        "labels": list(shape.categories),
+        "columns": list(shape.columns),
+        "splits": list(chosen.counts["splits"]),
+        "counts": chosen.counts,
+    }
+    with locked(settings):
+        target = _target(entry, to=to)
+        texts = {
+            **files(chosen.rows, shape=shape),
+            "fetch.csv": _fetch(chosen, key=own_key(entry.key)),
+            REMOVAL: written(["id"], []),
+            "DATASHEET.md": datasheet.write(facts),
+            "LICENSE.txt": terms.licence.strip() + "\n",
+            "hydrate.py": Path(hydrate.__file__).read_text(),
+        }
+        digests = {file: digest(text) for file, text in sorted(texts.items())}
+        manifest = dumped({**facts, "status": DRAFT, "withdrawn": 0, "files": digests})
+        # in this order, lest a killed run leave a package with ids that no takedown finds
+        _remove_draft(entry)
+        entry.put_ids({row.id for row in chosen.rows})
+        write(entry.folder / REMOVAL, texts[REMOVAL])
+        state = {
+            "release": name,
+            "corpus": corpus,
+            "package": str(target) if to else "package",
+            "status": DRAFT,
+            "files": digests,
+            "columns": list(shape.columns),
+        }
+        entry.put({**state, "drafted": now.isoformat(), "withdrawn": 0, "manifest": digest(manifest)})
+        _place({**texts, MANIFEST: manifest}, target=target)
+    return {
+        "release": name,
+        "package": str(target),
+        "key": str(entry.key),
+        "manifest": digest(manifest),
+        "other_columns": _other_columns(settings, corpus=corpus, shape=shape),
+        **chosen.counts,
+    }
+
+
+def _shape(corpus: str, *, terms: Release) -> Shape:
+    if corpus not in terms.corpora:
+        raise BadParams(where="release.corpora", detail=f"does not say what of '{corpus}' may be released")
+    return terms.corpora[corpus]
+
+
+def _choose(corpus: str, *, shape: Shape, k: int, release: str, params: Params, vault: Vault, root: Path) -> Chosen:
+    """Return what is released of the corpus, and counts of it and of what is not."""
+    found = categories(corpus, shape=shape, params=params)
+    items, unlabelled = labelled(corpus, found=found, shape=shape, params=params, root=root)
+    ids = release_ids({r for r, _ in items}, release=release, vault=vault)
+    opened = material.read(corpus, record_ids=ids.keys(), vault=vault, root=root)
+    order = sorted((ids[r], image, r) for r, image in items if r in opened.posts)
+    coarse = coarsen([opened.posts[r].person for _, _, r in order], columns=shape.metadata, k=k)
+    rows = [
+        Released(release_id, image, items[r, image], metadata)
+        for (release_id, image, r), metadata in zip(order, coarse.values, strict=True)
+        if metadata is not None
+    ]
+    left_out = {
+        "without_labels": unlabelled,
+        "taken_down": sum(r in opened.taken_down for r, _ in items),
+        "no_address": sum(r in opened.no_address for r, _ in items),
+        "suppressed": coarse.suppressed,
+    }
+    if not rows:
+        raise NothingToRelease(corpus=corpus, detail=", ".join(f"{n} {why}" for why, n in left_out.items()))
+    counts = {
+        "items": len(rows),
+        "records": len({row.id for row in rows}),
+        "left_out": left_out,
+        "levels": dict(coarse.levels),
+        "smallest": coarse.smallest,
+        "alone": _alone(rows),
+        "splits": dict(sorted(Counter(row.labelled.split for row in rows).items())),
+        "labels": _label_counts(rows, categories=shape.categories),
+    }
+    return Chosen(rows, {ids[r]: post for r, post in opened.posts.items()}, counts)
+
+
+def _alone(rows: Sequence[Released]) -> int:
+    """Count the posts that share all that is said of them with no other: what joins two releases, if anything does."""
+    said: dict[str, list[object]] = {}
+    for row in rows:
+        labels, metadata = tuple(row.labelled.labels.items()), tuple(row.metadata.items())
+        said.setdefault(row.id, []).append((row.image, row.labelled.split, row.labelled.agreement, labels, metadata))
+    return sum(n == 1 for n in Counter(map(tuple, said.values())).values())
+
+
+def _label_counts(rows: Sequence[Released], *, categories: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return how many items have each label, by category."""
+    given = {c: Counter(label for row in rows for label in row.labelled.labels[c] or ()) for c in categories}
+    return {c: dict(sorted(found.items())) for c, found in given.items()}
+
+
+def _fetch(chosen: Chosen, *, key: bytes) -> str:
+    """Return ``fetch.csv``: where each item is, and what it is known by, both under the release's key."""
+    lines = []
+    for row in chosen.rows:
+        post = chosen.posts[row.id]
+        lines.append(fetch_row(key, release_id=row.id, image=row.image, fullname=post.fullname, content=post.content))
+    return written(list(lines[0]), lines)
+
+
+def _target(entry: Entry, *, to: Path | None) -> Path:
+    """Return the folder of the package, if it may be written.
+
+    Raises:
+        ReleaseApproved: a release of this name is out.
+        BadParams: the folder is something else.
+    """
+    target = (to or entry.folder / "package").resolve()
+    if entry.exists and (state := entry.state())["status"] != DRAFT:
+        raise ReleaseApproved(name=entry.name, on=state["approved"][:10])
+    if target.exists() and (not target.is_dir() or (any(target.iterdir()) and not manifest_of(target, entry.name))):
+        raise BadParams(where="to", detail="is there already and is no draft of this release")
+    return target
+
+
+def _other_columns(settings: Settings, *, corpus: str, shape: Shape) -> list[str]:
+    states = [entry.state() for entry in entries(settings)]
+    out = [state for state in states if state["corpus"] == corpus and state["status"] == APPROVED]
+    return [state["release"] for state in out if set(state["columns"]) != set(shape.columns)]
+
+
+def _remove_draft(entry: Entry) -> None:
+    """Remove the package of the draft before, wherever it was put."""
+    if entry.exists:
+        folder = entry.package(entry.state())
+        if manifest_of(folder, entry.name):
+            shutil.rmtree(folder)
+
+
+def _place(texts: Mapping[str, str], *, target: Path) -> None:
+    """Write the folder aside and put it in place, so that it is never half a package."""
+    made = target.with_name(f".{target.name}.part")
+    shutil.rmtree(made, ignore_errors=True)
+    for file, text in texts.items():
+        write(made / file, text)
+    shutil.rmtree(target, ignore_errors=True)
+    made.rename(target)
+
+
+def inputs(clone: Workspace, *, corpus: str, params: Params) -> list[str]:
+    """Return what has to be pulled into a clone before :func:`run`: stages that were published, and the posts."""
+    stages = [f"split@{corpus}", f"gold@{corpus}", f"silver@{corpus}-{params.finetune.ensemble}"]
+    published = clone.lock()
+    posts = sorted((clone.path / "data" / corpus).glob("*/posts.parquet.dvc"))
+    return [s for s in stages if s in published] + [str(path.relative_to(clone.path)) for path in posts]

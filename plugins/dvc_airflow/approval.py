@@ -1,0 +1,49 @@
+"""A person says yes or no, says why, and both go on record; silence is a no."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import HITLBranchOperator
+from airflow.sdk import Param
+
+# Whoever has not answered by then has answered no.
+PATIENCE = timedelta(days=14)
+REJECT = "Reject"
+NOBODY = "nobody"
+
+
+class Approve(HITLBranchOperator):
+    """A branch that hands over who answered, and why."""
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        """Take the answer; branching may end the task by an exception, so what goes on record is handed over first."""
+        if chosen := event.get("chosen_options"):
+            user = event.get("responded_by_user") or {}
+            why = (event.get("params_input") or {}).get("why") or context["params"].get("reason")
+            context["ti"].xcom_push(key="who", value=user.get("name") or user.get("id") or NOBODY)
+            context["ti"].xcom_push(key="why", value=why or f"answered: {chosen[0]}")
+        return super().execute_complete(context, event)
+
+
+def approve(*, subject: str, body: str, yes: str, then: str, otherwise: str) -> Any:
+    """Return the task ``approve``, which shows ``body`` and goes on to ``then`` or, without a yes, to ``otherwise``."""
+    return Approve(
+        task_id="approve",
+        subject=subject,
+        body=body,
+        options=[yes, REJECT],
+        defaults=[REJECT],
+        options_mapping={yes: then, REJECT: otherwise},
+        params={"why": Param("", type="string", maxLength=500, title="Why", description="goes on record")},
+        doc_md="a person decides, with the figures before them; without an answer nothing changes",
+        response_timeout=PATIENCE,
+        execution_timeout=None,
+    )
+
+
+def decision(ti: Any) -> tuple[str, ...]:
+    """Return who answered and why, as options of a command."""
+    who, why = (ti.xcom_pull(task_ids="approve", key=key) for key in ("who", "why"))
+    return ("--who", who, "--why", why)

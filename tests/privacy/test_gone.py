@@ -1,0 +1,107 @@
+"""Files without records: every table of the project, names made of ids, and files that are no tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.privacy.gone import BLANK, Gone, Left
+from pipelines.store import tables
+
+IDS = [f"{n:032x}" for n in range(0xA0, 0xA8)]
+
+
+def cell(field: pa.Field, record_id: str) -> Any:
+    """A value that names a record wherever text could."""
+    if field.name in ("record_id", "other_id"):
+        return record_id
+    if pa.types.is_list(field.type):
+        return [f"about {record_id}"] if pa.types.is_string(field.type.value_type) else [0.5]
+    if pa.types.is_string(field.type):
+        return f"{record_id}#0"
+    return record_id.encode() if pa.types.is_large_binary(field.type) else None
+
+
+@pytest.mark.parametrize("name", sorted(tables.SCHEMAS))
+def test_every_table_of_the_project_loses_the_rows_and_every_name(name: str, tmp_path: Path) -> None:
+    schema = tables.SCHEMAS[name]
+    rows = [{field.name: cell(field, i) for field in schema} for i in IDS[:4]]
+    tables.write(pa.Table.from_pylist(rows, schema=schema), tmp_path / "before.parquet", name=name)
+    gone = Gone(IDS[1:3])
+    assert gone.within(tmp_path / "before.parquet")
+    left = gone.without(tmp_path / "before.parquet", tmp_path / "after.parquet")
+    assert left.rows == 2
+    fresh = [row for row in rows if row["record_id"] not in gone.ids]
+    tables.write(pa.Table.from_pylist(fresh, schema=schema), tmp_path / "fresh.parquet", name=name)
+    assert (tmp_path / "after.parquet").read_bytes() == (tmp_path / "fresh.parquet").read_bytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(IDS), st.sampled_from(IDS)), max_size=12), st.sets(st.sampled_from(IDS)))
+def test_what_is_left_names_nobody_and_is_all_that_was_not_about_them(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], taken: set[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("pairs")
+    rows = [dict.fromkeys(tables.PAIRS.names) | {"record_id": a, "other_id": b, "image": 0} for a, b in pairs]
+    tables.write(pa.Table.from_pylist(rows, schema=tables.PAIRS), folder / "a.parquet", name="pairs")
+    gone = Gone(taken)
+    named = gone.within(folder / "a.parquet")
+    gone.without(folder / "a.parquet", folder / "b.parquet")
+    assert gone.within(folder / "b.parquet") == 0
+    kept = pq.read_table(folder / "b.parquet").to_pylist()
+    assert sorted((r["record_id"], r["other_id"]) for r in kept) == sorted(p for p in pairs if taken.isdisjoint(p))
+    assert bool(named) == (len(kept) < len(rows))
+
+
+def test_a_set_gets_the_name_of_the_first_that_is_left(tmp_path: Path) -> None:
+    members = [(IDS[0], 1), (IDS[2], 0), (IDS[1], 2), (IDS[1], 0)]
+    rows = [{"record_id": i, "image": n, "group": f"{IDS[0]}/1", "split": "train"} for i, n in members]
+    rows.append({"record_id": IDS[5], "image": 0, "group": f"{IDS[5]}/0", "split": "test"})
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SPLITS), tmp_path / "a.parquet", name="splits")
+    assert Gone([IDS[0]]).without(tmp_path / "a.parquet", tmp_path / "b.parquet") == Left(rows=1, renamed=3)
+    groups = {(r["record_id"], r["image"]): r["group"] for r in pq.read_table(tmp_path / "b.parquet").to_pylist()}
+    assert set(groups.values()) == {f"{IDS[1]}/0", f"{IDS[5]}/0"} and groups[IDS[2], 0] == f"{IDS[1]}/0"
+
+
+def test_a_name_anywhere_else_is_blanked(tmp_path: Path) -> None:
+    table = pa.table({"note": [f"see {IDS[0]}", "nobody", None], "tags": [[IDS[0], "x"], [], None], "n": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    Gone(IDS[:1]).without(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    assert pq.read_table(tmp_path / "b.parquet").to_pydict() == {
+        "note": [f"see {BLANK}", "nobody", None],
+        "tags": [[BLANK, "x"], [], None],
+        "n": [1, 2, 3],
+    }
+
+
+def test_a_file_that_is_no_table_is_blanked_in_place_and_longer_digests_are_no_ids(tmp_path: Path) -> None:
+    longer = IDS[0] + "ff"
+    (tmp_path / "a.json").write_text(json.dumps({"who": IDS[:2], "sha": longer}))
+    gone = Gone(IDS[:1])
+    assert gone.within(tmp_path / "a.json") == 1
+    assert gone.without(tmp_path / "a.json", tmp_path / "b.json") == Left(renamed=1)
+    assert json.loads((tmp_path / "b.json").read_text()) == {"who": [BLANK, IDS[1]], "sha": longer}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
+def test_lines_go_and_other_texts_are_blanked(name: str) -> None:
+    text = "\n".join([f'["{i}", 1]' for i in IDS[:3]]).encode() + b"\n"
+    found = Gone(IDS[1:2]).out_of(text, name=name).decode().splitlines()
+    kept = [f'["{IDS[0]}", 1]', f'["{IDS[2]}", 1]']
+    assert found == (kept if name != "a.json" else [kept[0], f'["{BLANK}", 1]', kept[1]])
+
+
+def test_empty_files_name_nobody(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    tables.write(tables.SPLITS.empty_table(), tmp_path / "t.parquet", name="splits")
+    assert [Gone(IDS).within(tmp_path / name) for name in ("empty", "t.parquet")] == [0, 0]
+    assert Gone(IDS).without(tmp_path / "t.parquet", tmp_path / "u.parquet") == Left()
+    assert (tmp_path / "t.parquet").read_bytes() == (tmp_path / "u.parquet").read_bytes()
+    assert Gone([]).within(tmp_path / "t.parquet") == 0

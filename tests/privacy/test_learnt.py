@@ -1,0 +1,191 @@
+"""Registered models that have learnt from somebody who is taken down: known, tagged, emptied of ids, withdrawn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pipelines.privacy import learnt
+from pipelines.privacy.gone import Gone
+from pipelines.privacy.terms import Takedown
+from pipelines.registry import contents, promote
+from pipelines.registry.entries import Context, enter, registration
+from pipelines.registry.versions import CHAMPION, DIGEST, Version, digest
+from pipelines.store.workspace import git
+from tests.registry import conftest
+from tests.registry.small_registry import NAME, add, events, opened, trained
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+made_registry, small = conftest.made_registry, conftest.small
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        yield context
+
+
+@dataclass
+class Noted:
+    """A request as a step sees it."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    promised: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+    def run(self, ids: list[str], *, context: Context, share: float = 1.0, stop: str | None = None) -> None:
+        def say(what: str) -> None:
+            self.said.append(what)
+            if what == stop:
+                raise KeyboardInterrupt
+
+        def note(counts: dict[str, int]) -> None:
+            self.counts |= {k: max(n, self.counts.get(k, 0)) for k, n in counts.items()}
+
+        book = learnt.Book(dict(self.counts), self.promised, note, self.promised.__setitem__)
+        terms = Takedown(withdraw_share=share)
+        learnt.run(Gone(ids), context=context, terms=terms, who="a person", why="request-7", book=book, say=say)
+
+
+def again(version: Version, *, context: Context) -> Version:
+    return context.registry.version(version.name, version.version)
+
+
+def test_a_version_is_tagged_and_its_list_loses_the_ids_and_it_stays_sound(context: Context, tmp_path: Path) -> None:
+    ids = trained(context.root)
+    one, other = add(context, knows=6), add(context, knows=6, records=ids[4:])
+    noted = Noted()
+    noted.run(ids[:3], context=context)
+    assert noted.counts == {"unknown": 0, f"{NAME}/1": 3}
+    assert (
+        again(one, context=context).tags["taken_down"] == "3" and "taken_down" not in again(other, context=context).tags
+    )
+    entry = enter(again(one, context=context), context=context, folder=tmp_path)
+    assert entry.faults == {"files": [], "pickle": [], "card": []}, "files, files.json and journal agree"
+    assert entry.pack is not None and entry.pack.records == frozenset(ids[3:])
+    assert again(one, context=context).tags[DIGEST] == entry.found == registration(context.journal, one).files
+    assert events(context)[-1] == ("registered", None, 1) and context.journal.verify() == 3
+    disk = b"".join(p.read_bytes() for p in Path(one.source).rglob("*") if p.is_file())
+    assert not [i for i in ids[:3] if i.encode() in disk]
+    assert not [p for p in (context.settings.home / "registry").glob("*/*") if Gone(ids[:3]).within(p)]
+    assert digest(Path(other.source)) == again(other, context=context).tags[DIGEST], "the other one is untouched"
+
+
+def test_the_next_takedown_adds_to_the_count(context: Context) -> None:
+    ids = trained(context.root)
+    version = add(context, knows=6)
+    Noted().run(ids[:3], context=context)
+    Noted().run(ids[:5], context=context)
+    assert again(version, context=context).tags["taken_down"] == "5"
+    Noted().run(ids[:5], context=context)
+    assert again(version, context=context).tags["taken_down"] == "5", "the same again changes nothing"
+    assert len(context.journal.rows(NAME)) == 3
+
+
+def test_over_the_share_the_champion_is_withdrawn_and_below_it_stays(context: Context) -> None:
+    ids = trained(context.root)
+    version = add(context, knows=6)
+    promote.promote(NAME, 1, who="w", why="y", context=context)
+    Noted().run(ids[:3], context=context, share=0.1)
+    assert context.registry.alias(NAME, CHAMPION) == 1, "3 of 36 is less than a tenth"
+    Noted().run(ids[:4], context=context, share=0.1)
+    assert context.registry.alias(NAME, CHAMPION) is None
+    row = context.journal.rows(NAME)[-1]
+    assert (row.event, row.who, row.why) == (
+        "withdrawn", "a person", "request-7: 4 of 36 records that it has learnt from are taken down"
+    )  # fmt: skip
+    assert again(version, context=context).tags["taken_down"] == "4"
+    before = len(context.journal.rows(NAME))
+    Noted().run(ids[:4], context=context, share=0.1)
+    assert len(context.journal.rows(NAME)) == before
+
+
+def test_cut_short_after_the_files_and_repeated_it_is_sound(context: Context, tmp_path: Path) -> None:
+    ids = trained(context.root)
+    version = add(context, knows=6)
+    noted = Noted()
+    with pytest.raises(KeyboardInterrupt):
+        noted.run(ids[:3], context=context, stop=f"{NAME}/1 changed")
+    assert enter(version, context=context, folder=tmp_path / "a").faults["files"], "nothing says so yet"
+    noted.run(ids[:3], context=context)
+    assert enter(version, context=context, folder=tmp_path / "b").faults["files"] == []
+    assert again(version, context=context).tags["taken_down"] == "3"
+    assert [row.event for row in context.journal.rows(NAME)] == ["registered", "registered"]
+
+
+def test_a_version_that_others_have_altered_loses_the_ids_and_nobody_vouches_for_it(
+    context: Context, tmp_path: Path
+) -> None:
+    ids = trained(context.root)
+
+    def alter(folder: Path) -> None:
+        (contents.place(folder) / "words.json").write_text("{}")
+
+    version = add(context, knows=6, after=alter)
+    noted = Noted()
+    noted.run(ids[:3], context=context)
+    assert enter(version, context=context, folder=tmp_path).faults["files"]
+    assert noted.promised == {} and [row.event for row in context.journal.rows(NAME)] == ["registered"]
+    assert contents.read_records(contents.place(Path(version.source)) / contents.RECORDS) == frozenset(ids[3:])
+
+
+def test_an_open_move_is_told_and_nothing_is_changed(context: Context) -> None:
+    ids = trained(context.root)
+    version = add(context, knows=6)
+
+    def stop(step: str) -> None:
+        if step == "intended":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        promote.promote(NAME, 1, who="w", why="y", context=context, say=stop)
+    from pipelines.registry.moves import PromotionAhead
+
+    with pytest.raises(PromotionAhead):
+        Noted().run(ids[:3], context=context)
+    assert "taken_down" not in again(version, context=context).tags
+    promote.promote(NAME, 1, who="w", why="y", context=context)
+    Noted().run(ids[:3], context=context)
+    assert again(version, context=context).tags["taken_down"] == "3"
+
+
+def test_a_look_leaves_no_copy_and_a_version_that_does_not_say_is_counted(context: Context) -> None:
+    ids = trained(context.root)
+    add(context, knows=6)
+    add(context, knows=6, change=lambda pack: (pack / contents.RECORDS).unlink())
+    assert learnt.look(Gone(ids[:2]), context=context) == {"unknown": 1, f"{NAME}/1": 2}
+    assert not list((context.settings.home / "registry").glob("*"))
+
+
+def test_a_takedown_goes_through_the_models(context: Context) -> None:
+    from datetime import UTC, datetime
+
+    from pipelines.privacy import takedown
+    from pipelines.privacy.selection import Selection
+
+    settings, ids = context.settings, trained(context.root)
+    code = settings.home / "code"
+    code.mkdir()
+    git("init", "--quiet", "-b", "main", cwd=code)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "code", cwd=code)
+    git("clone", "--quiet", "--bare", str(code), settings.repo)
+    for branch in ("code", "corpus"):
+        git("--git-dir", settings.repo, "branch", branch, "main")
+    Path(settings.remote).mkdir()
+    version = add(context, knows=6)
+    selection = Selection("a" * 32, frozenset(ids[:3]), {"posts": 3})
+    given = {"terms": Takedown(withdraw_share=0.5), "now": datetime(2023, 1, 3, tzinfo=UTC), "context": context}
+    told = takedown.dry_run(selection, settings=settings, vault=context.vault, context=context)
+    assert told["models"] == {"unknown": 0, f"{NAME}/1": 3}
+    receipt = takedown.run(selection, reason="r-1", who="w", settings=settings, vault=context.vault, **given)
+    assert receipt.steps["models"] == {"unknown": 0, f"{NAME}/1": 3} and receipt.ended
+    assert again(version, context=context).tags["taken_down"] == "3"

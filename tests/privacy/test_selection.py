@@ -1,0 +1,135 @@
+"""Whom a takedown is about: every way of asking, over every version, and what is not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from pipelines.errors import BadParams
+from pipelines.params import load
+from pipelines.privacy import takedown
+from pipelines.privacy.objects import Objects
+from pipelines.privacy.selection import Asked, Selection, of_records, select
+from pipelines.privacy.terms import Takedown
+from pipelines.privacy.vault import Vault
+from pipelines.store.workspace import workspace
+from tests.privacy import used_corpus as used
+from tests.privacy.used_corpus import EACH, NOW, fullname
+
+REPO = Path(__file__).resolve().parents[2]
+ALL = range(2 * EACH)
+
+
+class Desk:
+    def __init__(self, objects: Objects, vault: Vault) -> None:
+        self.vault, self._objects, self._params = vault, objects, load(REPO)
+
+    def __call__(self, **asked: Any) -> Selection:
+        return select(Asked(**asked), vault=self.vault, objects=self._objects, params=self._params)
+
+    def ids(self, corpus: str, *numbers: int) -> set[str]:
+        return {self.vault.record_id(fullname(corpus, n)) for n in numbers}
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    settings = used.copy(tmp_path_factory.mktemp("selection") / "home")
+    with used.vault_of(settings) as vault, workspace(settings) as clone, Objects.opened(clone) as objects:
+        yield Desk(objects, vault)
+
+
+@pytest.mark.parametrize(
+    "post",
+    [
+        "p00003",
+        "t3_p00003",
+        " T3_P00003 ",
+        "https://www.reddit.com/r/Quiet/comments/p00003/a_title/?utm_source=share",
+        "https://old.reddit.com/comments/p00003",
+        "https://reddit.com/gallery/p00003",
+        "https://redd.it/p00003",
+        "https://www.reddit.com/user/somebody/comments/p00003/",
+    ],
+)
+def test_a_post_by_any_of_its_names(post: str, ask: Desk) -> None:
+    assert ask(posts=[post]).records == ask.ids("posts", 3)
+
+
+def test_an_id_of_a_record_and_a_file_of_posts(ask: Desk, tmp_path: Path) -> None:
+    [known] = ask.ids("memes", 1)
+    (tmp_path / "ids.txt").write_text(f"{known}\n\nt3_p00002\n")
+    found = ask(files=[tmp_path / "ids.txt"])
+    assert found.records == {known} | ask.ids("posts", 2) and found.counts["posts"] == 2
+    assert found.key == ask(posts=["p00002", known]).key, "how it was said makes no other request"
+    by_id = of_records(found.records, vault=ask.vault)
+    assert (by_id.key, by_id.records) == (found.key, found.records)
+
+
+def test_a_post_that_was_never_seen_is_selected(ask: Desk) -> None:
+    assert ask(posts=["zzzzzz"]).records == {ask.vault.record_id("t3_zzzzzz")}
+
+
+def test_authors_subreddits_and_sources_over_all_months(ask: Desk) -> None:
+    two = [n for n in ALL if n % 5 == 2]
+    assert ask(authors=["u/Author-2"]).records == ask.ids("memes", *two) | ask.ids("posts", *two)
+    odd = [n for n in ALL if n % 2]
+    assert ask(subreddits=["r/suicidewatch"]).records == ask.ids("memes", *odd) | ask.ids("posts", *odd)
+    fourth = [n for n in ALL if n % 4 == 0]
+    found = ask(sources=["reddit"])
+    assert found.records == ask.ids("memes", *fourth) | ask.ids("posts", *fourth)
+    assert found.counts["sources"] == len(found.records) == 2 * len(fourth)
+
+
+def test_a_picture_takes_its_reposts_and_what_looks_like_it_only_when_asked(ask: Desk) -> None:
+    same = [n for n in ALL if n % 7 == 1]
+    found = ask(images=[f"{1:064x}"])
+    assert found.records == ask.ids("memes", *same)
+    # fingerprints differ by 9 bits a step: within 12 are the neighbours
+    near = ask.ids("memes", *[n for n in ALL if n % 7 in (0, 2)])
+    assert found.near == near and found.counts["near"] == len(near) and found.counts["near_taken"] == 0
+    taken = ask(images=[f"{1:064x}"], near=True)
+    assert taken.records == found.records | near and taken.key != found.key
+
+
+def test_a_picture_as_a_file(ask: Desk, tmp_path: Path) -> None:
+    buffer = BytesIO()
+    Image.effect_noise((64, 64), 80).convert("RGB").save(buffer, format="PNG")
+    (tmp_path / "picture.png").write_bytes(buffer.getvalue())
+    found = ask(images=[str(tmp_path / "picture.png")])
+    assert found.records == frozenset() and found.counts["images"] == 0
+    (tmp_path / "no.png").write_bytes(b"no picture")
+    with pytest.raises(BadParams, match="not_an_image"):
+        ask(images=[str(tmp_path / "no.png")])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"near": True}, {"posts": ["not a post"]}, {"posts": ["https://example.org/x"]}, {"images": ["/no/file"]}],
+)
+def test_what_is_not_understood_is_refused_without_quoting_it(asked: dict[str, Any], ask: Desk) -> None:
+    with pytest.raises(BadParams) as caught:
+        ask(**asked)
+    assert not any(
+        str(value) in str(caught.value) for values in asked.values() if values is not True for value in values
+    )
+
+
+def test_what_only_an_old_version_holds_is_found(tmp_path: Path) -> None:
+    settings = used.copy(tmp_path / "home")
+    with workspace(settings) as clone:
+        for pointer in (clone.path / "data" / "posts" / "2022-12").rglob("*.dvc"):
+            pointer.unlink()
+        clone.commit("a month leaves", paths=["data"])
+    with used.vault_of(settings) as vault:
+        with workspace(settings) as clone, Objects.opened(clone) as objects:
+            found = Desk(objects, vault)(authors=["author-4"])
+        late = vault.record_id(fullname("posts", 19))
+        assert late in found.records
+        given = {"reason": "r", "who": "w", "terms": Takedown(withdraw_share=1), "now": NOW}
+        takedown.run(found, settings=settings, vault=vault, **given)
+        assert used.naming(settings, {late}) == []

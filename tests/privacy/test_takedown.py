@@ -1,0 +1,441 @@
+"""A takedown of a used corpus: what is gone, what is untouched, what still works, and what can be said of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipelines.collect import collect
+from pipelines.collect.window import Window
+from pipelines.errors import BadParams
+from pipelines.params import Params, Sandbox, Settings, load
+from pipelines.privacy import pointers, purge, receipts, sinks, takedown
+from pipelines.privacy.gone import Gone
+from pipelines.privacy.objects import Objects, ObjectUnreadable
+from pipelines.privacy.selection import Asked, Selection, select
+from pipelines.privacy.takedown import TakedownUnfinished
+from pipelines.privacy.terms import Takedown
+from pipelines.privacy.vault import Tombstone, Vault
+from pipelines.sandbox.build import build
+from pipelines.sandbox.cases import SMALLEST
+from pipelines.store import publish, seal, tables
+from pipelines.store.workspace import Workspace, git, workspace
+from tests.privacy import used_corpus as used
+from tests.privacy.used_corpus import EACH, NOW, fullname, word
+
+REPO = Path(__file__).resolve().parents[2]
+TERMS = Takedown(withdraw_share=0.01)
+# a keeper of a cluster of each corpus, and one that is in neither the first shard nor the first month
+WHO = {"memes": (0, 3, 2 * EACH - 1), "posts": (0, 5)}
+
+
+@dataclass
+class House:
+    """A used corpus with its vault open."""
+
+    settings: Settings
+    vault: Vault
+    params: Params
+
+    def ids(self, who: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, int]]:
+        return {self.vault.record_id(fullname(c, n)): (c, n) for c, numbers in who.items() for n in numbers}
+
+    def select(self, **asked: Any) -> Selection:
+        with workspace(self.settings) as clone, Objects.opened(clone) as objects:
+            return select(Asked(**asked), vault=self.vault, objects=objects, params=self.params)
+
+    def posts(self, who: Mapping[str, tuple[int, ...]] = WHO) -> Selection:
+        return self.select(posts=[fullname(c, n) for c, numbers in who.items() for n in numbers])
+
+    def take_down(self, selection: Selection, **more: Any) -> takedown.Receipt:
+        given = {"reason": "request-7", "who": "a person", "settings": self.settings, "terms": TERMS, "now": NOW} | more
+        return takedown.run(selection, vault=self.vault, **given)
+
+    def rows(self, path: str, *, name: str, clone: Workspace) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = tables.read(clone.path / path, name=name).to_pylist()
+        return found
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    settings = used.copy(tmp_path / "home")
+    with used.vault_of(settings) as vault:
+        yield House(settings, vault, load(REPO))
+
+
+@pytest.fixture(scope="module")
+def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """The same after a takedown, for tests that look and change nothing."""
+    settings = used.copy(tmp_path_factory.mktemp("after") / "home")
+    with used.vault_of(settings) as vault:
+        house = House(settings, vault, load(REPO))
+        house.take_down(house.posts())
+        yield house
+
+
+def needles(house: House, who: Mapping[str, tuple[int, ...]]) -> list[bytes]:
+    found = []
+    for record_id, (corpus, number) in house.ids(who).items():
+        found += [record_id.encode(), fullname(corpus, number).encode(), word(corpus, number).encode()]
+        found += [used.picture(number)[:20]] if corpus == "memes" else []
+    return found
+
+
+def test_it_reaches_every_place_and_leaves_the_others_as_they_were(house: House) -> None:
+    ids, settings = house.ids(WHO), house.settings
+    before, commits = used.live(settings), git("--git-dir", settings.repo, "rev-list", "corpus").split()
+    touched = {f"{path.parent.name}{path.name}" for path in used.naming(settings, set(ids))}
+    kept = _contents(house, without=set(ids))
+    assert sinks.counted(settings, *needles(house, WHO))["annotation"], "the canary is nowhere to begin with"
+
+    receipt = house.take_down(house.posts())
+
+    assert used.naming(settings, set(ids)) == []
+    left = sinks.counted(settings, *needles(house, WHO))
+    # the tombstones are to stay; lines of an imported set stand in git's history
+    stays = {"vault", "takedowns", "repository"}
+    assert {name: n for name, n in left.items() if n and name not in stays} == {}
+    assert house.vault.tombstoned(ids) == set(ids)
+    tip = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus").split()
+    texts = [git("--git-dir", settings.repo, "show", f"corpus:{name}") for name in tip]
+    assert not [name for name, text in zip(tip, texts, strict=True) if any(i in text for i in ids)]
+    assert receipt.steps["objects"]["in_history"] == 1, "the receipt says that an old commit has lines of ids"
+
+    after = used.live(settings)
+    assert after.keys() == before.keys()
+    assert {path for path in before if before[path] != after[path]} == {p for p in before if before[p] in touched}
+    assert before["data/memes/2022-12/images/000.parquet"] == after["data/memes/2022-12/images/000.parquet"]
+    assert _contents(house, without=set(ids)) == kept, "every other row, sealed bytes included, is what it was"
+    assert git("--git-dir", settings.repo, "rev-list", "--count", "corpus") == str(len(commits) + 1), "one commit"
+
+
+def _contents(house: House, *, without: set[str]) -> dict[str, list[Any]]:
+    """The rows of everything that the tip names but those of these records; names of sets apart."""
+    found: dict[str, list[Any]] = {}
+    with workspace(house.settings) as clone, Objects.opened(clone) as objects:
+        for path, digest in used.live(house.settings).items():
+            with objects.file(digest) as file:
+                if path.endswith(".parquet"):
+                    rows = pq.read_table(file).to_pylist()
+                    rows = [r for r in rows if without.isdisjoint({r["record_id"], r.get("other_id")})]
+                    found[path] = [{k: v for k, v in r.items() if k not in ("cluster", "group")} for r in rows]
+    return found
+
+
+def test_nothing_runs_again_and_the_next_stage_builds_on_it(after: House) -> None:
+    with workspace(after.settings) as clone:
+        clone.repro(replay=True)
+        assert not (clone.path / "ran").exists(), "a stage was run"
+        assert git("status", "--porcelain", cwd=clone.path) == "", "dvc.lock is what DVC itself would write"
+        ids = set(after.ids(WHO))
+        splits = after.rows("snapshot/memes/split/splits.parquet", name="splits", clone=clone)
+        named = {row["group"]: row["record_id"] for row in reversed(splits)}
+        assert all(group == f"{first}/0" for group, first in named.items()), "a set is named after its first member"
+        assert len(named) == len({r["group"] for r in splits}) and ids.isdisjoint({g[:32] for g in named})
+        posts = clone.path / "data" / "posts" / "2022-11" / "posts.parquet"
+        words = seal.open_column(tables.read(posts, name="posts"), name="posts", column="title", vault=after.vault)
+        assert sorted(words) == sorted(
+            f"A {word('posts', n)} in a window".encode() for n in range(EACH) if n not in (0, 5)
+        )
+
+
+def test_a_rewritten_table_is_what_a_stage_would_write_that_never_saw_the_records(after: House, tmp_path: Path) -> None:
+    with workspace(after.settings) as clone:
+        clone.repro(replay=True)
+        path = clone.path / "data" / "memes" / "2022-11" / "posts.parquet"
+        tables.write(tables.read(path, name="posts"), tmp_path / "again.parquet", name="posts")
+        assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
+        votes = clone.path / "snapshot" / "posts" / "votes" / "one" / "votes.parquet"
+        before = votes.read_bytes()
+        subprocess.run([sys.executable, "stage.py", "votes", "posts", "one"], cwd=clone.path, check=True)
+        assert votes.read_bytes() == before
+
+
+def test_old_versions_come_back_without_the_records_or_say_that_they_do_not(after: House) -> None:
+    old = git("--git-dir", after.settings.repo, "rev-list", "corpus").split()[1]
+    # what was made in that version, not the stages that came later
+    made = ["data/posts/2022-11/posts.parquet.dvc", "dedupe@posts", "split@posts"]
+    with workspace(after.settings, revision=old) as clone:
+        from dvc.exceptions import CheckoutError
+
+        with clone.dvc() as repo, pytest.raises(CheckoutError, match="posts"):
+            repo.checkout(targets=made)
+        with Objects.opened(clone) as objects:
+            changed = pointers.mend(clone.path, settings=after.settings, objects=objects)
+        assert "dvc.lock" in changed
+        with clone.dvc() as repo:
+            repo.checkout(targets=made)
+        month = after.rows("data/posts/2022-11/posts.parquet", name="posts", clone=clone)
+        assert len(month) == EACH - 2 and set(after.ids(WHO)).isdisjoint({row["record_id"] for row in month})
+
+
+def test_the_same_again_changes_nothing_and_gives_the_same_receipt(house: House) -> None:
+    first = house.take_down(house.posts())
+    tip = git("--git-dir", house.settings.repo, "rev-parse", "corpus")
+    again = house.take_down(house.posts(), now=NOW + timedelta(days=1))
+    assert again == first and len(receipts.receipts(house.settings)) == 1
+    assert git("--git-dir", house.settings.repo, "rev-parse", "corpus") == tip
+    text = json.dumps([vars(receipt) for receipt in receipts.receipts(house.settings)])
+    assert not any(i in text for i in house.ids(WHO)), "a receipt holds no id"
+    assert receipts.told(house.settings, now=NOW) == {"open": 0, "done": 1, "oldest_open_hours": None}
+
+
+def test_the_receipt_counts(after: House) -> None:
+    [receipt] = receipts.receipts(after.settings)
+    steps = receipt.steps
+    assert steps["tombstone"] == {"fresh": 5, "known": 0} and receipt.records == 5
+    assert steps["purge"] == {
+        "annotation": 3, "answers": 3, "resume": 1, "train": 1, "scratch": 0, "lineage": 1, "releases": 0
+    }  # fmt: skip
+    assert steps["rewrite"]["texts"] == 1 and steps["rewrite"]["annotations"] == 1 and steps["rewrite"]["absent"] == 0
+    assert steps["models"] == {"no_registry": 1}
+    assert steps["objects"]["cache"] == steps["objects"]["remote"] == steps["objects"]["objects"]
+    kept = json.loads((after.settings.home / "takedowns" / "tombstones.json").read_bytes())
+    assert kept == {i: [NOW.isoformat(), "request-7"] for i in after.ids(WHO)}
+
+
+def test_a_dry_run_counts_the_same_and_writes_nothing(house: House) -> None:
+    selection, before = house.posts(), _everything(house.settings.home)
+    told = takedown.dry_run(selection, settings=house.settings, vault=house.vault)
+    assert _everything(house.settings.home) == before
+    receipt = house.take_down(selection)
+    assert told["records"] == receipt.records and told["purge"] == receipt.steps["purge"]
+    for name in ("data", "annotations", "snapshot", "texts"):
+        assert told["rewrite"][name] == receipt.steps["rewrite"][name], name
+    assert told["objects"]["objects"] == receipt.steps["objects"]["objects"]
+
+
+def _everything(home: Path) -> dict[str, bytes]:
+    skip = ("scratch", "rounds.lock")
+    files = [p for p in home.rglob("*") if p.is_file() and p.relative_to(home).parts[0] not in skip]
+    return {str(p.relative_to(home)): p.read_bytes() for p in files if not p.name.endswith(("-wal", "-shm", ".lock"))}
+
+
+def test_a_restored_backup_opens_nothing_and_is_cleared_again(house: House, tmp_path: Path) -> None:
+    saved = tmp_path / "backup"
+    house.vault.close()
+    shutil.copytree(house.settings.home, saved)
+    with used.vault_of(house.settings) as vault:
+        house.vault = vault
+        house.take_down(house.posts())
+        kept = json.loads((house.settings.home / "takedowns" / "tombstones.json").read_bytes())
+    shutil.rmtree(house.settings.home)
+    shutil.copytree(saved, house.settings.home)
+    ids = set(house.ids(WHO))
+    assert used.naming(house.settings, ids), "the backup has them all again"
+    with used.vault_of(house.settings) as vault:
+        vault.replay({i: Tombstone(NOW, reason) for i, (_, reason) in kept.items()})
+        for path in used.naming(house.settings, ids):
+            table = pq.read_table(path) if path.open("rb").read(4) == b"PAR1" else None
+            if table is not None and "title" in table.column_names:
+                opened = seal.open_column(table, name="posts", column="title", vault=vault)
+                gone = [o for o, r in zip(opened, table["record_id"].to_pylist(), strict=True) if r in ids]
+                assert gone and set(gone) == {None}
+        [receipt] = takedown.revisit(settings=house.settings, vault=vault, terms=TERMS, now=NOW)
+        assert receipt.reason == "revisit" and used.naming(house.settings, ids) == []
+        assert takedown.revisit(settings=house.settings, vault=vault, terms=TERMS, now=NOW) == []
+
+
+def test_another_publisher_in_between_is_not_put_back(house: House) -> None:
+    raced: list[str] = []
+
+    def race(step: str) -> None:
+        if step == "rewrite replaced" and not raced:
+            with workspace(house.settings) as clone:
+                (clone.path / "metrics" / "memes" / "other.json").write_text("{}\n")
+                raced.append(str(clone.commit("another", paths=["metrics"])))
+
+    receipt = house.take_down(house.posts(), say=race)
+    log = git("--git-dir", house.settings.repo, "rev-list", "corpus").split()
+    assert log[0] == receipt.commit and log[1] == raced[0], "one commit, on top of the other's"
+    assert used.naming(house.settings, set(house.ids(WHO))) == []
+
+
+def test_what_a_task_pushes_that_was_at_work_goes_with_the_next_visit(house: House) -> None:
+    with workspace(house.settings) as clone:
+        clone.repro(replay=True)
+        late = (clone.path / "snapshot" / "posts" / "votes" / "one" / "votes.parquet").read_bytes()
+    house.take_down(house.posts())
+    with workspace(house.settings) as clone:
+        path = clone.path / "data" / "posts" / "2023-01" / "late.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(late)
+        clone.add([path])
+        clone.commit("late", paths=["data"])
+    assert used.naming(house.settings, set(house.ids(WHO)))
+    assert takedown.revisit(settings=house.settings, vault=house.vault, terms=TERMS, now=NOW)
+    assert used.naming(house.settings, set(house.ids(WHO))) == []
+
+
+def test_a_run_that_was_pinned_before_publishes_nothing(house: House) -> None:
+    base = git("--git-dir", house.settings.repo, "rev-parse", "corpus")
+    house.take_down(house.posts())
+    tip = git("--git-dir", house.settings.repo, "rev-parse", "corpus")
+    given = {"corpus": "memes", "targets": ["split@memes"], "base": base}
+    told = publish.publish_snapshot(house.settings, remember=lambda root: None, **given)
+    assert (told["superseded"], told["changed"], told["commit"]) == (True, False, tip)
+
+
+def test_two_at_once_one_is_told(house: House) -> None:
+    selection = house.posts()
+    with receipts.alone(house.settings), pytest.raises(receipts.TakedownRunning, match="Another"):
+        house.take_down(selection)
+    assert house.vault.tombstoned(selection.records) == set()
+
+
+def test_a_place_that_cannot_be_cleared_keeps_it_open_and_not_the_others(house: House) -> None:
+    queue = house.settings.annotation_files / "memes" / "calibration" / "annotator-1" / "tasks.jsonl"
+    whole = queue.read_bytes()
+    queue.write_bytes(whole + b"no task\n")
+    with pytest.raises(TakedownUnfinished, match=r"annotation \(BadAnswers\)"):
+        house.take_down(house.posts())
+    assert used.naming(house.settings, set(house.ids(WHO))) == [], "objects went all the same"
+    assert receipts.told(house.settings, now=NOW + timedelta(hours=30)) == {
+        "open": 1, "done": 0, "oldest_open_hours": 30.0
+    }  # fmt: skip
+    queue.write_bytes(whole)
+    receipt = house.take_down(house.posts())
+    assert receipt.ended and receipt.steps["purge"]["annotation"] == 3 and receipt.pending == {}
+    assert len(receipts.receipts(house.settings)) == 1
+
+
+def test_no_byte_of_an_answer_stays(after: House) -> None:
+    disk = b"".join(p.read_bytes() for p in after.settings.home.glob("answers.sqlite*"))
+    assert not [i for i in after.ids(WHO) if i.encode() in disk]
+    rows = sqlite3.connect(after.settings.home / "answers.sqlite").execute("SELECT COUNT(*) FROM answers").fetchone()
+    assert rows == (2 * EACH - 2,)
+    [(waiting,)] = sqlite3.connect(after.settings.home / "answers.sqlite").execute("SELECT records FROM batches")
+    assert len(json.loads(waiting)) == 3
+
+
+def test_half_an_object_goes_when_nobody_writes_it(house: House) -> None:
+    halves = [house.settings.cache / "files" / "md5" / "ab" / name for name in ("old.x.tmp", "new.x.tmp")]
+    for path, hours in zip(halves, (48, 1), strict=True):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"PAR1half")
+        at = (NOW - timedelta(hours=hours)).timestamp()
+        os.utime(path, (at, at))
+    assert house.take_down(house.posts()).steps["objects"]["halves"] == 1
+    assert [path.exists() for path in halves] == [False, True]
+
+
+def test_what_cannot_be_read_is_named_and_stops_nothing_else_from_being_closed(house: House) -> None:
+    selection = house.posts()
+    [digest, *_] = sorted(path.parent.name + path.name for path in used.naming(house.settings, set(house.ids(WHO))))
+    damaged = house.settings.cache / "files" / "md5" / digest[:2] / digest[2:]
+    whole = damaged.read_bytes()
+    damaged.chmod(0o600)
+    damaged.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ObjectUnreadable, match=digest):
+        house.take_down(selection)
+    assert house.vault.keys(selection.records) == {} and receipts.told(house.settings, now=NOW)["open"] == 1
+    damaged.unlink()
+    assert house.take_down(selection).ended and used.naming(house.settings, set(house.ids(WHO))) == []
+
+
+def test_no_source_brings_anybody_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "sandbox"
+    build(root, sandbox=Sandbox(seed=3, months=("2022-11", "2022-12"), submissions=SMALLEST, port=8123))
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    monkeypatch.setenv("CORPUS_DUMPS", str(root / "dumps"))
+    settings, params = Settings.from_env(), load(REPO, profile="sandbox")
+    given = {"window": Window.from_key("2022-12"), "params": params, "settings": settings, "now": NOW}
+    with used.vault_of(settings) as vault:
+        collect.run("memes", vault=vault, root=tmp_path / "first", **given)
+        path = collect.work(tmp_path / "first", corpus="memes", month="2022-12") / "posts.parquet"
+        gone = Gone(sorted(tables.read(path, name="posts")["record_id"].to_pylist())[:3])
+        vault.destroy(gone.ids, reason="r", now=NOW)
+        told = collect.run("memes", vault=vault, root=tmp_path / "again", **given)
+        assert told["dropped"]["tombstoned"] == 3
+        again = collect.work(tmp_path / "again", corpus="memes", month="2022-12")
+        assert gone.within(path) == 3 and gone.within(again / "posts.parquet") == 0
+
+
+def test_a_clone_at_work_is_counted_and_left(house: House) -> None:
+    with workspace(house.settings) as clone:
+        assert purge.running(house.settings) == 1
+        house.take_down(house.posts())
+        assert clone.path.exists()
+    assert not list((house.settings.home / "scratch").iterdir())
+
+
+def test_an_imported_set_knows_its_months_again_and_a_brought_file_loses_its_lines(after: House) -> None:
+    with workspace(after.settings) as clone:
+        said = json.loads((clone.path / "annotations" / "posts" / "set" / "import.json").read_text())["pointers"]
+        for name, mark in said.items():
+            pointer = (clone.path / f"{name}.dvc").read_bytes()
+            assert mark == hashlib.sha256(pointer).hexdigest()[:16]
+    lines = (after.settings.annotation_files / "theirs.jsonl").read_text().splitlines()
+    assert len(lines) == EACH - 2 and all(json.loads(line) for line in lines)
+
+
+def test_a_request_that_waits_does_not_hold_up_the_next(house: House) -> None:
+    queue = house.settings.annotation_files / "memes" / "calibration" / "annotator-1" / "tasks.jsonl"
+    whole = queue.read_bytes()
+    queue.write_bytes(whole + b"no task\n")
+    for who in ({"posts": (0,)}, {"posts": (5,)}):
+        with pytest.raises(TakedownUnfinished):
+            house.take_down(house.posts(who))
+    assert used.naming(house.settings, set(house.ids({"posts": (0, 5)}))) == []
+    queue.write_bytes(whole)
+    ended = takedown.revisit(settings=house.settings, vault=house.vault, terms=TERMS, now=NOW)
+    assert [receipt.ended is not None for receipt in ended] == [True, True]
+    assert receipts.told(house.settings, now=NOW)["open"] == 0
+
+
+def test_what_an_author_has_more_by_the_time_it_is_repeated_goes_too(house: House) -> None:
+    queue = house.settings.annotation_files / "memes" / "calibration" / "annotator-1" / "tasks.jsonl"
+    whole = queue.read_bytes()
+    queue.write_bytes(whole + b"no task\n")
+    asked = house.select(authors=["author-2"])
+    some = replace(asked, records=frozenset(sorted(asked.records)[:3]))
+    with pytest.raises(TakedownUnfinished):
+        house.take_down(some)
+    queue.write_bytes(whole)
+    receipt = house.take_down(asked)
+    assert receipt.ended and receipt.records == len(asked.records) and len(receipts.receipts(house.settings)) == 1
+    assert (
+        house.vault.tombstoned(asked.records) == asked.records and used.naming(house.settings, set(asked.records)) == []
+    )
+
+
+def test_a_reason_is_a_code(house: House) -> None:
+    with pytest.raises(BadParams, match="no prose"):
+        house.take_down(house.posts(), reason="because she asked")
+    assert receipts.opened(house.settings) == []
+
+
+def test_a_backfill_brings_nobody_back(after: House) -> None:
+    names = [(after.vault.record_id(fullname("posts", n)), fullname("posts", n)) for n in range(EACH)]
+    admitted = after.vault.admit(names, corpus="posts", month="2022-11", now=NOW)
+    assert admitted == {record for record, _ in names} - set(after.ids(WHO))
+
+
+def test_dvc_yaml_is_untouched_and_every_object_named_is_there(after: House) -> None:
+    with workspace(after.settings) as clone:
+        lock = yaml.safe_load((clone.path / "dvc.lock").read_text())["stages"]
+        outs = {out["path"]: out for stage in lock.values() for out in stage["outs"] if "nfiles" in out}
+        with Objects.opened(clone) as objects:
+            for out in outs.values():
+                entries = objects.tree(out["md5"])
+                assert (out["nfiles"], out["size"]) == (len(entries), sum(map(objects.size, entries.values())))
+
+
+def test_selection_knows_itself_by_what_was_asked(house: House) -> None:
+    one, same = house.select(authors=["author-2"]), house.select(authors=["u/Author-2"])
+    assert one.key == same.key and replace(one) == same
+    assert one.key != house.select(authors=["author-3"]).key

@@ -1,0 +1,131 @@
+"""A takedown that is killed after any of its steps and repeated: the same state, one receipt."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from pipelines.params import Settings
+from pipelines.privacy import receipts
+from pipelines.store.workspace import git
+from tests.privacy import used_corpus as used
+from tests.privacy.used_corpus import fullname
+
+WHO = [fullname("memes", 0), fullname("memes", 3), fullname("posts", 5)]
+STEPS = (
+    "opened", "tombstone noted", "tombstone", "rewrite replaced", "rewrite committed", "rewrite",
+    "purge annotation noted", "purge annotation", "purge answers noted", "purge answers", "purge train noted",
+    "purge lineage noted", "purge", "objects replaced", "objects removed", "objects", "models", "receipt",
+)  # fmt: skip
+# the ones where most may go wrong; all of them in the slow tier
+FIRST = {"tombstone", "rewrite replaced", "rewrite committed", "objects removed"}
+
+
+class Killer:
+    """A process that takes down in children and says how they ended."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, home: Path, *, step: str | None) -> int:
+        asked = json.dumps({"home": str(home), "secret": used.SECRET, "posts": WHO, "step": step})
+        _stream(self._process.stdin).write(asked + "\n")
+        _stream(self._process.stdin).flush()
+        return int(_stream(self._process.stdout).readline())
+
+
+def _stream(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Killer]:
+    script = Path(__file__).with_name("killed_takedown.py")
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, cwd=Path(__file__).parents[2],
+    ) as process:  # fmt: skip
+        yield Killer(process)
+        _stream(process.stdin).close()
+
+
+@pytest.fixture(scope="module")
+def whole(killer: Killer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What there is after a takedown that nobody killed."""
+    home = tmp_path_factory.mktemp("whole") / "home"
+    settings = used.copy(home)
+    assert killer.run(home, step=None) == 0
+    return state(settings)
+
+
+def state(settings: Settings) -> dict[str, Any]:
+    """Everything but times and commits."""
+    home = settings.home
+    told = [{k: v for k, v in asdict(r).items() if k != "commit"} for r in receipts.receipts(settings)]
+    objects = {str(path.relative_to(home)) for path in used.stored(settings)}
+    answers = sqlite3.connect(home / "answers.sqlite").execute("SELECT key FROM answers ORDER BY key").fetchall()
+    others = [
+        p for p in home.rglob("*") if p.is_file() and p.relative_to(home).parts[0] in ("train", "registry", "resume")
+    ]
+    with used.vault_of(settings) as vault:
+        return {
+            "receipts": told,
+            "open": len(receipts.opened(settings)),
+            "tip": used.live(settings),
+            "commits": git("--git-dir", settings.repo, "rev-list", "--count", "corpus"),
+            "tree": git("--git-dir", settings.repo, "rev-parse", "corpus^{tree}"),
+            "objects": objects,
+            "answers": answers,
+            "tasks": sorted(p.name for p in settings.annotation_files.rglob("*") if p.is_file()),
+            "others": sorted(str(p.relative_to(home)) for p in others),
+            "tombstones": vault.tombstones(),
+            "map": (home / "takedowns" / "objects.json").read_text(),
+            "scratch": len(list((home / "scratch").iterdir())),
+        }
+
+
+@pytest.mark.parametrize("step", [s if s in FIRST else pytest.param(s, marks=pytest.mark.faults) for s in STEPS])
+def test_killed_and_repeated(step: str, killer: Killer, whole: dict[str, Any], tmp_path: Path) -> None:
+    settings = used.copy(tmp_path / "home")
+    assert killer.run(settings.home, step=step) == -9, "it was not killed there"
+    assert killer.run(settings.home, step=None) == 0
+    found = state(settings)
+    assert found == whole, {name for name in whole if found[name] != whole[name]}
+    shutil.rmtree(settings.home)
+
+
+def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    from pipelines.params import load
+    from pipelines.privacy import takedown
+    from pipelines.privacy.objects import Objects
+    from pipelines.privacy.selection import Asked, select
+    from pipelines.privacy.terms import Takedown
+    from pipelines.store.workspace import workspace
+
+    settings, said = used.copy(tmp_path / "home"), list[str]()
+    with used.vault_of(settings) as vault:
+        with workspace(settings) as clone, Objects.opened(clone) as objects:
+            params = load(Path(__file__).parents[2])
+            selection = select(Asked(posts=WHO), vault=vault, objects=objects, params=params)
+        given = {
+            "reason": "r",
+            "who": "w",
+            "terms": Takedown(withdraw_share=0.01),
+            "now": datetime(2023, 1, 3, tzinfo=UTC),
+        }
+        takedown.run(selection, settings=settings, vault=vault, say=said.append, **given)
+    # the places that are emptied like others need no kill of their own
+    others = {s for s in said if s.startswith(("purge resume", "purge scratch", "purge releases"))}
+    assert set(said) - others - {"purge train", "purge lineage"} == set(STEPS)

@@ -1,0 +1,263 @@
+"""A small corpus that was used for a while: two months in three commits, a round, answers, checkpoints, copies."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backend import Queue, Task
+from pipelines.annotate.files import Files
+from pipelines.annotate.form import annotation_form
+from pipelines.annotate.manifest import Manifest
+from pipelines.params import Settings
+from pipelines.privacy.gone import Gone
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.answers import Answers, Job
+from pipelines.store.seal import write_rows
+from pipelines.store.workspace import git, workspace
+from pipelines.taxonomy import load as load_scheme
+
+SECRET = "5e" * 64
+NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
+MONTHS = ("2022-11", "2022-12")
+EACH = 12
+STAGES = {
+    "dedupe": {"deps": ["data/${item.corpus}"], "metrics": [{"metrics/${item.corpus}/dedupe.json": {"cache": False}}]},
+    "split": {"deps": ["data/${item.corpus}", "snapshot/${item.corpus}/dedupe"]},
+    "votes": {"deps": ["data/${item.corpus}", "snapshot/${item.corpus}/split"]},
+    "silver": {"deps": ["data/${item.corpus}", "snapshot/${item.corpus}/votes"]},
+    "agreement": {"deps": ["annotations/${item.corpus}"]},
+}
+
+
+def settings_of(home: Path) -> Settings:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORPUS_HOME", str(home))
+        return Settings.from_env()
+
+
+def vault_of(settings: Settings) -> Vault:
+    return Vault.open(settings.vault_url, secret=bytes.fromhex(SECRET))
+
+
+def fullname(corpus: str, number: int) -> str:
+    return f"t3_{corpus[0]}{number:05d}"
+
+
+def word(corpus: str, number: int) -> str:
+    """The word that only this post has."""
+    return f"lantern{corpus}{number:05d}quietly"
+
+
+def picture(number: int) -> bytes:
+    return f"picture-{number:05d}-".encode() * 20
+
+
+def begin(home: Path) -> Settings:
+    """Make it, and everything that it leaves around it."""
+    settings = settings_of(home)
+    code = home / "code"
+    for name, text in {
+        "dvc.yaml": yaml.safe_dump({"stages": {name: _stage(name, shape) for name, shape in STAGES.items()}}),
+        "stage.py": Path(__file__).with_name("stage.py").read_text(),
+        "data/.gitignore": "*.parquet\n",
+        "annotations/.gitignore": "*.parquet\n",
+        "snapshot/.gitignore": "*\n!.gitignore\n",
+        ".gitignore": "/ran/\n__pycache__/\n",
+    }.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    git("init", "--quiet", "-b", "main", cwd=code)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "code", cwd=code)
+    git("clone", "--quiet", "--bare", str(code), settings.repo)
+    for branch in ("code", "corpus"):
+        git("--git-dir", settings.repo, "branch", branch, "main")
+    git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
+    shutil.rmtree(code, ignore_errors=True)  # dvc's own daemon may still write there
+    Path(settings.remote).mkdir(parents=True)
+    with vault_of(settings) as vault:
+        for at, month in enumerate(MONTHS):
+            with workspace(settings) as clone:
+                clone.add(_month(clone.path, month=month, numbers=range(at * EACH, (at + 1) * EACH), vault=vault))
+                if at == 0:
+                    clone.add(_round(clone.path, settings=settings, vault=vault))
+                clone.repro(*(["dedupe@posts", "split@posts"] if at == 0 else []))
+                clone.commit(f"data: {month}", paths=["data", "annotations", "dvc.lock", "metrics"])
+        _around(settings, vault=vault)
+    return settings
+
+
+def _stage(name: str, shape: Mapping[str, object]) -> dict[str, object]:
+    labelled = name == "votes"
+    corpora = {"votes": ["posts"], "silver": ["posts"], "agreement": ["memes", "posts"]}.get(name, ["memes", "posts"])
+    matrix = {"corpus": corpora} | ({"labeller": ["one", "two"]} if labelled else {})
+    more = " ${item.labeller}" if labelled else ""
+    out = f"snapshot/${{item.corpus}}/{name}" + ("/${item.labeller}" if labelled else "")
+    cmd = f"python stage.py {name} ${{item.corpus}}{more}"
+    return {"matrix": matrix, "cmd": cmd, "outs": [out], **shape}
+
+
+def _month(root: Path, *, month: str, numbers: range, vault: Vault) -> list[Path]:
+    written = []
+    for corpus in ("memes", "posts"):
+        names = {n: fullname(corpus, n) for n in numbers}
+        ids = {n: vault.record_id(name) for n, name in names.items()}
+        vault.admit([(ids[n], names[n]) for n in numbers], corpus=corpus, month=month, now=NOW)
+        folder = root / "data" / corpus / month
+        posts = [
+            _row(
+                "posts",
+                record_id=ids[n],
+                author_id=vault.author_id(f"author-{n % 5}"),
+                subreddit="SuicideWatch" if n % 2 else "Quiet",
+                created=NOW,
+                kind="image",
+                title=f"A {word(corpus, n)} in a window",
+                body="and nothing else",
+                source="dump" if n % 4 else "reddit",
+            )
+            for n in numbers
+        ]
+        write_rows(posts, folder / "posts.parquet", name="posts", vault=vault)
+        written.append(folder / "posts.parquet")
+        if corpus == "memes":
+            # two shards, so that one of them names nobody who goes
+            for shard in (0, 1):
+                rows = [
+                    _row(
+                        "images",
+                        record_id=ids[n],
+                        image=0,
+                        sha256=f"{n % 7:064x}",
+                        fingerprint=(1 << (n % 7) * 9) - 1,
+                        bytes=picture(n),
+                        text=word(corpus, n),
+                    )
+                    for n in numbers
+                    if n % 2 == shard
+                ]
+                path = folder / "images" / f"{shard:03d}.parquet"
+                write_rows(rows, path, name="images", vault=vault)
+                written.append(path)
+    return written
+
+
+def _row(table: str, **values: object) -> dict[str, object]:
+    return {name: values.get(name) for name in tables.SCHEMAS[table].names}
+
+
+def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
+    folder = manifests.folder(root, "memes", "calibration")
+    manifest = Manifest.model_validate(
+        {
+            "corpus": "memes", "round": "calibration", "protocol": "figsim", "phase": "calibration", "scheme": "figsim",
+            "scheme_digest": "1" * 16, "guideline_version": 1, "guideline": "2" * 16, "seed": 1, "size": EACH,
+            "overlap": EACH, "batch_size": 10, "annotators": ["annotator-1"], "adjudicator": "adjudicator-1",
+            "backend": "files", "daily_cap": 50, "gold": True, "agreement": True, "splits": None, "draw": "sample",
+            "against": [], "base": "c" * 40, "status": "open", "opened": NOW,
+        }
+    )  # fmt: skip
+    manifests.write(manifest, folder / manifests.FILE)
+    ids = [vault.record_id(fullname("memes", n)) for n in range(EACH)]
+    assigned = [
+        _row("assignments", record_id=r, image=0, annotator="annotator-1", round="calibration", batch=0, position=at)
+        for at, r in enumerate(ids)
+    ]
+    write_rows(assigned, folder / "assignments.parquet", name="assignments", vault=vault)
+    backend, queue = Files(settings.annotation_files, clock=lambda: NOW), Queue("memes/calibration", "annotator-1")
+    form = annotation_form(load_scheme("figsim"), title="t", content="images", warning="w", contacts=())
+    backend.prepare(queue, form=form)
+    backend.add(
+        queue,
+        tasks=[
+            Task(item=(r, 0), position=at, text={"text": word("memes", at)}, image=picture(at), media_type="image/png")
+            for at, r in enumerate(ids)
+        ],
+    )
+    # the labels of a published dataset: lines of ids in git
+    (root / "annotations" / "posts" / "set").mkdir(parents=True)
+    lines = [f"{vault.record_id(fullname('posts', n))},0,test\n" for n in range(EACH)]
+    (root / "annotations" / "posts" / "set" / "splits.csv").write_text("record_id,image,split\n" + "".join(lines))
+    pointer = root / "data" / "posts" / MONTHS[0] / "posts.parquet.dvc"
+    mark = hashlib.sha256(pointer.read_bytes()).hexdigest()[:16]
+    said = {"pointers": {str(pointer.relative_to(root).with_suffix("")): mark}}
+    (root / "annotations" / "posts" / "set" / "import.json").write_text(json.dumps(said))
+    # a model of somebody else's, asked elsewhere
+    brought = [json.dumps({"record_id": vault.record_id(fullname("posts", n)), "labels": []}) for n in range(EACH)]
+    (settings.annotation_files / "theirs.jsonl").write_text("\n".join(brought) + "\n")
+    return [folder / "assignments.parquet"]
+
+
+def _around(settings: Settings, *, vault: Vault) -> None:
+    ids = {n: vault.record_id(fullname("posts", n)) for n in range(2 * EACH)}
+    keys = vault.keys(ids.values())
+    with Answers.open(settings.answers_url) as answers:
+        for n, record_id in ids.items():
+            answers.put(f"{n:064x}", record_id=record_id, under=keys[record_id], data=b"an answer", cost=3)
+        answers.begin(Job("batch-1", {f"{n:064x}": ids[n] for n in range(4)}, 5), labeller="one")
+    for name in ("resume/memes-2022-12", "train/memes/severity-bert-1/checkpoint-000000001/model.safetensors"):
+        (settings.home / name).parent.mkdir(parents=True, exist_ok=True)
+        (settings.home / name).write_bytes(b"\x00" * 64)
+    # a clone of a process that is long gone
+    dead = settings.home / "scratch" / f"{os.uname().nodename}-4194999-x" / "corpus"
+    dead.mkdir(parents=True)
+    (dead / "left.json").write_text(json.dumps(sorted(ids.values())))
+    for number in (1, 2):
+        copy = settings.home / "registry" / f"{number:064x}"
+        copy.mkdir(parents=True)
+        whose = [ids[n] for n in range(EACH)] if number == 1 else [ids[2 * EACH - 1]]
+        tables.pq.write_table(pa.table({"record_id": whose}), copy / "records.parquet")
+
+
+@functools.cache
+def _made() -> Path:
+    """Make it once for all tests of a session."""
+    home = Path(tempfile.mkdtemp(prefix="used-corpus-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    begin(home)
+    return home
+
+
+def copy(home: Path) -> Settings:
+    """Give a test a copy of its own."""
+    shutil.copytree(_made(), home)
+    return settings_of(home)
+
+
+def live(settings: Settings) -> dict[str, str]:
+    """Every file that the tip names, by its path: the digest of its bytes."""
+    from pipelines.privacy.objects import Objects
+    from pipelines.privacy.pointers import Pointers
+
+    with workspace(settings) as clone, Objects.opened(clone) as objects:
+        return Pointers(clone.path, objects=objects).files()
+
+
+def stored(settings: Settings) -> Iterator[Path]:
+    """Every object of cache and remote."""
+    for place in (settings.cache, Path(settings.remote)):
+        yield from (path for path in (place / "files").rglob("*") if path.is_file())
+
+
+def naming(settings: Settings, ids: set[str]) -> list[Path]:
+    """The objects of any version that name one of these."""
+    gone = Gone(ids)
+    return [path for path in stored(settings) if gone.within(path)]

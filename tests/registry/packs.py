@@ -1,0 +1,80 @@
+"""Packs of small models that were really tuned, and what the stages left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.evaluate import evaluate
+from pipelines.evaluate.benchmark import Sampling
+from pipelines.registry import model
+from pipelines.registry.pack import pack
+from pipelines.registry.terms import Chosen
+from tests.train import small_posts, small_tuned
+from tests.train.small_posts import SmallPosts
+
+NAME = "crisis-posts"
+SIZES = {"train": 32, "dev": 16, "test": 16}
+SUBSET = "consensus"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A corpus with what the stages left of one model, its pack, and the model that MLflow loads."""
+
+    corpus: SmallPosts
+    kind: str
+    pack: Path
+    saved: Path
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """What a consumer would send: every post of test, in the order of the ids."""
+        return [
+            {"title": self.corpus.posts[record_id].title, "body": self.corpus.posts[record_id].body}
+            for record_id in self.corpus.of("test")
+        ]
+
+
+@cache
+def made(base: Path, *, kind: str) -> Made:
+    """Tune, predict, evaluate, package and save one small model below the test session's folder, once."""
+    folder = base / f"packs-{kind}"
+    corpus = small_posts.made(folder / "root", sizes=SIZES)
+    with small_posts.opened(corpus.root) as vault:
+        corpus = tuned(replace(corpus, vault=vault), kind=kind, home=folder / "home")
+        to = packed(corpus, kind=kind, to=folder / "pack")
+    return Made(corpus, kind, to, model.save(to, to=folder / "saved"))
+
+
+def tuned(corpus: SmallPosts, *, kind: str, home: Path) -> SmallPosts:
+    """Run the stages finetune, predict and evaluate for one small model."""
+    with pytest.MonkeyPatch.context() as patch:
+        told = small_tuned.settings(home, patch=patch)
+        small_tuned.tuned(corpus, told, model=kind, recall_floors={})
+        small_tuned.predicted(corpus, told, model=kind)
+    evaluate.run("posts", params=small_tuned.params(), root=corpus.root, sampling=Sampling(200, 1))
+    return corpus
+
+
+def packed(corpus: SmallPosts, *, kind: str, to: Path, **changed: Any) -> Path:
+    """Package it."""
+    with pytest.MonkeyPatch.context() as patch:
+        given: dict[str, Any] = {
+            "chosen": Chosen(model=kind, subset=SUBSET), "params": small_tuned.params(), "vault": corpus.vault,
+            "settings": small_tuned.settings(to.parent / "home", patch=patch), "root": corpus.root, "to": to,
+        }  # fmt: skip
+        return pack(NAME, **given | changed)
+
+
+@contextmanager
+def copied(original: Made, *, to: Path) -> Iterator[SmallPosts]:
+    """Give a copy of the corpus with its vault open."""
+    with small_posts.copied(original.corpus, to=to) as corpus:
+        yield corpus

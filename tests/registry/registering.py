@@ -1,0 +1,50 @@
+"""Registers a saved model in processes of its own that are killed after a step; started by a test.
+
+One line of JSON in (``home``, ``secret``, ``terms``, ``name``, ``folder``, ``step``), one number out: how the process
+ended.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import mlflow.pyfunc
+
+from pipelines.params import Settings
+from pipelines.params import load as load_params
+from pipelines.privacy.vault import Vault
+from pipelines.registry.entries import Context
+from pipelines.registry.journal import Journal
+from pipelines.registry.register import put
+from pipelines.registry.terms import Promote
+from pipelines.registry.versions import Registry
+
+REPO = Path(__file__).resolve().parents[2]
+USED = mlflow.pyfunc
+
+
+def act(asked):
+    def say(done):
+        if done == asked["step"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    home = asked["home"]
+    os.chdir(home)
+    os.environ |= {"CORPUS_HOME": home, "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.sqlite"}
+    settings = Settings.from_env()
+    vault = Vault.open(settings.vault_url, secret=bytes.fromhex(asked["secret"]))
+    with vault, Journal.open(settings.journal_url) as journal:
+        terms = Promote.model_validate(asked["terms"])
+        context = Context(Registry.open(settings), journal, load_params(REPO), terms, settings, vault, Path(home))
+        put(asked["name"], Path(asked["folder"]), context=context, who="tester", why="a test", say=say)
+
+
+for line in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        act(json.loads(line))
+        os._exit(0)
+    sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n")
+    sys.stdout.flush()

@@ -1,0 +1,292 @@
+"""What a consumer gets is what was decided on and registered, or an error that says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pipelines.registry import client, contents, moves
+from pipelines.registry.client import NotLoaded, changed, download, load, token
+from pipelines.registry.entries import Context
+from pipelines.registry.journal import BEGINNING, JournalBroken
+from pipelines.registry.promote import promote, rollback, withdraw
+from pipelines.registry.register import put
+from pipelines.registry.trusted import (
+    AliasUntrusted,
+    BadReference,
+    NoChampion,
+    NoJournal,
+    NotOnRecord,
+    Withdrawn,
+)
+from pipelines.registry.verified import FilesChanged
+from pipelines.registry.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion, digest
+from tests.registry.small_registry import GRAVEST, NAME, add, opened, saved
+
+WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
+ASKED = pd.DataFrame({"text": ["the week door", "we go"]})
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        yield context
+
+
+def champion(context: Context, version: int, *, before: int | None = None) -> None:
+    """Make a version champion as a move does, without asking the gate, which takes seconds."""
+    journal, registry = context.journal, context.registry
+    files = registry.version(NAME, version).digest
+    move = moves.Move(NAME, "promoted", before, before, version, "tester", "a test", {}, files)
+    moves.finish(moves.intend(move, journal=journal), registry=registry, journal=journal, say=lambda _: None)
+
+
+def damaged(context: Context, statement: str) -> None:
+    with context.journal.engine.writing() as connection:
+        for event in ("UPDATE", "DELETE"):
+            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS journal_{event}")
+        connection.exec_driver_sql(statement)
+
+
+def test_the_champion_loads_in_one_line_and_says_what_it_is(context: Context) -> None:
+    add(context, knows=4)
+    add(context, knows=6)
+    champion(context, 1)
+    model = load(f"{NAME}@champion")
+    assert (model.name, model.version, model.token) == (NAME, 1, context.journal.last(NAME).digest)
+    assert model.files == context.registry.version(NAME, 1).digest
+    assert GRAVEST in model.labels and model.card["intended"] == "tests"
+    answer = model.predict(ASKED)
+    assert answer["labels"].tolist() == [[GRAVEST], ["Suicide planning"]]
+    assert load(f"models:/{NAME}/2").version == 2
+    assert os.environ.get(client.PICKLE) is None
+
+
+def test_what_was_downloaded_serves_until_it_is_altered(context: Context, tmp_path: Path) -> None:
+    version = add(context, knows=6)
+    cache = tmp_path / "cache"
+    load(f"{NAME}/1", cache=cache)
+    source = Path(version.source)
+    source.rename(source.with_name("away"))
+    load(f"{NAME}/1", cache=cache)
+    (contents.place(cache / version.digest) / "words.json").write_text("{}")
+    source.with_name("away").rename(source)
+    assert load(f"{NAME}/1", cache=cache).predict(ASKED)["labels"][0] == [GRAVEST]
+    assert sorted(path.suffix for path in cache.iterdir()) == ["", ".lock"]
+
+
+def test_who_serves_gets_a_verified_folder_and_nothing_is_run(context: Context, tmp_path: Path) -> None:
+    folder = saved(context, to=tmp_path / "model", knows=6)
+    next(folder.glob("*.py")).write_text("raise SystemExit\n")
+    version = put(NAME, folder, context=context, **WHO)[0]
+    assert digest(download(f"{NAME}/1")) == version.digest
+    words(Path(version.source.removeprefix("file://")))
+    with pytest.raises(FilesChanged):
+        download(f"{NAME}/1", cache=tmp_path / "empty")
+
+
+def test_a_download_that_was_killed_is_begun_again(context: Context, tmp_path: Path) -> None:
+    version = add(context, knows=6)
+    half = tmp_path / f"{version.digest}.half"
+    half.mkdir()
+    (half / "stale").touch()
+    load(f"{NAME}/1", cache=tmp_path)
+    assert not half.exists()
+
+
+def words(folder: Path) -> None:
+    (contents.place(folder) / "words.json").write_text("{}")
+
+
+def described(folder: Path) -> None:
+    (folder / "MLmodel").write_text((folder / "MLmodel").read_text() + "\n")
+
+
+def code(folder: Path) -> None:
+    (folder / "more.py").write_text("raise SystemExit\n")
+
+
+def card(folder: Path) -> None:
+    (contents.place(folder) / contents.CARD).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [(words, r"words\.json"), (described, "MLmodel is altered"), (code, r"more\.py was added"), (card, r"card\.json")],
+)
+def test_a_file_that_was_changed_is_named_and_nothing_runs(
+    context: Context, tmp_path: Path, damage: Callable[[Path], None], named: str
+) -> None:
+    folder = saved(context, to=tmp_path / "model", knows=6)
+    ran = tmp_path / "ran"
+    script = next(folder.glob("*.py"))
+    script.write_text(script.read_text() + f"\nPath({str(ran)!r}).touch()\n")
+    version = put(NAME, folder, context=context, **WHO)[0]
+    load(f"{NAME}/1", cache=tmp_path / "good")
+    ran.unlink()
+    damage(Path(version.source.removeprefix("file://")))
+    with pytest.raises(FilesChanged, match=named):
+        load(f"{NAME}/1")
+    assert not ran.exists()
+    assert not [path for path in (context.settings.home / "models").iterdir() if path.is_dir()]
+
+
+def test_an_alias_that_somebody_moved_is_not_followed(context: Context) -> None:
+    add(context, knows=4)
+    add(context, knows=6)
+    champion(context, 1)
+    context.registry.point(NAME, CHAMPION, 2)
+    with pytest.raises(AliasUntrusted, match="is on 2, and by the journal 1"):
+        load(f"{NAME}@champion")
+    context.registry.point(NAME, CHAMPION, None)
+    with pytest.raises(AliasUntrusted, match="no version"):
+        load(f"{NAME}@champion")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_while_a_move_is_under_way_the_champion_is_who_was(context: Context, moved: bool) -> None:
+    add(context, knows=4)
+    add(context, knows=6)
+    champion(context, 1)
+    context.journal.append(
+        NAME, event="intended", from_version=1, to_version=2, metrics={"leads_to": "promoted"}, **WHO
+    )
+    if moved:
+        context.registry.point(NAME, CHAMPION, 2)
+    assert load(f"{NAME}@champion").version == 1
+
+
+def test_a_move_between_journal_and_alias_is_looked_at_again(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(context, knows=4)
+    add(context, knows=6)
+    champion(context, 1)
+    asked = client.Registry.alias
+    done = threading.Event()
+
+    def late(self: Any, name: str, alias: str = CHAMPION) -> int | None:
+        if not done.is_set():
+            done.set()
+            champion(context, 2, before=1)
+        return asked(self, name, alias)
+
+    monkeypatch.setattr(client.Registry, "alias", late)
+    assert load(f"{NAME}@champion").version == 2
+
+
+def test_nobody_is_champion_and_who_was_taken_back_is_not_loaded(context: Context) -> None:
+    add(context, knows=4)
+    with pytest.raises(NoChampion):
+        load(f"{NAME}@champion")
+    champion(context, 1)
+    withdraw(NAME, 1, who="ada", why="it misses too much", context=context)
+    with pytest.raises(NoChampion):
+        load(f"{NAME}@champion")
+    with pytest.raises(Withdrawn, match="it misses too much"):
+        load(f"{NAME}/1")
+
+
+def test_what_the_journal_does_not_know_is_not_loaded(context: Context) -> None:
+    add(context, knows=4, journal=False)
+    with pytest.raises(NotOnRecord):
+        load(f"{NAME}/1")
+    with pytest.raises(UnknownVersion):
+        load(f"{NAME}/2")
+
+
+@pytest.mark.parametrize("reference", [NAME, f"{NAME}@challenger", "other@champion", f"{NAME}/0", f"{NAME}/1/2", ""])
+def test_a_reference_is_a_name_and_a_version_or_champion(reference: str) -> None:
+    with pytest.raises(BadReference):
+        load(reference)
+
+
+def test_addresses_that_are_missing(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(context, knows=4)
+    missing = tmp_path / "none.sqlite"
+    for url in (f"sqlite:///{missing}", "nonsense"):
+        with pytest.raises(NoJournal):
+            load(f"{NAME}/1", journal_url=url)
+    assert not missing.exists()
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(NoRegistry):
+        load(f"{NAME}/1")
+    uri = f"sqlite:///{context.root}/mlflow.sqlite"
+    assert load(f"{NAME}/1", tracking_uri=uri, journal_url=context.settings.journal_url).version == 1
+
+
+def test_a_model_that_fails_while_it_loads_is_not_quoted(context: Context, tmp_path: Path) -> None:
+    folder = saved(context, to=tmp_path / "model", knows=6)
+    script = next(folder.glob("*.py"))
+    script.write_text("raise ValueError('quoted')\n")
+    put(NAME, folder, context=context, **WHO)
+    with pytest.raises(NotLoaded) as raised:
+        load(f"{NAME}/1")
+    assert "quoted" not in str(raised.value)
+
+
+def test_the_token_changes_with_the_champion_and_with_nothing_else(context: Context) -> None:
+    assert token(NAME) == BEGINNING
+    add(context, knows=4)
+    context.journal.append(NAME, event="gated", to_version=1, **WHO)
+    assert changed(NAME, BEGINNING) is None
+    champion(context, 1)
+    first = changed(NAME, BEGINNING)
+    assert first == token(NAME) == load(f"{NAME}@champion").token
+    add(context, knows=6)
+    context.journal.append(NAME, event="refused", from_version=1, to_version=2, **WHO)
+    context.journal.append(
+        NAME, event="intended", from_version=1, to_version=2, metrics={"leads_to": "promoted"}, **WHO
+    )
+    assert changed(NAME, first) is None
+    assert changed(NAME, BEGINNING) == first
+    with pytest.raises(UnknownModel):
+        token("other")
+
+
+def test_a_journal_that_was_cut_is_noticed(context: Context) -> None:
+    add(context, knows=4)
+    champion(context, 1)
+    held = token(NAME)
+    damaged(context, "DELETE FROM journal WHERE number > 1")
+    with pytest.raises(JournalBroken):
+        changed(NAME, held)
+    context.registry.point(NAME, CHAMPION, None)
+    # its own tag says that it was champion
+    with pytest.raises(JournalBroken):
+        load(f"{NAME}/1")
+
+
+def test_a_row_that_was_altered_is_noticed(context: Context) -> None:
+    add(context, knows=4)
+    damaged(context, f"UPDATE journal SET files = '{'0' * 64}'")
+    with pytest.raises(JournalBroken):
+        load(f"{NAME}/1")
+
+
+def test_through_gate_promotion_and_rollback(context: Context) -> None:
+    add(context, knows=4)
+    promote(NAME, 1, **WHO, context=context)
+    add(context, knows=6)
+    promote(NAME, 2, **WHO, context=context)
+    second = load(f"{NAME}@champion")
+    assert second.version == 2
+    rollback(NAME, **WHO, context=context)
+    assert changed(NAME, second.token) == load(f"{NAME}@champion").token
+    assert load(f"{NAME}@champion").version == 1
+
+
+def test_a_consumer_imports_nothing_heavy() -> None:
+    script = (
+        "import json, sys, pipelines.registry.client\n"
+        "print(json.dumps([m for m in ('airflow', 'dvc', 'mlflow', 'torch', 'pandas') if m in sys.modules]))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == []

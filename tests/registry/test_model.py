@@ -1,0 +1,247 @@
+"""The model that consumers load: it says what the tuned one says, and needs nothing of this repository."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow.exceptions import MlflowException
+
+from pipelines.registry import contents, model, model_code
+from pipelines.registry.model_code import NotLocked, TooMuchCode
+from pipelines.registry.versions import digest, listing
+from pipelines.train import finetuned
+from tests.registry import packs
+from tests.registry.packs import SUBSET, Made
+from tests.train import small_posts, small_tuned
+
+REPO = Path(__file__).resolve().parents[2]
+# As a consumer's process: the libraries, and neither this repository nor what makes it importable here.
+CONSUMER = """
+import json, sys
+sys.path.append(sys.argv[1])
+from mlflow import pyfunc
+import pandas as pd
+model = pyfunc.load_model(sys.argv[2])
+answer = model.predict(pd.DataFrame(json.load(sys.stdin)))
+print(json.dumps({
+    "rows": answer.to_dict("records"),
+    "ours": [name for name in sys.modules if name.split(".")[0] in ("pipelines", "airflow", "dvc", "sqlalchemy")],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return packs.made(tmp_path_factory.getbasetemp(), kind="encoder")
+
+
+@pytest.fixture(scope="module")
+def loaded(made: Made) -> Any:
+    return mlflow.pyfunc.load_model(str(made.saved))
+
+
+def asked(model: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[frozenset[str], list[float], bool]]:
+    answer = model.predict(pd.DataFrame(list(rows)))
+    assert list(answer.columns) == ["labels", "probabilities", "abstain"]
+    return [(frozenset(row.labels), list(row.probabilities), bool(row.abstain)) for row in answer.itertuples()]
+
+
+def tuned(made: Made, tmp_path: Path) -> list[finetuned.Said]:
+    """What the stage ``predict`` would say of the same posts."""
+    with packs.copied(made, to=tmp_path / "root") as corpus, pytest.MonkeyPatch.context() as patch:
+        folder = finetuned.folder_of("posts", subset=SUBSET, model=made.kind, root=corpus.root)
+        told = small_tuned.settings(tmp_path / "home", patch=patch)
+        predictor = finetuned.open_model(folder, params=small_tuned.params(), settings=told, vault=corpus.vault)
+        material = corpus.load(None)
+        return predictor.predict([material.posts[r].text for r in corpus.of("test")])
+
+
+def test_it_answers_as_the_tuned_model_does(made: Made, loaded: Any, tmp_path: Path) -> None:
+    expected = tuned(made, tmp_path)
+    found = asked(loaded, made.inputs)
+    assert [labels for labels, _, _ in found] == [said.labels for said in expected]
+    np.testing.assert_allclose([scores for _, scores, _ in found], [said.scores for said in expected], atol=1e-5)
+    assert not any(abstained for _, _, abstained in found)
+    assert len({labels for labels, _, _ in found}) > 1 or len({tuple(s) for _, s, _ in found}) > len(found) // 2
+
+
+def test_a_causal_model_answers_as_the_tuned_one_does(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    made = packs.made(tmp_path_factory.getbasetemp(), kind="sft")
+    expected = tuned(made, tmp_path)
+    found = asked(mlflow.pyfunc.load_model(str(made.saved)), [*made.inputs, {"title": " ", "body": None}])
+    assert [labels for labels, _, _ in found[:-1]] == [said.labels for said in expected]
+    assert all(scores == [] for _, scores, _ in found)
+    assert found[-1] == (frozenset(), [], True)
+    assert "accelerate==" in (made.saved / "requirements.txt").read_text()
+
+
+def test_an_answer_does_not_depend_on_its_company(made: Made, loaded: Any) -> None:
+    together = asked(loaded, made.inputs)
+    long = {"title": "again", "body": "the same long week " * 200}
+    order = list(range(len(made.inputs)))
+    random.Random(3).shuffle(order)
+    mixed = asked(loaded, [long, *(made.inputs[n] for n in order)])[1:]
+    for place, n in enumerate(order):
+        assert mixed[place][0] == together[n][0]
+        np.testing.assert_allclose(mixed[place][1], together[n][1], atol=1e-5)
+    for n in (0, 7):
+        np.testing.assert_allclose(asked(loaded, [made.inputs[n]])[0][1], together[n][1], atol=1e-5)
+
+
+def test_what_has_no_words_is_not_answered(loaded: Any) -> None:
+    rows = [
+        {"title": "", "body": ""}, {"title": " \n", "body": None}, {"title": None, "body": "..."},
+        {"title": "a@b.example", "body": "https://example.org/x"}, {"title": "Monday", "body": ""},
+    ]  # fmt: skip
+    found = asked(loaded, rows)
+    assert [abstained for _, _, abstained in found] == [True, True, True, True, False]
+    assert found[0] == (frozenset(), [], True)
+    assert asked(loaded, rows[:2]) == found[:2]
+    assert len(found[-1][1]) == len(small_posts.TASK.labels)
+
+
+def test_texts_are_scrubbed_before_they_are_read(loaded: Any) -> None:
+    raw = {"title": "Write to somebody@example.org", "body": "or u/some_body on 555-010-9999 please"}
+    clean = {"title": "Write to <email>", "body": "or <user> on <phone> please"}
+    assert asked(loaded, [raw]) == asked(loaded, [clean])
+    assert asked(loaded, [raw]) != asked(loaded, [{"title": "Write to", "body": "or on please"}])
+
+
+def test_a_missing_body_is_an_empty_one(loaded: Any) -> None:
+    assert asked(loaded, [{"title": "A long week"}]) == asked(loaded, [{"title": "A long week", "body": ""}])
+
+
+@pytest.mark.parametrize("row", [{"title": 3, "body": "secret"}, {"body": "secret"}, {"title": ["secret"], "body": ""}])
+def test_what_is_no_post_is_refused(loaded: Any, row: dict[str, Any]) -> None:
+    with pytest.raises(MlflowException) as caught:
+        loaded.predict(pd.DataFrame([row]))
+    assert caught.value.get_http_status_code() == 400
+
+
+def test_our_own_refusal_quotes_nothing_whatever_mlflow_adds(loaded: Any) -> None:
+    inside = loaded.unwrap_python_model()
+    with pytest.raises(MlflowException) as caught:
+        inside.predict(None, pd.DataFrame([{"title": "a"}, {"title": {"secret": 1}}]))
+    error = caught.value
+    error.message = f"Failed to predict data 'secret'. {error.message}"
+    assert error.get_http_status_code() == 400
+    assert json.loads(error.serialize_as_json())["message"] == "The input is malformed: 'title' of row 1 is no string."
+    with pytest.raises(MlflowException, match="table"):
+        inside.predict(None, ["secret"])
+
+
+def test_a_server_s_threads_get_what_one_gets(made: Made, loaded: Any) -> None:
+    alone = asked(loaded, made.inputs)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: asked(loaded, made.inputs), range(8)):
+            assert found == alone
+
+
+def test_it_needs_nothing_of_this_repository_and_writes_nothing(made: Made, loaded: Any, tmp_path: Path) -> None:
+    place = Path(mlflow.__file__).parents[1]
+    saved = tmp_path / "model"
+    shutil.copytree(made.saved, saved, ignore=shutil.ignore_patterns("__pycache__"))
+    before = listing(saved)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", CONSUMER, str(place), str(saved)],
+        input=json.dumps(made.inputs), cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={"PATH": "/usr/bin", "HOME": str(tmp_path), "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+             "MLFLOW_DISABLE_TELEMETRY": "true", "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ours"] == []
+    here = asked(loaded, made.inputs)
+    assert [frozenset(row["labels"]) for row in found["rows"]] == [labels for labels, _, _ in here]
+    np.testing.assert_allclose([row["probabilities"] for row in found["rows"]], [s for _, s, _ in here], atol=1e-5)
+    after = {name: value for name, value in listing(saved).items() if not name.startswith("__pycache__/serve.")}
+    assert after == before, "only the script that MLflow runs itself may leave compiled code"
+
+
+def test_its_files_are_sound(made: Made) -> None:
+    found = contents.faults(made.saved, registered=digest(made.saved))
+    assert found == {"files": [], "pickle": [], "card": []}
+    assert contents.place(made.saved).parent == made.saved / "artifacts"
+    lock = (REPO / "requirements.lock").read_text().splitlines()
+    needed = (made.saved / "requirements.txt").read_text().splitlines()
+    assert set(needed) <= set(lock)
+    assert {line.split("==")[0] for line in needed} >= {"mlflow", "torch", "transformers", "pandas"}
+    assert not {line.split("==")[0] for line in needed} & {"apache-airflow", "dvc", "sqlalchemy", "rapidocr"}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("more.pkl", b"\x80\x04N.", "pickle"),
+        ("card.md", b"", "card.md is missing or empty"),
+        ("calibration.json", b"{}", "differ from files.json"),
+    ],
+)
+def test_a_pack_that_is_not_sound_is_not_served(made: Made, tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    shutil.copytree(made.pack, tmp_path / "pack")
+    (tmp_path / "pack" / name).write_bytes(data)
+    with pytest.raises(model.NotServable, match=said):
+        model.save(tmp_path / "pack", to=tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_saving_leaves_the_process_as_it_was(made: Made, tmp_path: Path) -> None:
+    before = (list(sys.path), sys.dont_write_bytecode, mlflow.get_tracking_uri())
+    model.save(made.pack, to=tmp_path / "saved")
+    assert (list(sys.path), sys.dont_write_bytecode, mlflow.get_tracking_uri()) == before
+    assert not list((tmp_path / "saved").rglob("__pycache__"))
+
+
+def test_two_versions_in_one_process_each_run_their_own_code(
+    made: Made, loaded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = ["pipelines.registry.model_encoder"]
+    one = model_code.write(roots, to=tmp_path / "one")
+    assert model_code.write(roots, to=tmp_path / "again") == one
+    copy = tmp_path / "repository"
+    shutil.copytree(REPO / "pipelines", copy / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
+    changed = copy / "pipelines/registry/model_pyfunc.py"
+    changed.write_text(changed.read_text().replace("Answer(abstain=True)", 'Answer(("other",), abstain=True)'))
+    monkeypatch.setattr(model_code, "ROOT", copy)
+    saved = model.save(made.pack, to=tmp_path / "saved")
+    other = mlflow.pyfunc.load_model(str(saved))
+    empty = {"title": "", "body": ""}
+    assert asked(other, [empty])[0][0] == frozenset({"other"})
+    assert asked(loaded, [empty])[0][0] == frozenset()
+    assert asked(other, made.inputs) == asked(loaded, made.inputs)
+    packages = {name for name in sys.modules if name.startswith("corpus_model_") and "." not in name}
+    assert len(packages) >= 2
+    written = [path.read_text() for path in (saved / "code").rglob("*.py")]
+    assert not any("from pipelines" in text or "import pipelines" in text for text in written)
+
+
+def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TooMuchCode, match="sqlalchemy"):
+        model_code.write(["pipelines.privacy.database"], to=tmp_path)
+    monkeypatch.setattr(model_code, "ROOT", tmp_path)
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines/__init__.py").touch()
+    (tmp_path / "pipelines/one.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import airflow\n"
+        "def later():\n    import pipelines.two\n"
+    )
+    (tmp_path / "pipelines/two.py").write_text("import numpy\ndef later():\n    import dvc\n")
+    assert list(model_code.closure(["pipelines.one"])) == ["pipelines", "pipelines.one", "pipelines.two"]
+    with pytest.raises(TooMuchCode, match=r"dvc, by way of pipelines\.two"):
+        model_code.write(["pipelines.one"], to=tmp_path / "out")
+    (tmp_path / "lock").write_text("torch==2\n")
+    with pytest.raises(NotLocked, match="numpy"):
+        model_code.requirements(["pipelines.one"], lock=tmp_path / "lock")
+    (tmp_path / "lock").write_text("numpy==1.0\n")
+    assert model_code.requirements(["pipelines.one"], lock=tmp_path / "lock") == ["numpy==1.0"]

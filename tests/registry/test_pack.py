@@ -1,0 +1,127 @@
+"""The folder of a tuned model of posts: all that opens it, nobody's words, and nobody who was taken down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.registry import contents
+from pipelines.registry.contents import Pack
+from pipelines.registry.frozen import split_digest
+from pipelines.registry.model_described import Described
+from pipelines.registry.pack import LearntFromDeleted, NothingToPack, NotPackable
+from pipelines.registry.terms import Chosen
+from pipelines.registry.versions import UnknownModel, listing
+from pipelines.taxonomy import load as load_scheme
+from pipelines.train import finetuned
+from tests.registry import packs
+from tests.registry.packs import NAME, SUBSET, Made
+from tests.train import small_posts, small_tuned
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return packs.made(tmp_path_factory.getbasetemp(), kind="encoder")
+
+
+def folder_of(root: Path) -> Path:
+    return finetuned.folder_of("posts", subset=SUBSET, model="encoder", root=root)
+
+
+def test_it_says_what_it_was_made_of(made: Made) -> None:
+    found, described = Pack.read(made.pack), Described.read(made.pack)
+    root, seen = made.corpus.root, finetuned.lineage(folder_of(made.corpus.root))
+    card = finetuned.read(folder_of(root))
+    assert found.records == frozenset(seen)
+    assert set(seen.values()) == {"train", "dev"}
+    assert found.manifest.train.model_dump() == card.train.model_dump()
+    assert found.manifest.split_digest == split_digest("posts", root=root)
+    silver = (root / "snapshot/posts/silver/cradle/silver.parquet").read_bytes()
+    assert found.manifest.votes_digest == hashlib.sha256(silver).hexdigest()
+    scheme = load_scheme("cradle")
+    assert found.manifest.scheme_digest == scheme.digest == hashlib.sha256(
+        (made.pack / "scheme.yaml").read_bytes()
+    ).hexdigest()  # fmt: skip
+    assert tuple(described.definitions) == described.labels == found.manifest.labels == small_posts.TASK.labels
+    assert described.scrub == small_tuned.params().collect.scrub
+    assert described.measured_as == "encoder-consensus"
+
+
+def test_its_files_are_listed_whole_and_no_pickles(made: Made) -> None:
+    listed = json.loads((made.pack / contents.FILES).read_text())
+    assert listed == {name: value for name, value in listing(made.pack).items() if name != contents.FILES}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "calibration.json", "card.json", "card.md"} <= set(
+        listed
+    )
+    assert contents.pickles(made.pack) == []
+
+
+def test_nobody_s_words_and_no_place_of_this_machine_are_in_it(made: Made) -> None:
+    written = [path.read_bytes() for path in made.pack.iterdir()]
+    assert not any(str(made.corpus.root).encode() in data for data in written)
+    for post in made.corpus.posts.values():
+        assert not any(part.encode() in data for part in (post.title, post.body) for data in written)
+
+
+def test_the_same_model_gives_the_same_pack(made: Made, tmp_path: Path) -> None:
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        again = packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
+    assert (again / contents.FILES).read_bytes() == (made.pack / contents.FILES).read_bytes()
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_who_was_taken_down_keeps_a_model_out(made: Made, tmp_path: Path, split: str) -> None:
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        seen = sorted(r for r, where in finetuned.lineage(folder_of(corpus.root)).items() if where == split)
+        corpus.vault.destroy(seen[:2], reason="request-1", now=small_posts.NOW)
+        with pytest.raises(LearntFromDeleted) as caught:
+            packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
+    assert caught.value.fields["count"] == 2
+    assert not any(record_id in str(caught.value) for record_id in seen)
+
+
+def test_who_was_only_asked_about_does_not(made: Made, tmp_path: Path) -> None:
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        corpus.vault.destroy(corpus.of("test")[:2], reason="request-1", now=small_posts.NOW)
+        assert (packs.packed(corpus, kind="encoder", to=tmp_path / "pack") / contents.FILES).is_file()
+
+
+def test_neighbours_are_people_s_posts_and_stay_here(made: Made, tmp_path: Path) -> None:
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        to = finetuned.folder_of("posts", subset=SUBSET, model="knn", root=corpus.root)
+        shutil.copytree(folder_of(corpus.root), to)
+        card = finetuned.read(to).model_copy(update={"kind": "knn", "spec": small_tuned.MODELS["knn"], "model": "knn"})
+        (to / finetuned.CARD).write_text(card.model_dump_json())
+        with pytest.raises(NotPackable, match="neighbours"):
+            packs.packed(corpus, kind="knn", to=tmp_path / "pack")
+
+
+def test_what_is_not_there_is_named(made: Made, tmp_path: Path) -> None:
+    def attempt(error: type[Exception], said: str, **changed: Any) -> None:
+        with pytest.raises(error, match=said):
+            packs.packed(corpus, kind="encoder", to=tmp_path / "pack", **changed)
+        assert not (tmp_path / "pack" / contents.FILES).exists()
+
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        attempt(NotPackable, "subset", chosen=Chosen(model="encoder"))
+        attempt(finetuned.NoModel, "model.json", chosen=Chosen(model="encoder", subset="gold"))
+        metrics = corpus.root / "metrics/posts/evaluate.json"
+        found = json.loads(metrics.read_text())
+        found["tasks"]["labels"]["models"].pop("encoder-consensus")
+        metrics.write_text(json.dumps(found))
+        attempt(NothingToPack, "no numbers of 'encoder-consensus'")
+        metrics.unlink()
+        attempt(NothingToPack, "evaluate@posts has not run")
+        (corpus.root / "snapshot/posts/silver/cradle/silver.parquet").unlink()
+        attempt(NothingToPack, "silver")
+
+
+def test_a_name_nobody_has_is_refused(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "NAME", f"{NAME}-2")
+    with pytest.raises(UnknownModel):
+        packs.packed(made.corpus, kind="encoder", to=tmp_path / "pack")

@@ -1,0 +1,233 @@
+"""The same pack is the same version with one row in the journal: repeated, killed, raced; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.errors import BadParams
+from pipelines.registry import contents, gate
+from pipelines.registry.entries import Context
+from pipelines.registry.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put
+from pipelines.registry.versions import DIGEST, UnknownModel, Version, digest, sha256
+from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, saved
+
+WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        yield context
+
+
+@pytest.fixture
+def folder(context: Context, tmp_path: Path) -> Path:
+    return saved(context, to=tmp_path / "model", knows=6)
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[subprocess.Popen[str]]:
+    """A process that starts others and tells how they ended."""
+    command = [sys.executable, str(Path(__file__).with_name("registering.py"))]
+    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
+def client(context: Context) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=context.registry.uri, registry_uri=context.registry.uri)
+
+
+def stored(context: Context, version: Version, to: Path) -> Path:
+    return context.registry.fetch(version, to=to)
+
+
+def test_a_version_has_its_run_its_files_and_its_row(context: Context, folder: Path, tmp_path: Path) -> None:
+    version, written = put(NAME, folder, context=context, **WHO)
+    assert (version.version, written) == (1, True)
+    copy = stored(context, version, tmp_path / "copy")
+    assert digest(copy) == digest(folder) == version.digest == context.registry.version(NAME, 1).tags[DIGEST]
+    run = client(context).get_run(version.run_id)
+    assert run.info.status == "FINISHED" and run.data.tags["data_commit"] == "c" * 40
+    assert client(context).get_experiment(run.info.experiment_id).name == "memes-registry"
+    (row,) = context.journal.rows(NAME)
+    assert (row.event, row.to_version, row.who, row.files) == ("registered", 1, "tester", digest(folder))
+    pack = contents.place(folder)
+    assert row.metrics[PACK] == sha256(pack / contents.FILES) and row.metrics["records"] == 36
+    # every file is in one of the two lists
+    listed = {*row.metrics["outside"], *json.loads((pack / contents.FILES).read_text())}
+    assert len(listed) == sum(path.is_file() for path in folder.rglob("*")) - 1
+    assert gate.judge(NAME, 1, context=context).passed
+
+
+def test_the_same_pack_is_the_same_version_and_another_the_next(context: Context, folder: Path, tmp_path: Path) -> None:
+    first = put(NAME, folder, context=context, **WHO)[0]
+    # saved again, MLflow writes another time into MLmodel; the pack is the same
+    again = shutil.copytree(folder, tmp_path / "again")
+    described = again / "MLmodel"
+    described.write_text(described.read_text().replace("utc_time_created: '2", "utc_time_created: '3"))
+    assert digest(again) != digest(folder)
+    assert put(NAME, again, context=context, **WHO) == (first, False)
+    assert len(context.journal.rows(NAME)) == 1
+    other = saved(context, to=tmp_path / "other", knows=5)
+    assert put(NAME, other, context=context, **WHO)[0].version == 2
+    assert events(context) == [("registered", None, 1), ("registered", None, 2)]
+
+
+@pytest.mark.parametrize("step", ["stored", "added", "recorded"])
+def test_killed_after_any_step_it_is_finished_by_repeating_it(
+    context: Context, folder: Path, killer: subprocess.Popen[str], step: str
+) -> None:
+    given = {"home": str(context.root), "folder": str(folder), "step": step, "name": NAME, "secret": SECRET.hex()}
+    killer.stdin.write(json.dumps(given | {"terms": TERMS.model_dump(mode="json")}) + "\n")
+    killer.stdin.flush()
+    assert int(killer.stdout.readline()) == -9
+    assert len(context.journal.rows(NAME)) == (step == "recorded")
+    version = put(NAME, folder, context=context, **WHO)[0]
+    assert put(NAME, folder, context=context, **WHO) == (version, False)
+    assert [v.version for v in context.registry.versions(NAME)] == [version.version] == [1]
+    assert events(context) == [("registered", None, 1)]
+    runs = client(context).search_runs([client(context).get_experiment_by_name("memes-registry").experiment_id])
+    assert [run.info.status for run in runs] == ["FINISHED"]
+
+
+def test_an_upload_that_was_cut_short_is_not_gone_on_with(context: Context, folder: Path, tmp_path: Path) -> None:
+    half = shutil.copytree(folder, tmp_path / "half")
+    described = half / "MLmodel"
+    described.write_text(described.read_text().replace("utc_time_created: '2", "utc_time_created: '3"))
+    mark = sha256(contents.place(folder) / contents.FILES)
+    place = client(context).create_experiment("memes-registry")
+    run = client(context).create_run(place, tags={PACK: mark, "name": NAME, "key": f"{NAME}-{digest(half)[:16]}"})
+    client(context).log_artifact(run.info.run_id, str(described), PLACE)
+    version = put(NAME, folder, context=context, **WHO)[0]
+    assert version.run_id != run.info.run_id and version.digest == digest(folder)
+
+
+def test_two_at_once_make_one_version(context: Context, folder: Path, small: Path) -> None:
+    def one(_: int) -> int:
+        with opened(small) as own:
+            return put(NAME, folder, context=own, **WHO)[0].version
+
+    with ThreadPoolExecutor(2) as pool:
+        assert {*pool.map(one, range(2))} == {1}
+    assert [v.version for v in context.registry.versions(NAME)] == [1]
+    assert events(context) == [("registered", None, 1)]
+
+
+def pickled(folder: Path) -> None:
+    (folder / "python_model.dat").write_bytes(pickle.dumps(os.getpid))
+
+
+def changed(folder: Path) -> None:
+    (contents.place(folder) / "words.json").write_text("{}")
+
+
+def uncarded(folder: Path) -> None:
+    pack = contents.place(folder)
+    (pack / contents.CARD).unlink()
+    listed = json.loads((pack / contents.FILES).read_text())
+    del listed[contents.CARD]
+    (pack / contents.FILES).write_text(json.dumps(listed))
+
+
+def unpacked(folder: Path) -> None:
+    shutil.rmtree(contents.place(folder))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (pickled, r"pickle: python_model\.dat"),
+        (changed, r"files: 1 files differ from files\.json: words\.json"),
+        (uncarded, r"card: card\.json is missing or empty"),
+        (unpacked, r"0 files files\.json"),
+    ],
+)
+def test_what_may_not_be_believed_is_refused_before_it_is_stored(
+    context: Context, folder: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    damage(folder)
+    with pytest.raises(Unregistrable, match=reason):
+        put(NAME, folder, context=context, **WHO)
+    assert context.registry.names() == [] and context.journal.rows() == []
+    assert client(context).get_experiment_by_name("memes-registry") is None
+
+
+def test_nobody_registers_nothing_under_no_name(context: Context, folder: Path) -> None:
+    with pytest.raises(BadParams, match="why"):
+        put(NAME, folder, context=context, who="tester", why=" ")
+    with pytest.raises(UnknownModel):
+        put("another", folder, context=context, **WHO)
+    assert context.registry.names() == []
+
+
+def test_what_the_store_altered_gets_no_row(context: Context, folder: Path, tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def say(step: str) -> None:
+        if step == "added":
+            raise Killed
+
+    with pytest.raises(Killed):
+        put(NAME, folder, context=context, say=say, **WHO)
+    (version,) = context.registry.versions(NAME)
+    place = Path(version.source.removeprefix("file://"))
+    described = place / "MLmodel"
+    described.write_text(described.read_text() + "\n")
+    with pytest.raises(StoredOtherwise, match="version 1 was of other files"):
+        put(NAME, folder, context=context, **WHO)
+    changed(place)
+    with pytest.raises(StoredOtherwise, match=r"words\.json"):
+        put(NAME, folder, context=context, **WHO)
+    assert context.journal.rows() == []
+
+
+def test_a_number_that_the_journal_knows_of_other_files_is_not_taken(context: Context, folder: Path) -> None:
+    context.journal.append(NAME, event="registered", to_version=1, files="0" * 64, **WHO)
+    with pytest.raises(NumberTaken):
+        put(NAME, folder, context=context, **WHO)
+    assert len(context.journal.rows(NAME)) == 1
+
+
+def test_a_tag_makes_no_version_of_another_pack(context: Context, folder: Path) -> None:
+    other = add(context, knows=4)
+    context.registry.tag(other, {PACK: sha256(contents.place(folder) / contents.FILES)})
+    version, written = put(NAME, folder, context=context, **WHO)
+    assert (version.version, written) == (2, True)
+
+
+def test_of_two_versions_of_one_pack_the_second_goes(context: Context, folder: Path) -> None:
+    """As two who register at once leave it if one is killed: neither is on record."""
+    mark = sha256(contents.place(folder) / contents.FILES)
+    run_id = client(context).create_run(client(context).create_experiment("memes-registry")).info.run_id
+    client(context).log_artifacts(run_id, str(folder), PLACE)
+    source = f"{client(context).get_run(run_id).info.artifact_uri}/{PLACE}"
+    for _ in range(2):
+        context.registry.add(NAME, source=source, run_id=run_id, tags={DIGEST: digest(folder), PACK: mark})
+    assert put(NAME, folder, context=context, **WHO)[0].version == 1
+    assert [v.version for v in context.registry.versions(NAME)] == [1]
+    # the number is not given again
+    assert put(NAME, saved(context, to=folder.with_name("other"), knows=2), context=context, **WHO)[0].version == 3
+
+
+def test_versions_that_others_registered_stay(context: Context, folder: Path) -> None:
+    add(context, knows=4)
+    assert put(NAME, folder, context=context, **WHO)[0].version == 2
+    assert [v.version for v in context.registry.versions(NAME)] == [1, 2]

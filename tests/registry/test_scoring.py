@@ -1,0 +1,219 @@
+"""Every live record of a corpus gets what the pinned version says, once, and nothing outlives a takedown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.registry import client, contents, moves, scoring
+from pipelines.registry.entries import Context
+from pipelines.registry.promote import withdraw
+from pipelines.registry.register import put
+from pipelines.registry.scoring import CannotScore, NotPinned
+from pipelines.registry.trusted import AliasUntrusted, NoChampion, Withdrawn
+from pipelines.registry.versions import CHAMPION
+from pipelines.store import tables
+from tests.registry import small_registry
+from tests.registry.small_registry import GRAVEST, NAME, add, opened, trained
+from tests.train import small_memes, small_posts
+
+WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
+MONTH = "2022-12"
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        yield context
+
+
+def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:
+    """Make a version champion as a move does, without asking the gate, which takes seconds."""
+    move = moves.Move(name, "promoted", before, before, version, "tester", "a test", {}, None)
+    given = {"registry": context.registry, "journal": context.journal}
+    moves.finish(moves.intend(move, journal=context.journal), say=lambda _: None, **given)
+    scoring.pin(name, root=context.root, **given)
+
+
+def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
+    return scoring.run(corpus, params=context.params, settings=context.settings, vault=context.vault, root=context.root)
+
+
+def rows(context: Context) -> list[dict[str, Any]]:
+    path = context.root / "snapshot" / "memes" / "scoring" / f"{NAME}.parquet"
+    return tables.read(path, name="predictions").to_pylist()
+
+
+def everybody(context: Context) -> set[str]:
+    path = context.root / "snapshot" / "memes" / "split" / "splits.parquet"
+    return set(tables.read(path, name="splits")["record_id"].to_pylist())
+
+
+def test_every_live_record_gets_what_the_champion_says(context: Context) -> None:
+    version = add(context, knows=6, abstains=["boat"])
+    champion(context, 1)
+    metrics = run(context)[NAME]
+    found = rows(context)
+    assert {row["record_id"] for row in found} == everybody(context)
+    assert {row["model"] for row in found} == {f"{NAME}/1"} and {row["task"] for row in found} == {"severity"}
+    assert (metrics["version"], metrics["files"], metrics["items"]) == (1, version.digest, 108)
+    assert metrics["outcomes"]["abstained"] + metrics["outcomes"]["vote"] == 108 and metrics["taken_down"] == 0
+    assert sum(metrics["labels"].values()) == metrics["outcomes"]["vote"]
+    assert metrics["labels"][GRAVEST] == sum(row["labels"] == [GRAVEST] for row in found) > 0
+    assert not any(row["labels"] for row in found if row["outcome"] == "abstained")
+    written = json.loads((context.root / "metrics" / "memes" / "scoring.json").read_text())
+    assert written == {NAME: metrics}
+    gold = tables.read(context.root / "snapshot" / "memes" / "gold" / "gold.parquet", name="gold").to_pylist()
+    truth = {row["record_id"]: row["labels"] for row in gold if row["category"] == "severity"}
+    right = [truth[row["record_id"]] == ["None"] for row in found if row["labels"] == ["None"]]
+    assert all(right) and len(right) >= 8
+
+
+def test_a_month_that_is_known_is_not_asked_about_again(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(context, knows=6)
+    champion(context, 1)
+    first = run(context)
+    before = rows(context)
+    asked = []
+    monkeypatch.setattr(client.Model, "predict", counting(asked))
+    assert run(context) == first and rows(context) == before and asked == []
+    add_month(context)
+    assert run(context)[NAME]["items"] == 110
+    assert sum(asked) == 2
+    # another version is asked about all of it, and of the first nothing stays
+    add(context, knows=4)
+    champion(context, 2, before=1)
+    run(context)
+    assert sum(asked) == 2 + 110 and {row["model"] for row in rows(context)} == {f"{NAME}/2"}
+    assert len([*(context.settings.home / "scored" / NAME).iterdir()]) == 3
+
+
+def counting(asked: list[int]) -> Any:
+    original = client.Model.predict
+
+    def predict(self: client.Model, frame: Any) -> Any:
+        asked.append(len(frame))
+        return original(self, frame)
+
+    return predict
+
+
+def add_month(context: Context) -> None:
+    """Write one more month: two memes with the words of others."""
+    from pipelines.store.seal import write_rows
+
+    month, ids = "2023-01", [context.vault.record_id(f"t3_new{i}") for i in range(2)]
+    items = [(one, f"t3_new{i}") for i, one in enumerate(ids)]
+    context.vault.admit(items, corpus="memes", month=month, now=small_memes.NOW)
+    new = [
+        dict.fromkeys(tables.IMAGES.names) | {"record_id": one, "image": 0, "bytes": b"png", "text": "we go door"}
+        for one in ids
+    ]
+    path = context.root / "data" / "memes" / month / "images" / "000.parquet"
+    write_rows(new, path, name="images", vault=context.vault)
+
+
+def test_who_was_taken_down_is_not_scored_also_where_it_was_before(context: Context) -> None:
+    add(context, knows=6)
+    champion(context, 1)
+    gone = trained(context.root)[:2]
+    context.vault.destroy(gone[:1], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    assert run(context)[NAME]["taken_down"] == 1
+    context.vault.destroy(gone[1:], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    metrics = run(context)[NAME]
+    assert (metrics["taken_down"], metrics["records"]) == (2, 106)
+    assert not {*gone} & {row["record_id"] for row in rows(context)}
+    # the same again where nothing is kept
+    shutil.rmtree(context.settings.home / "scored")
+    assert run(context)[NAME] == metrics
+
+
+def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> None:
+    given = {"registry": context.registry, "journal": context.journal, "root": context.root}
+    add(context, knows=4)
+    with pytest.raises(NoChampion):
+        scoring.pin(NAME, **given)
+    with pytest.raises(NotPinned, match="no model of memes"):
+        run(context)
+    champion(context, 1)
+    path = context.root / "models" / "memes" / f"{NAME}.json"
+    first = path.read_bytes()
+    context.journal.append(NAME, event="gated", to_version=1, **WHO)
+    scoring.pin(NAME, **given)
+    assert path.read_bytes() == first
+    context.registry.point(NAME, CHAMPION, None)
+    with pytest.raises(AliasUntrusted):
+        scoring.pin(NAME, **given)
+
+
+def test_a_pin_of_other_files_or_of_a_version_taken_back_is_not_asked(context: Context) -> None:
+    add(context, knows=6)
+    champion(context, 1)
+    path = context.root / "models" / "memes" / f"{NAME}.json"
+    pinned = json.loads(path.read_text())
+    path.write_text(json.dumps(pinned | {"files": "0" * 64}))
+    with pytest.raises(CannotScore, match="pinned with other files"):
+        run(context)
+    for wrong in ({"version": 0}, {"name": "crisis-posts"}):
+        path.write_text(json.dumps(pinned | wrong))
+        with pytest.raises(NotPinned):
+            run(context)
+    path.write_text(json.dumps(pinned))
+    withdraw(NAME, 1, **WHO, context=context)
+    with pytest.raises(Withdrawn):
+        run(context)
+    assert not (context.root / "snapshot" / "memes" / "scoring").exists()
+
+
+def test_a_model_that_fails_or_answers_otherwise_writes_nothing(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confused(pack: Path) -> None:
+        known = json.loads((pack / "words.json").read_text())
+        (pack / "words.json").write_text(json.dumps(known | {"default": ["no label of it"]}))
+
+    add(context, knows=3, change=confused)
+    champion(context, 1)
+    with pytest.raises(CannotScore, match="an answer is none to 'severity'"):
+        run(context)
+    monkeypatch.setenv("RULE_MODEL_FAILS", "1")
+    with pytest.raises(CannotScore) as raised:
+        run(context)
+    assert "RuntimeError" in str(raised.value)
+    texts = [word for word in small_memes.WORDS["severity"].values() if word in str(raised.value)]
+    assert texts == [] and not (context.root / "snapshot" / "memes" / "scoring").exists()
+
+
+def test_posts_are_asked_about_by_title_and_body(small: Path, tmp_path: Path) -> None:
+    made = small_posts.made(tmp_path / "made")
+    with opened(small) as memes, small_posts.copied(made, to=tmp_path / "copy") as posts:
+        labels, titled = posts.task.labels, {record: post.title.split()[0] for record, post in posts.posts.items()}
+        word = Counter(titled.values()).most_common(1)[0][0]
+
+        def rules(pack: Path) -> None:
+            described = json.loads((pack / contents.MODEL).read_text())
+            (pack / contents.MODEL).write_text(json.dumps(described | {"labels": list(labels), "task": "labels"}))
+            known = {"words": {word: labels[0]}, "default": [], "abstains": []}
+            (pack / "words.json").write_text(json.dumps(known))
+            script = pack.parent.parent / "rule_model.py"
+            script.write_text(script.read_text().replace('["text"]', '["title"] + " " + model_input["body"]'))
+
+        folder = small_registry.saved(memes, to=tmp_path / "model", knows=0, change=rules)
+        context = replace(memes, params=posts.params, vault=posts.vault, root=posts.root)
+        put("crisis-posts", folder, context=context, **WHO)
+        champion(context, 1, name="crisis-posts")
+        metrics = run(context, "posts")["crisis-posts"]
+        path = posts.snapshot / "scoring" / "crisis-posts.parquet"
+        found = {row["record_id"]: row for row in tables.read(path, name="predictions").to_pylist()}
+    texts = {record: f"{post.title} {post.body}".split() for record, post in posts.posts.items()}
+    assert {r for r, row in found.items() if row["labels"] == [labels[0]]} == {r for r in texts if word in texts[r]}
+    assert found.keys() == texts.keys() and metrics["records"] == len(texts)
+    assert {row["task"] for row in found.values()} == {"labels"}

@@ -1,0 +1,96 @@
+"""What people are shown of the registry, above all when something is wrong with it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pipelines.registry import show
+from pipelines.registry.entries import Context
+from pipelines.registry.promote import NotPromoted, promote, withdraw
+from pipelines.registry.versions import CHAMPION, UnknownModel
+from tests.registry.small_registry import NAME, add, opened, trained
+
+WHO: dict[str, Any] = {"who": "tester", "why": "a [bold] test"}
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        yield context
+
+
+def told(context: Context) -> dict[str, Any]:
+    (model,) = show.gather(NAME, registry=context.registry, journal=context.journal)
+    return json.loads(json.dumps(model))
+
+
+def test_versions_decisions_and_their_figures(context: Context) -> None:
+    assert show.gather(None, registry=context.registry, journal=context.journal) == []
+    add(context, knows=4)
+    promote(NAME, 1, **WHO, context=context)
+    add(context, knows=2)
+    with pytest.raises(NotPromoted):
+        promote(NAME, 2, **WHO, context=context)
+    model = told(context)
+    assert (model["champion"], model["aliases"]["champion"], model["faults"], model["open"]) == (1, 1, [], None)
+    assert [(v["version"], v["is"]) for v in model["versions"]] == [(1, ["champion"]), (2, [])]
+    assert model["versions"][0]["data_commit"] == "c" * 40
+    events = [row["event"] for row in model["journal"]]
+    assert events == ["registered", "gated", "intended", "promoted", "registered", "refused"]
+    refused = model["journal"][-1]
+    assert refused["figures"]["macro_f1"]["candidate"] < refused["figures"]["macro_f1"]["other"]
+    assert refused["reasons"][0].startswith("better: macro-F1") and refused["figures"]["test"] == 72
+    text = io.StringIO()
+    show.render([model], console=Console(file=text, width=200))
+    page = text.getvalue()
+    assert "version 1 is champion" in page and "a [bold] test" in page and "better: macro-F1" in page
+    assert show.summary(context.journal)[0] | {"at": ""} == {
+        "name": NAME, "champion": 1, "journal": 6, "event": "promoted", "at": "", "who": "tester",
+    }  # fmt: skip
+
+
+def test_withdrawn_open_and_astray_are_told(context: Context) -> None:
+    add(context, knows=4)
+    add(context, knows=6, journal=False)
+    promote(NAME, 1, **WHO, context=context)
+    withdraw(NAME, 1, **WHO, context=context)
+    assert told(context)["versions"][0]["is"] == ["withdrawn"]
+    assert told(context)["faults"] == ["the journal does not know the registration of version 2"]
+    context.registry.point(NAME, CHAMPION, 2)
+    assert "the alias is on 2, and by the journal nobody is champion" in told(context)["faults"]
+    context.journal.append(NAME, event="intended", to_version=1, metrics={"leads_to": "promoted"}, **WHO)
+    assert told(context)["open"] == len(context.journal.rows(NAME))
+    assert "a move is open" in told(context)["faults"][0]
+
+
+def test_a_broken_journal_is_shown_and_said_to_be_broken(context: Context) -> None:
+    add(context, knows=4)
+    with context.journal.engine.writing() as connection:
+        connection.exec_driver_sql("DROP TRIGGER journal_UPDATE")
+        connection.exec_driver_sql("UPDATE journal SET why = 'another'")
+    model = told(context)
+    assert "was altered at row 1" in model["faults"][0] and model["journal"][0]["why"] == "another"
+
+
+def test_lineage_both_ways(context: Context) -> None:
+    ids = trained(context.root)
+    add(context, knows=6, records=ids[:3])
+    given = {"registry": context.registry, "settings": context.settings}
+    found = show.records_of(NAME, 1, **given)
+    assert found["record_ids"] == ids[:3] and found["data_commit"] == "c" * 40
+    assert show.versions_of([ids[0], ids[5]], **given) == {
+        "records": {ids[0]: [f"models:/{NAME}/1"], ids[5]: []},
+        "unknown": [],
+    }
+
+
+def test_an_unknown_model_is_no_empty_one(context: Context) -> None:
+    with pytest.raises(UnknownModel):
+        show.gather("other", registry=context.registry, journal=context.journal)

@@ -1,0 +1,293 @@
+"""Whoever asked is told of each change of hands once it is on record: signed, in order, again after a crash."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from pipelines.errors import BadParams
+from pipelines.registry.client import changed, token
+from pipelines.registry.journal import Journal, JournalBroken, JournalUnavailable
+from pipelines.registry.versions import UnknownModel
+from pipelines.registry.watch import DEAD, DELIVERED, WAITING, SubscribedAlready, UnknownSubscriber, Watch
+from pipelines.registry.webhook import DELAYS
+from tests.privacy.conftest import postgres
+
+__all__ = ["postgres"]
+NAME, OTHER = "crisis-posts", "meme-severity"
+WHO: dict[str, Any] = {"who": "ada", "why": "a reason that is not sent"}
+NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
+
+
+@dataclass
+class Receiver:
+    """What came, and what is answered: a status for each in turn, the last one for all after it."""
+
+    url: str
+    answers: list[int] = field(default_factory=lambda: [204])
+    came: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+    def ids(self) -> list[str]:
+        return [headers["webhook-id"] for headers, _ in self.came]
+
+    def told(self) -> list[tuple[str, int | None]]:
+        return [(data["event"], data["to"]) for data in (json.loads(body)["data"] for _, body in self.came)]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            made.came.append(({key.lower(): value for key, value in self.headers.items()}, body))
+            status = made.answers.pop(0) if len(made.answers) > 1 else made.answers[0]
+            self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("location", f"{made.url}/elsewhere")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = Receiver(f"http://127.0.0.1:{server.server_port}/hook")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield made
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Clock:
+    """A clock that stands until it is put forward."""
+
+    now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/journal.sqlite"
+
+
+@pytest.fixture
+def journal(url: str) -> Iterator[Journal]:
+    with Journal.open(url, clock=lambda: NOW) as journal:
+        yield journal
+
+
+@pytest.fixture
+def watch(journal: Journal, clock: Clock) -> Watch:
+    return Watch.open(journal, clock=clock)
+
+
+def moved(journal: Journal, event: str, version: int | None, *, name: str = NAME) -> None:
+    journal.append(name, event=event, to_version=version, **WHO)  # type: ignore[arg-type]
+
+
+def test_a_change_of_hands_is_told_signed_and_without_its_reason(
+    watch: Watch, journal: Journal, receiver: Receiver, url: str
+) -> None:
+    made = watch.subscribe(receiver.url)
+    moved(journal, "registered", 3)
+    moved(journal, "gated", 3)
+    moved(journal, "intended", 3)
+    moved(journal, "promoted", 3)
+    assert watch.deliver() == {"delivered": 1, "failed": 0, "dead": 0, "waiting": 0}
+    ((headers, body),) = receiver.came
+    told = json.loads(body)
+    assert told["type"] == "model.promoted" and told["timestamp"] == NOW.isoformat(timespec="microseconds")
+    assert told["data"] == {
+        "name": NAME, "event": "promoted", "from": None, "to": 3, "who": "ada",
+        "at": told["timestamp"], "token": token(NAME, journal_url=url),
+    }  # fmt: skip
+    assert b"reason" not in body
+    # as https://www.standardwebhooks.com says
+    key = base64.b64decode(made.secret.removeprefix("whsec_"))
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    assert len(key) == 32 and headers["webhook-signature"] == f"v1,{expected}"
+    assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
+    # who is told need not ask, and who asks hears the same
+    assert changed(NAME, told["data"]["token"], journal_url=url) is None
+    assert watch.deliver()["delivered"] == 0 and len(receiver.came) == 1
+
+
+def test_each_is_told_of_its_model_and_of_nothing_before_it_asked(
+    watch: Watch, journal: Journal, receiver: Receiver
+) -> None:
+    moved(journal, "promoted", 1)
+    watch.subscribe(f"{receiver.url}/all")
+    watch.subscribe(f"{receiver.url}/one", name=NAME)
+    moved(journal, "promoted", 2)
+    moved(journal, "promoted", 1, name=OTHER)
+    moved(journal, "rolled_back", 1)
+    moved(journal, "withdrawn", 1)
+    assert watch.deliver()["delivered"] == 7
+    by_model = [(d["name"], d["event"]) for d in (json.loads(body)["data"] for _, body in receiver.came)]
+    assert by_model.count((OTHER, "promoted")) == 1
+    own = [event for name, event in by_model if name == NAME]
+    assert own == ["promoted", "rolled_back", "withdrawn"] * 2
+    assert len({*receiver.ids()}) == 7
+
+
+def test_who_is_down_is_told_later_in_order_and_holds_up_nobody(
+    watch: Watch, journal: Journal, receiver: Receiver, clock: Clock
+) -> None:
+    watch.subscribe("http://127.0.0.1:9/closed")
+    watch.subscribe(receiver.url)
+    receiver.answers = [503, 204]
+    moved(journal, "promoted", 1)
+    moved(journal, "promoted", 2)
+    assert watch.deliver() == {"delivered": 0, "failed": 2, "dead": 0, "waiting": 4}
+    # not yet due: nothing is sent, the second least of all
+    assert watch.deliver()["failed"] == 0 and receiver.told() == [("promoted", 1)]
+    clock.now += DELAYS[0]
+    assert watch.deliver() == {"delivered": 2, "failed": 1, "dead": 0, "waiting": 2}
+    assert receiver.told() == [("promoted", 1), ("promoted", 1), ("promoted", 2)]
+    first, again, _ = receiver.came
+    assert first[0]["webhook-id"] == again[0]["webhook-id"] and first[1] == again[1]
+    assert int(again[0]["webhook-timestamp"]) - int(first[0]["webhook-timestamp"]) == DELAYS[0].seconds
+    assert [found["answer"] for found in watch.status() if found[WAITING]] == ["ConnectError"]
+
+
+def test_after_the_last_attempt_it_is_dead_and_shows_and_the_next_is_told(
+    watch: Watch, journal: Journal, receiver: Receiver, clock: Clock
+) -> None:
+    watch.subscribe(receiver.url)
+    receiver.answers = [500] * (len(DELAYS) + 1) + [204]
+    moved(journal, "promoted", 1)
+    moved(journal, "promoted", 2)
+    for delay in DELAYS:
+        assert watch.deliver()["failed"] == 1
+        clock.now += delay - timedelta(seconds=1)
+        assert watch.deliver()["failed"] == 0
+        clock.now += timedelta(seconds=1)
+    assert watch.deliver() == {"delivered": 1, "failed": 0, "dead": 1, "waiting": 0}
+    (shown,) = watch.status()
+    assert (shown[DEAD], shown[DELIVERED], shown["host"]) == (1, 1, "127.0.0.1")
+    assert [(d.number, d.attempts, d.answer) for d in watch.deliveries(status=DEAD)] == [(1, len(DELAYS) + 1, "500")]
+    assert receiver.told()[-1] == ("promoted", 2)
+
+
+@pytest.mark.parametrize(("answer", "status"), [(410, DEAD), (302, WAITING), (404, WAITING), (299, DELIVERED)])
+def test_what_an_answer_means(watch: Watch, journal: Journal, receiver: Receiver, answer: int, status: str) -> None:
+    watch.subscribe(receiver.url)
+    receiver.answers = [answer]
+    moved(journal, "promoted", 1)
+    watch.deliver()
+    assert [delivery.status for delivery in watch.deliveries()] == [status]
+    assert len(receiver.came) == 1
+
+
+def test_killed_between_sending_and_marking_it_is_sent_again_under_the_same_id(
+    watch: Watch, journal: Journal, receiver: Receiver, clock: Clock, url: str
+) -> None:
+    watch.subscribe(receiver.url)
+    moved(journal, "promoted", 1)
+    script = (
+        "import os, signal, sys\n"
+        "from pipelines.registry.journal import Journal\n"
+        "from pipelines.registry.watch import Watch\n"
+        "with Journal.open(sys.argv[1]) as journal:\n"
+        "    Watch.open(journal).deliver(say=lambda _: os.kill(os.getpid(), signal.SIGKILL))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, url], check=False).returncode == -9
+    assert len(receiver.came) == 1 and len(watch.deliveries(status=WAITING)) == 1
+    # the killed process has a real clock
+    clock.now = datetime.now(UTC)
+    assert watch.deliver()["delivered"] == 1
+    assert len({*receiver.ids()}) == 1 and len(receiver.came) == 2
+
+
+def test_an_altered_journal_tells_nobody_anything(watch: Watch, journal: Journal, receiver: Receiver) -> None:
+    watch.subscribe(receiver.url)
+    moved(journal, "promoted", 1)
+    with journal.engine.writing() as connection:
+        connection.exec_driver_sql("DROP TRIGGER journal_UPDATE")
+        connection.exec_driver_sql("UPDATE journal SET to_version = 2")
+    with pytest.raises(JournalBroken):
+        watch.deliver()
+    assert receiver.came == [] and watch.deliveries() == []
+
+
+def test_who_left_is_told_nothing_more(watch: Watch, journal: Journal, receiver: Receiver) -> None:
+    made = watch.subscribe(receiver.url)
+    with pytest.raises(SubscribedAlready, match=made.id):
+        watch.subscribe(receiver.url)
+    receiver.answers = [500]
+    moved(journal, "promoted", 1)
+    watch.deliver()
+    watch.unsubscribe(made.id)
+    assert watch.deliver()["failed"] == 0 and watch.deliveries() == [] and watch.status() == []
+    with pytest.raises(UnknownSubscriber):
+        watch.unsubscribe(made.id)
+    assert watch.subscribe(receiver.url).secret != made.secret
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "ftp://a.example/", "https://", "https://ada:key@a.example/", "https://a.example:99999/", "http://a\n.b/"],
+)
+def test_what_is_no_address_is_refused(watch: Watch, wrong: str) -> None:
+    with pytest.raises(BadParams):
+        watch.subscribe(wrong)
+    with pytest.raises(UnknownModel):
+        watch.subscribe("https://a.example/", name="other")
+    assert watch.subscribers() == []
+
+
+def test_secrets_and_addresses_are_in_no_repr(watch: Watch, journal: Journal, receiver: Receiver) -> None:
+    made = watch.subscribe(receiver.url)
+    moved(journal, "promoted", 1)
+    watch.deliver()
+    shown = f"{watch.subscribers()} {watch.deliveries()} {watch.status()}"
+    assert made.secret not in shown and "/hook" not in shown
+
+
+@pytest.mark.faults
+def test_on_postgresql_a_consumer_reads_the_journal_and_no_secret(postgres: Path, receiver: Receiver) -> None:
+    def execute(statement: str, *, database: str = "consumers") -> None:
+        with closing(psycopg2.connect(host=str(postgres), user="postgres", dbname=database)) as connection:
+            connection.autocommit = True
+            connection.cursor().execute(statement)
+
+    execute("CREATE DATABASE consumers", database="postgres")
+    address = f"postgresql+psycopg2://{{}}@/consumers?host={postgres}"
+    with Journal.open(address.format("postgres")) as journal:
+        watch = Watch.open(journal)
+        watch.subscribe(receiver.url)
+        moved(journal, "promoted", 1)
+        assert watch.deliver()["delivered"] == 1 and receiver.told() == [("promoted", 1)]
+        execute("CREATE ROLE consumer LOGIN; GRANT SELECT ON journal TO consumer")
+        assert token(NAME, journal_url=address.format("consumer")) == journal.last(NAME).digest
+    with Journal.open(address.format("consumer")) as journal:
+        with pytest.raises(JournalUnavailable):
+            moved(journal, "promoted", 2)
+        with pytest.raises(JournalUnavailable):
+            Watch(journal, clock=Clock()).subscribers()

@@ -1,0 +1,251 @@
+"""A release has labels and splits in the papers' forms, under names of its own, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from pipelines.errors import BadParams
+from pipelines.release import package
+from pipelines.release.package import NothingToRelease
+from pipelines.release.register import ReleaseApproved
+from pipelines.release.terms import Release, Shape
+from pipelines.store import tables
+from pipelines.store.workspace import git, workspace
+from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, table
+
+IDS = ("id", "address", "text", "picture")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def changed(corpus: str, **changes: Any) -> Release:
+    shape = TERMS.corpora[corpus].model_copy(update=changes)
+    return TERMS.model_copy(update={"corpora": {**TERMS.corpora, corpus: shape}})
+
+
+def test_figsim_has_annotations_and_splits(world: World) -> None:
+    told = world.release("memes", "m1")
+    folder = Path(told["package"])
+    rows, splits = table(folder / "annotations.csv"), table(folder / "splits.csv")
+    assert list(rows[0]) == ["id", "image", "figurative", "related", "severity", "month", "subreddit"]
+    assert list(splits[0]) == ["id", "image", "split"]
+    names = {r: world.vault.record_id(r, domain="release/m1") for r, _ in world.split("memes")}
+    expected = {(names[r], str(image)): split for (r, image), split in world.split("memes").items()}
+    assert {(r["id"], r["image"]): r["split"] for r in splits} == expected
+    assert [(r["id"], r["image"]) for r in rows] == sorted(expected, key=lambda key: (key[0], int(key[1])))
+    assert {r["figurative"] for r in rows} == {"Metaphor|Irony/sarcasm", "None"}
+    assert {r["related"] for r in rows} == {"Harmful factors", "Protective factors|Harmful factors"}
+    assert told["items"] == len(rows) == 56
+    assert told["records"] == 40
+
+
+def test_cradle_has_a_file_a_split_with_the_subset(world: World) -> None:
+    told = world.release("posts", "p1")
+    folder = Path(told["package"])
+    rows = {split: table(folder / f"{split}.csv") for split in ("train", "dev", "test")}
+    assert list(rows["train"][0]) == ["id", "labels", "agreement", "month", "subreddit"]
+    assert {r["agreement"] for r in rows["dev"] + rows["test"]} == {"gold"}
+    train = sorted(number for number in range(72) if number % 5 in (0, 1, 3) and AGREED[number % 4] != "none")
+    there = {world.of("p1", f"t3_p{n:03d}"): AGREED[n % 4] for n in train if n != IMPORTED}
+    kept = {r["id"]: r["agreement"] for r in rows["train"]}
+    assert kept == {i: agreed for i, agreed in there.items() if i in kept}
+    assert len(there) - len(kept) <= told["left_out"]["suppressed"]
+    assert {r["labels"] for r in rows["test"]} <= {
+        "no_crisis",
+        "selfharm_past|domesticviolence_ongoing",
+        "domesticviolence_ongoing|selfharm_past",
+        "selfharm_ongoing",
+    }
+
+
+def test_what_is_left_out_is_counted(world: World) -> None:
+    before = world.release("posts", "p1")
+    assert before["left_out"]["no_address"] == 1
+    assert before["left_out"]["taken_down"] == 0
+    taken = ["t3_p002", "t3_p009"]
+    world.vault.destroy([world.record(name) for name in taken], reason="test", now=NOW)
+    after = world.release("posts", "p1")
+    assert after["left_out"]["taken_down"] == 2
+    ids = {row["id"] for split in ("train", "dev", "test") for row in table(Path(after["package"]) / f"{split}.csv")}
+    assert not ids & {world.of("p1", name) for name in taken}
+    train_without = sum(AGREED[n % 4] == "none" for n in range(72) if n % 5 in (0, 1, 3))
+    assert after["left_out"]["without_labels"] == train_without
+
+
+def test_same_commit_and_key_give_the_same_bytes(world: World) -> None:
+    for corpus in ("memes", "posts"):
+        first = world.release(corpus, f"{corpus}-1")
+        bytes_then = contents(Path(first["package"]))
+        again = world.release(corpus, f"{corpus}-1", now=NOW.replace(year=2024), to=world.home / "elsewhere")
+        assert contents(world.home / "elsewhere") == bytes_then
+        assert again["manifest"] == first["manifest"]
+        assert not Path(first["package"]).exists()  # the draft before is gone
+        shutil.rmtree(world.home / "elsewhere")
+
+
+@pytest.mark.parametrize("corpus", ["memes", "posts"])
+def test_two_releases_share_no_value_of_an_id(world: World, corpus: str) -> None:
+    folders = [Path(world.release(corpus, name)["package"]) for name in ("one", "two")]
+    values = []
+    for folder in folders:
+        rows = [row for path in folder.glob("*.csv") for row in table(path)]
+        values.append({row[c] for row in rows for c in IDS if row.get(c)})
+        assert len(values[-1]) > 100
+    assert not values[0] & values[1]
+    # whatever else stands in both is of few values, none of which names an item
+    open_columns = {c for f in folders for p in f.glob("*.csv") for c in (table(p) or [{}])[0]} - set(IDS)
+    assert open_columns <= {
+        "image",
+        "split",
+        "labels",
+        "agreement",
+        "month",
+        "subreddit",
+        *TERMS.corpora["memes"].columns,
+    }
+
+
+@pytest.mark.parametrize("corpus", ["memes", "posts"])
+def test_no_file_has_a_name_an_author_a_group_or_a_word(world: World, corpus: str) -> None:
+    told = world.release(corpus, "one")
+    prefix = corpus[0]
+    items = {name: item for name, item in world.items.items() if name.startswith(f"t3_{prefix}")}
+    forbidden = set(items) | {item["author"] for item in items.values()}
+    forbidden |= {world.record(name) for name in items} | {world.vault.author_id(i["author"]) for i in items.values()}
+    forbidden |= {"group-1", "group-20", "Harbour", "river", "boats"}
+    register = [p for p in world.folder("one").rglob("*") if p.is_file()]
+    assert {p.name for p in register} >= {"release.json", "ids.txt", "removal.csv", "one.key", "fetch.csv"}
+    for path in register:
+        if path.name == "hydrate.py":
+            continue
+        found = [text for text in forbidden if text.encode() in path.read_bytes()]
+        assert not found, path.name
+    key = Path(told["key"])
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert not any(key.read_bytes().strip() in p.read_bytes() for p in Path(told["package"]).iterdir())
+
+
+def test_only_columns_that_are_named_can_get_in(world: World) -> None:
+    for wrong in ("author_id", "group", "title", "record_id", "created", "sha256"):
+        with pytest.raises(BadParams, match="may not be released"):
+            world.release("memes", "m1", terms=changed("memes", columns=("severity", wrong)))
+    assert not world.folder("m1").exists()
+    folder = Path(world.release("memes", "m1", terms=changed("memes", columns=("severity",)))["package"])
+    assert list(table(folder / "annotations.csv")[0]) == ["id", "image", "severity"]
+    with pytest.raises(ValidationError, match="agreement"):
+        Shape(form="figsim", title="t", columns=("severity", "agreement"))
+    with pytest.raises(ValidationError, match="one category"):
+        Shape(form="cradle", title="t", columns=("severity", "related"))
+
+
+def test_whoever_approves_is_told_of_releases_with_other_columns(world: World) -> None:
+    assert world.release("memes", "m1")["other_columns"] == []
+    less = changed("memes", columns=("severity", "subreddit"))
+    assert world.release("memes", "m2", terms=less)["other_columns"] == []  # m1 is a draft
+    world.approve("m1")
+    assert world.release("memes", "m2", terms=less)["other_columns"] == ["m1"]
+    assert world.release("memes", "m3")["other_columns"] == []
+    assert world.release("posts", "p1")["other_columns"] == []
+
+
+def test_metadata_is_shared_by_k_authors(world: World) -> None:
+    for k in (2, 3, 6):
+        told = world.release("posts", "p1", terms=TERMS.model_copy(update={"k": k}))
+        rows = [row for split in ("train", "dev", "test") for row in table(Path(told["package"]) / f"{split}.csv")]
+        posts = tables.concat(sorted((world.root / "data" / "posts").glob("*/posts.parquet")), name="posts").to_pylist()
+        author = {world.vault.record_id(p["record_id"], domain="release/p1"): p["author_id"] for p in posts}
+        classes: dict[tuple[str, str], set[str]] = {}
+        for row in rows:
+            classes.setdefault((row["month"], row["subreddit"]), set()).add(author[row["id"]])
+        assert min(map(len, classes.values())) >= k
+        assert told["smallest"] >= k
+        assert told["items"] == len(rows)
+        assert sum(told["levels"].values()) == len(rows)
+
+
+def test_the_datasheet_counts_what_is_there(world: World) -> None:
+    folder = Path(world.release("memes", "m1")["package"])
+    sheet = (folder / "DATASHEET.md").read_text()
+    assert "# Small memes" in sheet
+    assert "56 items of 40 posts" in sheet
+    assert re.search(r"\| validation \| \d+ \|", sheet)
+    assert (folder / "LICENSE.txt").read_text() == "For research only.\n"
+
+
+def test_nothing_else_is_overwritten(world: World) -> None:
+    other = world.home / "thesis"
+    other.mkdir()
+    (other / "chapter.txt").write_text("one")
+    with pytest.raises(BadParams, match="already"):
+        world.release("memes", "m1", to=other)
+    assert (other / "chapter.txt").read_text() == "one"
+    for name in ("../m1", "M1", "", "a/b", ".lock"):
+        with pytest.raises(BadParams, match="name"):
+            world.release("memes", name)
+    world.approved("memes", "m1")
+    with pytest.raises(ReleaseApproved):
+        world.release("memes", "m1")
+
+
+def test_a_corpus_without_a_shape_labels_or_company_is_refused(world: World) -> None:
+    with pytest.raises(BadParams, match="does not say"):
+        world.release("memes", "m1", terms=TERMS.model_copy(update={"corpora": {}}))
+    with pytest.raises(NothingToRelease, match="56 suppressed"):
+        world.release("memes", "m1", terms=TERMS.model_copy(update={"k": 41}))
+    nobody = world.settings.model_copy(update={"contact": ""})
+    with pytest.raises(BadParams, match="CORPUS_CONTACT"):
+        world.release("memes", "m1", settings=nobody, terms=TERMS.model_copy(update={"contact": None}))
+
+
+def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path) -> None:
+    code, settings = tmp_path / "code", world.settings.model_copy(update=places(world.home))
+    stage = {"cmd": "true", "deps": ["one"], "outs": ["snapshot/posts/split", "snapshot/posts/gold"]}
+    for name, text in {
+        "one": "",
+        "dvc.yaml": yaml.safe_dump({"stages": {"split": {"foreach": {"posts": ""}, "do": stage}}}),
+        "data/.gitignore": "*.parquet\n",
+        "snapshot/.gitignore": "*\n!.gitignore\n",
+    }.items():
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(text)
+    git("init", "--quiet", "-b", "main", cwd=code)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "code", cwd=code)
+    git("clone", "--quiet", "--bare", str(code), settings.repo)
+    for branch in ("code", "corpus"):
+        git("--git-dir", settings.repo, "branch", branch, "main")
+    with workspace(settings) as clone:
+        for folder in ("data", "snapshot/posts"):
+            shutil.copytree(world.root / folder, clone.path / folder, dirs_exist_ok=True)
+        with clone.dvc() as repo:
+            repo.commit("split@posts", force=True)
+            repo.push(targets=["split@posts"])
+        clone.add(sorted((clone.path / "data" / "posts").glob("*/posts.parquet")))
+        commit = clone.commit("data")
+    with workspace(settings) as clone:
+        targets = package.inputs(clone, corpus="posts", params=world.params)
+        assert targets[0] == "split@posts"
+        with clone.dvc() as repo:
+            repo.pull(targets=targets)
+        told = world.release("posts", "p1", root=clone.path, settings=settings)
+    assert told["splits"].keys() == {"dev", "test"}  # nobody voted in this one
+    assert json.loads((Path(told["package"]) / "manifest.json").read_text())["data_commit"] == commit
+
+
+def places(home: Path) -> dict[str, Any]:
+    """Return where a corpus repository with its cache and remote is below ``home``."""
+    (home / "remote").mkdir()
+    return {"repo": f"{home}/corpus.git", "remote": f"{home}/remote", "cache": home / "cache"}
