@@ -8,6 +8,7 @@ be asked; what was stored without it is trusted by nobody.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,17 @@ from pipelines.registry import contents
 from pipelines.registry.contents import NoPack, Pack
 from pipelines.registry.entries import Context, registration, scratch
 from pipelines.registry.journal import JournalMoved, said
-from pipelines.registry.versions import DIGEST, Version, digest, listing, sha256, subject, translated
+from pipelines.registry.versions import (
+    DIGEST,
+    UnknownVersion,
+    Version,
+    digest,
+    listing,
+    missing,
+    sha256,
+    subject,
+    translated,
+)
 from pipelines.train import tracking
 
 if TYPE_CHECKING:
@@ -167,7 +178,8 @@ def _known(name: str, *, mark: str, context: Context) -> Version | None:
         if first is None:
             first = version
         elif row is None:
-            with translated():
+            # who registers the same at the same time may have deleted it already
+            with suppress(UnknownVersion), missing(name=name, version=version.version):
                 _client(context).delete_model_version(name, str(version.version))
     return first
 

@@ -167,7 +167,7 @@ class Registry:
         Raises:
             UnknownVersion: there is none of this number.
         """
-        with _missing(name=name, version=number):
+        with missing(name=name, version=number):
             return _version(self._client.get_model_version(name, str(number)))
 
     def add(self, name: str, *, source: str, run_id: str | None, tags: Mapping[str, str]) -> Version:
@@ -194,7 +194,7 @@ class Registry:
 
     def alias(self, name: str, alias: str = CHAMPION) -> int | None:
         """Return the version that an alias points to, ``None`` where there is none."""
-        with suppress(UnknownVersion), _missing(name=name, version=alias):
+        with suppress(UnknownVersion), missing(name=name, version=alias):
             return int(self._client.get_model_version_by_alias(name, alias).version)
         return None
 
@@ -206,7 +206,7 @@ class Registry:
             AliasAstray: it reads otherwise.
         """
         if self.alias(name, alias) != version:
-            with _missing(name=name, version=version):
+            with missing(name=name, version=version):
                 if version is None:
                     self._client.delete_registered_model_alias(name, alias)
                 else:
@@ -236,7 +236,7 @@ class Registry:
     def _files_of(self, version: Version) -> Any:
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-        with _missing(name=version.name, version=version.version):
+        with missing(name=version.name, version=version.version):
             place = self._client.get_model_version_download_uri(version.name, str(version.version))
             return get_artifact_repository(place, tracking_uri=self.uri, registry_uri=self.uri)
 
@@ -256,7 +256,7 @@ def _pages(search: Any, **asked: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _missing(*, name: str, version: int | str | None) -> Iterator[None]:
+def missing(*, name: str, version: int | str | None) -> Iterator[None]:
     """Tell a version that is not there from a registry that does not answer."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST, ErrorCode
