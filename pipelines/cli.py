@@ -48,11 +48,19 @@ def upgrade() -> None:
 
 
 @app.command(rich_help_panel="Repository")
-def clone(folder: Path) -> None:
+def clone(
+    folder: Path,
+    revision: Annotated[str | None, typer.Option(help="an older commit, without who was taken down")] = None,
+) -> None:
     """Clone the corpus for yourself: then `dvc pull` and `dvc repro` as on any laptop."""
     from pipelines.store import repository
 
-    repository.clone(Settings.from_env(), folder=folder)
+    settings = Settings.from_env()
+    repository.clone(settings, folder=folder)
+    if revision:
+        from pipelines.privacy.pointers import check_out_version
+
+        check_out_version(folder, revision=revision, settings=settings)
     typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro score@memes`, or another stage")
 
 

@@ -11,10 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.annotate.manifest import opened
+from pipelines.console import now
 from pipelines.errors import NoCorpus, StepFailed
 from pipelines.label import summary
 from pipelines.params import Settings
+from pipelines.privacy import receipts
 from pipelines.privacy.vault import Vault
+from pipelines.registry import show as show_models
+from pipelines.registry.journal import Journal
 from pipelines.store.workspace import workspace
 
 # The corpus whose parts stand at the top of the object, as they did when it was the only one.
@@ -45,6 +49,10 @@ def gather(settings: Settings) -> dict[str, Any]:
         status["votes"] = summary.summary(summary.count_hits(votes, settings))
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         status["vault"] = vault.counts()
+    with Journal.open(settings.journal_url) as journal:
+        status["registry"] = {one.pop("name"): one for one in show_models.summary(journal)} or None
+    takedowns = receipts.told(settings, now=now())
+    status["takedowns"] = takedowns if takedowns["open"] or takedowns["done"] else None
     return {key: value for key, value in status.items() if value is not None}
 
 

@@ -96,16 +96,22 @@ def retention() -> None:
 
 
 @app.command("takedown-due", rich_help_panel="Privacy")
-def takedown_due(dry_run: DryRun = False, who: Who = "corpus takedown-due") -> None:
+def takedown_due(
+    dry_run: DryRun = False,
+    who: Who = "corpus takedown-due",
+    tombstones: Annotated[Path | None, typer.Option(help="replay them first: after a restored backup")] = None,
+) -> None:
     """Take down who is due by the sweep or by the end of an approval; finish what was begun before."""
     from pipelines.privacy import retention as kept
     from pipelines.privacy import sweep as asked_again
     from pipelines.privacy import takedown as steps
     from pipelines.privacy.partitions import check_out
+    from pipelines.privacy.receipts import read_tombstones
     from pipelines.store.workspace import workspace
 
     settings = Settings.from_env()
     with open_vault(settings) as vault:
+        replayed = vault.replay(read_tombstones(tombstones)) if tombstones and not dry_run else 0
         with workspace(settings) as clone:
             params = load(clone.path)
             check_out(clone, corpora=params.corpora)
@@ -120,7 +126,7 @@ def takedown_due(dry_run: DryRun = False, who: Who = "corpus takedown-due") -> N
             with models(settings, vault=vault) as context:
                 given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown, "now": now()}
                 done += [_told(receipt) for receipt in steps.revisit(context=context, **given)]
-    emit({"due": dict(Counter(due.values())), "takedowns": done})
+    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done})
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import yaml
 
 from pipelines.params import Settings
 from pipelines.privacy.objects import TREE, Change, Objects, digest_of, remember, replaced, tree_bytes
-from pipelines.store.workspace import git
+from pipelines.store.workspace import git, workspace
 
 LOCK = "dvc.lock"
 Changes = Mapping[str, tuple[str, int, int]]
@@ -182,6 +182,13 @@ class Pointers:
             return False
         _dump(path, content | {"stages": stages})
         return True
+
+
+def check_out_version(folder: Path, *, revision: str, settings: Settings) -> list[str]:
+    """Put a person's clone at an older commit, and name in it what became of its objects; see :func:`mend`."""
+    git("checkout", "--quiet", "--detach", revision, cwd=folder)
+    with workspace(settings) as clone, Objects.opened(clone) as objects:
+        return mend(folder, settings=settings, objects=objects)
 
 
 def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:

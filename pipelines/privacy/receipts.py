@@ -17,10 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import DataError
+from pipelines.errors import BadParams, DataError
 from pipelines.params import Settings
 from pipelines.privacy.objects import write_whole
-from pipelines.privacy.vault import Vault
+from pipelines.privacy.vault import Tombstone, Vault
 
 FOLDER, OPEN, TOMBSTONES = "takedowns", ".open.json", "tombstones.json"
 OTHERS = frozenset({TOMBSTONES, "objects.json"})
@@ -105,6 +105,19 @@ class Request:
     def text(self) -> str:
         """Return it as JSON."""
         return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+
+def read_tombstones(path: Path) -> dict[str, Tombstone]:
+    """Return what :meth:`Request.finish` wrote out.
+
+    Raises:
+        BadParams: it is no file of tombstones.
+    """
+    try:
+        kept = json.loads(path.read_bytes())
+        return {i: Tombstone(datetime.fromisoformat(at), reason) for i, (at, reason) in kept.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise BadParams(where="tombstones", detail="is no file that a takedown wrote") from None
 
 
 def begin(

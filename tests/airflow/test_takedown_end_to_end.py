@@ -16,8 +16,8 @@ import pytest
 
 from pipelines.params import Settings, load
 from pipelines.privacy import sinks, takedown
-from pipelines.privacy.receipts import receipts
-from pipelines.privacy.vault import Tombstone, Vault
+from pipelines.privacy.receipts import read_tombstones, receipts
+from pipelines.privacy.vault import Vault
 from pipelines.registry.journal import Journal
 from pipelines.store import tables
 from pipelines.store.seal import open_column
@@ -200,8 +200,7 @@ def test_models_that_learnt_from_them_are_known_and_over_the_share_withdrawn(wor
 
 
 def test_a_restored_backup_yields_nothing_once_the_tombstones_are_replayed(world: Any, canary: Canary) -> None:
-    kept = json.loads((world.settings.home / "takedowns" / "tombstones.json").read_text())
-    tombstones = {r: Tombstone(datetime.fromisoformat(at), reason) for r, (at, reason) in kept.items()}
+    tombstones = read_tombstones(world.settings.home / "takedowns" / "tombstones.json")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(canary.backup))
         settings = Settings.from_env()
