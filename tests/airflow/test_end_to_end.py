@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -174,29 +173,3 @@ def test_no_content_outside_the_vault(world: Any, backfilled: str) -> None:
         capture_output=True, check=True,
     ).stdout.lower()  # fmt: skip
     assert objects and not [n for n in needles if n in objects]
-
-
-def test_a_tombstoned_record_stays_out_and_closes_in_every_earlier_commit(world: Any, backfilled: str) -> None:
-    columns = ["title", "body", "media"]
-    pattern = f"data/memes/{MONTHS[1]}/posts.parquet"
-    before = opened(world, backfilled, table="posts", pattern=pattern, columns=columns)
-    victim = sorted(before)[0]
-    assert all(value is not None for value in before[victim])
-    with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
-        assert vault.destroy([victim], reason="request", now=datetime.now(UTC)) == 1
-    world.backfill("memes", "--reprocess-behavior", "completed", months=MONTHS[1:])
-    world.wait(lambda: world.head("memes") != backfilled, what="the month without the record")
-    world.settle()
-    after = opened(world, world.head(), table="posts", pattern=pattern, columns=columns)
-    assert set(after) == set(before) - {victim}
-    assert {r: v for r, v in before.items() if r != victim} == after
-    images = opened(world, world.head(), table="images", pattern="data/memes/*/images/*.parquet", columns=["text"])
-    assert victim not in images
-    earlier = opened(world, backfilled, table="posts", pattern=pattern, columns=columns)
-    assert earlier[victim] == [None, None, None]
-    pictures = opened(
-        world, backfilled, table="images", pattern="data/memes/*/images/*.parquet", columns=["bytes", "text"]
-    )
-    assert pictures[victim] == [None, None]
-    status = json.loads(world.run("pipelines", "status", "--json"))
-    assert status["collect"]["dropped"]["tombstoned"] == 1

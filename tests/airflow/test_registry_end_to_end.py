@@ -116,7 +116,7 @@ def test_a_person_s_yes_makes_a_champion_and_is_on_record(world: Any, decided: D
     assert [row.event for row in rows] == ["registered", "gated", "intended", "promoted"]
     assert {row.why for row in rows[2:]} == {WHY}
     assert all(row.who and row.who != "nobody" for row in rows)
-    assert rows[-1].metrics["figures"]["scores"]["macro_f1"]["candidate"] == 1.0
+    assert rows[-1].metrics["figures"]["scores"]["exact"]["candidate"] == 1.0
     with context_of(world) as context:
         assert context.registry.alias(NAME) == 1
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,6 +119,9 @@ def test_a_tombstoned_record_stays_out(tmp_path: Path, params: Params, settings:
     done = run(tmp_path / "after", params=params, settings=settings, vault=vault)
     assert done["dropped"]["tombstoned"] == 1
     assert victim not in posts(tmp_path / "after")["record_id"].to_pylist()
+    drops = tables.concat(list((tmp_path / "after").rglob("drops.parquet")), name="drops")
+    assert Counter(drops["reason"].to_pylist())["tombstoned"] == 1
+    assert victim not in drops["record_id"].to_pylist(), "who was taken down is counted and not named again"
     assert open_column(before.slice(0, 1), name="posts", column="title", vault=vault) == [None]
 
 
@@ -134,6 +138,19 @@ def test_a_record_that_came_in_under_another_month_is_not_taken_twice(
     assert done["kept"] == before["kept"] - 1
     assert done["submissions"] == before["submissions"]
     assert vault.record_id(fullname) not in posts(tmp_path / "after")["record_id"].to_pylist()
+
+
+def test_nobody_who_was_taken_down_is_named_among_the_drops_either(
+    tmp_path: Path, params: Params, settings: Settings, vault: Vault
+) -> None:
+    run(tmp_path / "before", params=params, settings=settings, vault=vault)
+    dropped = tables.concat(list((tmp_path / "before").rglob("drops.parquet")), name="drops")["record_id"].to_pylist()
+    assert len(dropped) > 2
+    vault.destroy(dropped[:2], reason="request", now=NOW)
+    done = run(tmp_path / "after", params=params, settings=settings, vault=vault)
+    drops = tables.concat(list((tmp_path / "after").rglob("drops.parquet")), name="drops")
+    assert done["dropped"]["tombstoned"] == Counter(drops["reason"].to_pylist())["tombstoned"] == 2
+    assert set(dropped) - set(drops["record_id"].to_pylist()) == set(dropped[:2])
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -164,6 +164,40 @@ def test_snapshots_replay_what_a_task_made_and_equal_a_laptop(settings: Settings
     assert (laptop / "dvc.lock").read_bytes() == lock
 
 
+def test_what_a_commit_has_below_a_folder_is_pulled_and_nothing_else(settings: Settings) -> None:
+    for month in ("2022-11", "2022-12"):
+        pointers = collect(settings, month=month, text=month)
+        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers)
+    with workspace(settings) as clone:
+        clone.repro("count@memes")
+    publish.publish_snapshot(
+        settings, corpus="memes", targets=["count@memes"], base=head(settings), remember=lambda _: None
+    )
+    for folders, there in {
+        ("data/memes/2022-11",): {"data/memes/2022-11/posts.parquet"},
+        ("snapshot/memes",): {"snapshot/memes/count/count.txt"},
+        ("snapshot/posts", "data/mem"): set(),
+    }.items():
+        with workspace(settings) as clone:
+            clone.pull(*folders)
+            files = [path for top in ("data", "snapshot") for path in (clone.path / top).rglob("*") if path.is_file()]
+            apart = {".dvc", ".gitignore"}
+            found = {str(p.relative_to(clone.path)) for p in files if p.suffix not in apart and p.name not in apart}
+            assert found == there
+
+
+def test_champions_are_committed_once_and_supersede_nothing(settings: Settings) -> None:
+    def write(root: Path) -> None:
+        (root / "models" / "memes").mkdir(parents=True, exist_ok=True)
+        (root / "models" / "memes" / "meme-severity.json").write_text('{"version": 2}')
+
+    first = publish.publish_champions(settings, corpus="memes", write=write)
+    assert (first["changed"], first["commit"]) == (True, head(settings))
+    assert publish.publish_champions(settings, corpus="memes", write=write) == {**first, "changed": False}
+    told = git("--git-dir", settings.repo, "show", "corpus:models/memes/meme-severity.json")
+    assert json.loads(told) == {"version": 2}
+
+
 def test_a_publish_never_runs_a_stage(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
     publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
