@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+# What stages left that a model is packed of, or tested on.
+PULLED = ("split", "gold", "silver", "finetuned", "predictions")
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="crisis-posts, meme-severity, meme-figurative, meme-related")]
 Version = Annotated[int, typer.Argument(metavar="VERSION", help="its number")]
 Who = Annotated[str, typer.Option(help="who decides; goes on record")]
@@ -209,7 +212,7 @@ def opened(
         params = load(clone.path)
         if name is not None:
             corpus, _ = subject(name, params=params)
-            clone.pull(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in ("split", "gold", "finetuned")))
+            clone.pull(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in PULLED))
         yield Context(Registry.open(settings), journal, params, params.promote, settings, held, clone.path)
 
 
