@@ -19,14 +19,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.params import Settings
+from pipelines.params import Settings, load
 from pipelines.registry import contents
 from pipelines.registry.commands import opened
 from pipelines.registry.entries import Context, scratch
 from pipelines.registry.journal import Journal, Row
-from pipelines.registry.versions import digest, listing
+from pipelines.registry.versions import digest, listing, subject
 from pipelines.sandbox.airflow_api import Airflow, RunFailed
 from pipelines.sandbox.services import Deployment
+from pipelines.store.workspace import workspace
 
 DAG = "promote"
 WHO = "demo"
@@ -51,13 +52,29 @@ class Act:
         self.airflow.unpause(DAG)
         for name in OTHERS:
             self.step(name, "promoted", 1, partial(self.run, name, 1))
-        self.step(CONTESTED, "promoted", 1, partial(self.run, CONTESTED, 1))
-        self.step(CONTESTED, "refused", 2, partial(self.run, CONTESTED, 2))
-        self.step(CONTESTED, "promoted", 3, partial(self.run, CONTESTED, 3))
-        self.step(CONTESTED, "rolled_back", 1, self.rollback)
+        worse, first, better = self.ranked()
+        self.step(CONTESTED, "promoted", first, partial(self.run, CONTESTED, first))
+        self.step(CONTESTED, "refused", worse, partial(self.run, CONTESTED, worse))
+        self.step(CONTESTED, "promoted", better, partial(self.run, CONTESTED, better))
+        self.step(CONTESTED, "rolled_back", first, partial(self.rollback, leaving=better))
         console.print(journal(self.settings, name=CONTESTED))
         for what, reason in forgeries(self.settings, name=CONTESTED):
             console.print(f"[green]✓[/] refused: {what} – {reason}")
+
+    def ranked(self) -> list[int]:
+        """Return the first three versions by what the benchmark says of their kinds, the worst first."""
+        with workspace(self.settings) as clone:
+            params = load(clone.path)
+            corpus, task = subject(CONTESTED, params=params)
+            metrics = json.loads((clone.path / "metrics" / corpus / "evaluate.json").read_text())
+        figures = {
+            params.models[name].kind: found["all"]["figures"]["macro_f1"]["mean"]
+            for name, found in metrics["tasks"][task]["models"].items()
+        }
+        with Journal.open(self.settings.journal_url) as journal:
+            rows = [row for row in journal.rows(CONTESTED) if row.event == "registered"][:3]
+        ranked = sorted(rows, key=lambda row: (figures[row.metrics["kind"]], row.number))
+        return [int(row.to_version or 0) for row in ranked]
 
     def step(self, name: str, event: str, version: int, do: Callable[[], None]) -> None:
         """Do something unless the journal has it, and look whether it has it then."""
@@ -78,9 +95,9 @@ class Act:
         why = "the figures are as they should be for a demo"
         self.airflow.finish(DAG, run_id, answers={"approve": ("Promote", {"why": why})})
 
-    def rollback(self) -> None:
+    def rollback(self, *, leaving: int) -> None:
         """Go back with the command, as a person would."""
-        argv = ["rollback", CONTESTED, "--who", WHO, "--why", "to show the way back", "--leaving", "3"]
+        argv = ["rollback", CONTESTED, "--who", WHO, "--why", "to show the way back", "--leaving", str(leaving)]
         done = subprocess.run(
             [sys.executable, "-m", "pipelines", *argv], cwd=self.deployment.root, env=self.deployment.environment,
             capture_output=True, check=False,

@@ -28,7 +28,7 @@ from tests.airflow.kills import kill_first
 pytestmark = pytest.mark.airflow
 NAME, DAG, SCORING = "crisis-posts", "promote", "posts_scoring"
 WHY = "the figures suffice for a test"
-PATIENCE = 300.0
+PATIENCE = 900.0
 
 
 @dataclass(frozen=True)
