@@ -16,6 +16,7 @@ EXPECTED = {
     "annotation_pull",
     "annotation_round",
     "deletion_sweep",
+    "deliver",
     "memes_benchmark",
     "memes_collect",
     "memes_dataset",

@@ -1,0 +1,27 @@
+"""
+### deliver
+
+Every ten minutes, who subscribed to a model is told again what could not be told before: the last task of `promote` is
+the first try. Nothing is sent where nothing waits. `corpus subscribe` says who is told, what waits and what is dead.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from dvc_airflow import promotion
+from dvc_airflow.tasks import DEFAULT_ARGS
+
+with DAG(
+    dag_id="deliver",
+    doc_md=__doc__,
+    schedule=CronTriggerTimetable("*/10 * * * *", timezone="UTC"),
+    start_date=datetime(2022, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    default_args=DEFAULT_ARGS,
+    tags=["registry"],
+) as dag:
+    promotion.deliver()
