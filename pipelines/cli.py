@@ -94,6 +94,8 @@ app.add_typer(task, name="task", rich_help_panel="For Airflow")
 
 def main() -> None:
     """Run a command; an expected error is one line on stderr and its own exit status."""
+    # a bar for each of a model's many small files tells nobody anything
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     if os.environ.pop(DIES_WITH_PARENT, None):
         die_with_parent()
     try:
