@@ -23,6 +23,7 @@ from pipelines.sandbox.build import build
 from pipelines.sandbox.services import Deployment, down
 from pipelines.store import repository
 from pipelines.store.workspace import git
+from tests.airflow.by_heart import DAG, NAME, SCORING, WHY, Decided, context_of, put
 from tests.airflow.kills import kill_first
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,3 +181,52 @@ def begun(world: World) -> list[int]:
     for corpus in ("posts", "memes"):
         world.backfill(corpus)
     return killed
+
+
+@pytest.fixture(scope="session")
+def backfilled(world: Any, begun: list[int]) -> str:
+    """The head of the memes after an undisturbed backfill of both months; posts are worked on beside them."""
+    world.wait(lambda: len(world.airflow.runs("memes_collect")) == 2, what="two runs of the backfill")
+    world.wait(
+        lambda: (
+            len(world.subjects("memes")) >= 3
+            and world.subjects("memes")[0].startswith("snapshot(")
+            and world.quiet("memes")
+        ),
+        what="both months and the snapshot over them",
+    )
+    world.settle("memes")
+    return str(world.head("memes"))
+
+
+@pytest.fixture(scope="session")
+def labelled(world: Any, begun: list[int]) -> str:
+    """The head of the posts after a backfill of both months whose first `ask` was killed."""
+    world.wait(
+        lambda: world.subjects("posts") and world.subjects("posts")[0].startswith("snapshot(posts): probe@"),
+        what="silver of both months",
+    )
+    world.settle()
+    assert begun, "no ask was killed"
+    return str(world.head("posts"))
+
+
+@pytest.fixture(scope="session")
+def decided(world: Any, labelled: str, tmp_path_factory: pytest.TempPathFactory) -> Decided:
+    """A good version was approved, though the first `promote` was killed; then a worse one was judged."""
+    with context_of(world) as context:
+        versions = [
+            put(context, share=share, folder=tmp_path_factory.mktemp("model") / name)
+            for name, share in (("good", 1.0), ("worse", 0.2))
+        ]
+    assert versions == [1, 2]
+    killed: list[int] = []
+    how = {"root": world.root, "killed": killed, "patience": PATIENCE}
+    threading.Thread(target=kill_first, daemon=True, args=("promote",), kwargs=how).start()
+    for dag_id in (SCORING, DAG):
+        world.airflow.unpause(dag_id)
+    runs = []
+    for version in versions:
+        runs.append(world.airflow.trigger(DAG, conf={"name": NAME, "version": version}))
+        world.airflow.finish(DAG, runs[-1], answers={"approve": ("Promote", {"why": WHY})})
+    return Decided(good=runs[0], worse=runs[1], killed=killed)

@@ -24,22 +24,6 @@ MONTHS = ("2022-11", "2022-12")
 PATIENCE = 120.0
 
 
-@pytest.fixture(scope="session")
-def backfilled(world: Any, begun: list[int]) -> str:
-    """The head of the memes after an undisturbed backfill of both months; posts are worked on beside them."""
-    world.wait(lambda: len(world.airflow.runs("memes_collect")) == 2, what="two runs of the backfill")
-    world.wait(
-        lambda: (
-            len(world.subjects("memes")) >= 3
-            and world.subjects("memes")[0].startswith("snapshot(")
-            and world.quiet("memes")
-        ),
-        what="both months and the snapshot over them",
-    )
-    world.settle("memes")
-    return str(world.head("memes"))
-
-
 def opened(world: Any, revision: str, *, table: str, pattern: str, columns: list[str]) -> dict[str, list[Any]]:
     """Check a revision out and open columns of one of its tables, by record id."""
     with (

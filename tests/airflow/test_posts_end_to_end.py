@@ -23,18 +23,6 @@ def requests(world: Any) -> list[dict[str, Any]]:
     return [line for line in lines if line["answered"] and line["key"]]
 
 
-@pytest.fixture(scope="session")
-def labelled(world: Any, begun: list[int]) -> str:
-    """The head of the posts after a backfill of both months whose first `ask` was killed."""
-    world.wait(
-        lambda: world.subjects("posts") and world.subjects("posts")[0].startswith("snapshot(posts): probe@"),
-        what="silver of both months",
-    )
-    world.settle()
-    assert begun, "no ask was killed"
-    return str(world.head("posts"))
-
-
 def last_run(world: Any) -> str:
     return str([r for r in world.airflow.runs("posts_label") if r["state"] == "success"][-1]["dag_run_id"])
 

@@ -3,101 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from pipelines.params import Settings
-from pipelines.registry import contents, frozen, register
-from pipelines.registry.commands import opened
-from pipelines.registry.entries import Context
 from pipelines.registry.journal import Journal, Row
-from pipelines.registry.versions import listing
 from pipelines.store import tables
 from pipelines.store.workspace import workspace
-from tests.airflow.heart_model import digest
-from tests.airflow.kills import kill_first
+from tests.airflow.by_heart import DAG, NAME, WHY, Decided, context_of
 
 pytestmark = pytest.mark.airflow
-NAME, DAG, SCORING = "crisis-posts", "promote", "posts_scoring"
-WHY = "the figures suffice for a test"
-PATIENCE = 900.0
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The runs of the Dag: of a good version, and of a worse one; the process of its `promote` that was killed."""
-
-    good: str
-    worse: str
-    killed: list[int]
-
-
-@contextmanager
-def context_of(world: Any) -> Iterator[Context]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", world.deployment.environment["MLFLOW_TRACKING_URI"])
-        with opened(Settings.from_env(), name=NAME) as context:
-            yield context
-
-
-def put(context: Context, *, share: float, folder: Path) -> int:
-    """Register a model that knows such a share of the test by heart; return the number of the version."""
-    import mlflow.pyfunc
-
-    given: dict[str, Any] = {"params": context.params, "vault": context.vault, "root": context.root}
-    test = frozen.open_test("posts", category="labels", **given)
-    labels = [sorted(labels) for labels in test.board.gold]
-    by_heart = list(zip(test.inputs, labels, strict=True))[: round(share * len(labels))]
-    known = {digest(post["title"], post["body"]): said for post, said in by_heart}
-    splits = tables.read(context.root / "snapshot/posts/split/splits.parquet", name="splits").to_pylist()
-    ids = sorted(row["record_id"] for row in splits if row["split"] == "train")
-    pack = folder / "pack"
-    pack.mkdir(parents=True)
-    described = {
-        "kind": "heart", "task": test.task.key, "labels": list(test.task.labels), "scheme_digest": "5" * 64,
-        "data_commit": "c" * 40, "split_digest": test.split, "train": {"records": len(ids), "digest": "7" * 64},
-    }  # fmt: skip
-    (pack / contents.MODEL).write_text(json.dumps(described))
-    (pack / "known.json").write_text(json.dumps({"posts": known, "default": labels[0]}))
-    (pack / contents.CARD).write_text(json.dumps({"intended": "a test", "prohibited": "everything else"}))
-    (pack / contents.PAGE).write_text("# A model for a test\n")
-    pq.write_table(pa.table({"record_id": pa.array(ids, pa.string())}), pack / contents.RECORDS)
-    (pack / contents.FILES).write_text(json.dumps(listing(pack)))
-    script = str(Path(__file__).with_name("heart_model.py"))
-    mlflow.pyfunc.save_model(
-        str(folder / "model"), python_model=script, artifacts={"pack": str(pack)}, pip_requirements=[]
-    )
-    version, _ = register.put(NAME, folder / "model", context=context, who="tests", why="a test")
-    return version.version
-
-
-@pytest.fixture(scope="session")
-def decided(world: Any, labelled: str, tmp_path_factory: pytest.TempPathFactory) -> Decided:
-    """A good version was approved, though the first `promote` was killed; then a worse one was judged."""
-    with context_of(world) as context:
-        versions = [
-            put(context, share=share, folder=tmp_path_factory.mktemp("model") / name)
-            for name, share in (("good", 1.0), ("worse", 0.2))
-        ]
-    assert versions == [1, 2]
-    killed: list[int] = []
-    how = {"root": world.root, "killed": killed, "patience": PATIENCE}
-    threading.Thread(target=kill_first, daemon=True, args=("promote",), kwargs=how).start()
-    for dag_id in (SCORING, DAG):
-        world.airflow.unpause(dag_id)
-    runs = []
-    for version in versions:
-        runs.append(world.airflow.trigger(DAG, conf={"name": NAME, "version": version}))
-        world.airflow.finish(DAG, runs[-1], answers={"approve": ("Promote", {"why": WHY})})
-    return Decided(good=runs[0], worse=runs[1], killed=killed)
 
 
 def journal(world: Any) -> list[Row]:
