@@ -255,7 +255,7 @@ SINKS = (
         "Airflow and logs",
         "nothing",
         "",
-        paths=_home("airflow", "logs", "run", "ports.json", "dvc-airflow*"),
+        paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
         writers=("sandbox/demo", "sandbox/promotions", "sandbox/services", "plugins/dvc_airflow/resolve"),
     ),
     Sink(
