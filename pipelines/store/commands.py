@@ -119,6 +119,9 @@ def publish_snapshot(
     from pipelines.store import publish
 
     def remember(root: Path) -> None:
+        # what is not built on the split replays none
+        if not (root / "snapshot" / corpus / "split").exists():
+            return
         with open_vault(settings) as vault:
             split.remember(corpus, params=load(root), vault=vault, now=now(), root=root)
 
