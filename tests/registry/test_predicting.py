@@ -89,6 +89,8 @@ class Server:
         argv = ["-m", "mlflow", "models", "serve", "-m", model, "--env-manager", "local", "-h", "127.0.0.1"]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
             "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.sqlite", "MLFLOW_DISABLE_TELEMETRY": "true",
+            # MLflow's own setter leaves it in the environment of whatever test called it before
+            "MLFLOW_REGISTRY_URI": f"sqlite:///{home}/mlflow.sqlite",
             "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false", "HF_HUB_OFFLINE": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }  # fmt: skip
