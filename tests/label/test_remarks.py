@@ -150,7 +150,7 @@ def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[
     monkeypatch.setenv("CORPUS_OPENAI_KEY", "k")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     params = load_params(REPO)
-    own = {"max_retries": 0, "timeout_seconds": 5, "concurrency": 1}
+    own = {"max_retries": 0, "timeout_seconds": 60, "concurrency": 1}
     own |= {"requests_per_minute": None, "tokens_per_minute": None}
     calm = params.providers["openai"].model_copy(update=own)
     params = params.model_copy(
