@@ -3,8 +3,8 @@
 
 Every day, what people deleted leaves: **sweep** asks Reddit again about known posts, the young ones often, the old ones
 seldom, within a budget that leaves the collectors' share; **takedown** takes down who is gone, and whose source's
-approval has ended, in every version of the corpus, and looks once more for everybody who was taken down before;
-**refresh** takes them off the releases; **swept** fails where a sweep did.
+approval has ended, in every version of the corpus and every release, and looks once more for everybody who was taken
+down before; **swept** fails where a sweep did.
 
 By hand: `corpus sweep CORPUS --dry-run`, `corpus takedown-due --dry-run`. A sweep that finds too much gone at once
 stops and says so: `corpus sweep CORPUS --believe`, once somebody has looked.
@@ -31,5 +31,5 @@ with DAG(
     tags=["privacy"],
 ) as dag:
     sweeps = [deletion.sweep(corpus) for corpus in corpora()]
-    sweeps >> deletion.takedown_due() >> deletion.refresh()
+    sweeps >> deletion.takedown_due()
     sweeps >> deletion.swept()

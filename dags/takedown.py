@@ -2,8 +2,8 @@
 ### takedown
 
 A request for deletion, done everywhere: **look** lists every place that holds something of it, **takedown** destroys
-the keys, rewrites the live tables, removes the objects of every version and says which models have learnt from it,
-**refresh** takes it off the releases. A task that was killed goes on where it was.
+the keys, rewrites the live tables, takes it off the releases, removes the objects of every version and says which
+models have learnt from it. A task that was killed goes on where it was.
 
 Whom it is about must not stand in Airflow's database, so a request is a file: one post a line (id, fullname or address)
 in `$CORPUS_HOME/requests/<request>.txt`; it is removed when all is done. Then `airflow dags trigger takedown --conf
@@ -31,4 +31,4 @@ with DAG(
     },
     tags=["privacy"],
 ) as dag:
-    deletion.look() >> deletion.takedown() >> deletion.refresh()
+    deletion.look() >> deletion.takedown()

@@ -18,6 +18,7 @@ from pipelines.privacy.selection import Asked
 if TYPE_CHECKING:
     from pipelines.privacy.selection import Selection
     from pipelines.privacy.takedown import Receipt
+    from pipelines.privacy.terms import Takedown
     from pipelines.privacy.vault import Vault
     from pipelines.registry.entries import Context
 
@@ -147,21 +148,22 @@ def _taken_down(
     from pipelines.privacy import takedown as steps
 
     with models(settings, vault=vault) as context:
-        selection = _select(asked, settings=settings, vault=vault)
+        selection, terms = _select(asked, settings=settings, vault=vault)
         if dry_run:
             return steps.dry_run(selection, settings=settings, vault=vault, context=context)
-        terms = load().takedown
         given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "now": now(), "context": context}
         return _told(steps.run(selection, reason=reason, who=who, say=_say, **given))
 
 
-def _select(asked: Asked, *, settings: Settings, vault: Vault) -> Selection:
+def _select(asked: Asked, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
+    """Return whom it is about, and the terms that the corpus was begun with."""
     from pipelines.privacy.objects import Objects
     from pipelines.privacy.selection import select
     from pipelines.store.workspace import workspace
 
     with workspace(settings) as clone, Objects.opened(clone) as objects:
-        return select(asked, vault=vault, objects=objects, params=load(clone.path))
+        params = load(clone.path)
+        return select(asked, vault=vault, objects=objects, params=params), params.takedown
 
 
 def _told(receipt: Receipt) -> dict[str, Any]:

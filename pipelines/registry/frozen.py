@@ -8,10 +8,8 @@ scoring; a model sees what a consumer would send.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,7 @@ from pipelines.errors import CorpusError, RegistryError
 from pipelines.evaluate.benchmark import ABSTAINED, VOTE, Board, Item, Run, Sampling
 from pipelines.params import Params
 from pipelines.privacy.vault import Vault
+from pipelines.registry.client import unpickled
 from pipelines.store import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.train.task import Task, task_of
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 TEST = "test"
 COLUMNS = ("labels", "probabilities", "abstain")
-PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 # Ours: items of one request, so that pictures are not all in memory twice.
 TOGETHER = 64
 
@@ -162,7 +160,7 @@ def ask(folder: Path, *, frozen: Frozen) -> Run:
     """
     from mlflow import pyfunc
 
-    with _no_pickle():
+    with unpickled():
         try:
             model = pyfunc.load_model(str(folder))
             said = [row for frame in frozen.frames() for row in _rows(model.predict(frame), asked=len(frame))]
@@ -209,16 +207,3 @@ def _labels(labels: Any, *, task: Task) -> frozenset[str]:
 
 def _digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()
-
-
-@contextmanager
-def _no_pickle() -> Iterator[None]:
-    before = os.environ.get(PICKLE)
-    os.environ[PICKLE] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[PICKLE]
-        else:
-            os.environ[PICKLE] = before

@@ -31,7 +31,7 @@ class NotPackable(ConfigError):
     """What was chosen is no model that can be registered."""
 
     message = "'{model}' cannot be registered as '{name}': {detail}."
-    remedy = "Name another model under register.{name} in params.yaml."
+    remedy = "Name another model under registry.{name} in params.yaml."
 
 
 class NothingToPack(ConfigError):

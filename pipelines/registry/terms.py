@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from pipelines.sections import Fraction, Section
-
-Severity = Annotated[int, Field(gt=0)]
+from pipelines.sections import Fraction, Positive, Section
 
 
 class Chosen(Section):
@@ -32,7 +28,7 @@ class Promote(Section):
     """
 
     min_probability: Fraction
-    severe: Severity
+    severe: Positive
     tolerance: Fraction
     recall_floors: dict[str, dict[str, Fraction]]
-    min_positives: Severity
+    min_positives: Positive

@@ -1,4 +1,4 @@
-"""Tasks of a deletion: who is gone is looked for, taken down everywhere, and taken off the releases."""
+"""Tasks of a deletion: who is gone is looked for, taken down everywhere."""
 
 from __future__ import annotations
 
@@ -41,12 +41,6 @@ def look(*, params: Any = None) -> dict[str, Any]:
 def takedown(*, params: Any = None) -> dict[str, Any]:
     """Take the posts of the request down everywhere, and remove the request."""
     return run("takedown", "--file", _request(params), "--reason", params["request"], "--who", "takedown")
-
-
-@task(task_id="refresh")
-def refresh() -> dict[str, Any]:
-    """Take what was taken down off the releases, and put it on their removal lists."""
-    return run("release", "refresh")
 
 
 def _request(params: Any) -> str:
