@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from pipelines.params import Params, Settings
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.metrics import write_metrics
+from pipelines.store.tracked import read_tracked
 from pipelines.taxonomy import Scheme, load, tiers_of
 
 HEADER = ["record_id", "image", "category", "labels"]
@@ -147,7 +149,7 @@ def _sources(
         truth = _memes(sandbox, part, vault=vault) if pictures else _posts(sandbox, part, scheme=scheme, vault=vault)
         sources.append(Source("truth", truth))
     if section.published:
-        sources.append(Source("published", _published(root / section.published)))
+        sources.append(Source("published", _published(root / section.published, root=root)))
     return sources + _rounds(corpus, scheme=scheme, root=root)
 
 
@@ -211,7 +213,7 @@ def _posts(sandbox: Path, part: Collection[Item], *, scheme: Scheme, vault: Vaul
     return {(item, key): Label(truth[item], TRUTH) for item in part if item in truth}
 
 
-def _published(path: Path) -> dict[Question, Label]:
+def _published(path: Path, *, root: Path) -> dict[Question, Label]:
     """Read the CSV ``record_id,image,category,labels``, labels joined by ``|``.
 
     Raises:
@@ -220,15 +222,14 @@ def _published(path: Path) -> dict[Question, Label]:
     where = f"gold.published ({path.name})"
     known: dict[Question, Label] = {}
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.reader(file)
-            if next(lines, None) != HEADER:
-                raise BadParams(where=where, detail=f"its first line is not {','.join(HEADER)}")
-            for number, line in enumerate(lines, start=2):
-                question = _question(line)
-                if question is None or question in known:
-                    raise BadParams(where=f"{where} line {number}", detail="not four fields, or an item twice")
-                known[question] = Label(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
+        lines = csv.reader(StringIO(read_tracked(path, root=root), newline=""))
+        if next(lines, None) != HEADER:
+            raise BadParams(where=where, detail=f"its first line is not {','.join(HEADER)}")
+        for number, line in enumerate(lines, start=2):
+            question = _question(line)
+            if question is None or question in known:
+                raise BadParams(where=f"{where} line {number}", detail="not four fields, or an item twice")
+            known[question] = Label(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadParams(where=where, detail=type(error).__name__) from None
     return known

@@ -24,7 +24,7 @@ from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.metrics import write_metrics
 from pipelines.store.seal import write_rows
-from pipelines.store.workspace import Workspace, workspace
+from pipelines.store.workspace import Workspace, git, workspace
 
 STEP = "import"
 # Ours: another publisher is faster now and then, hardly three times in a row.
@@ -60,7 +60,7 @@ def publish(
         with workspace(settings) as clone:
             where = _Place(clone, corpus=corpus, dataset=mapping.dataset)
             found = _texts(where, entries=entries, mapping=mapping, params=params, vault=vault, now=now)
-            written = {**_labels(where.folder, entries=entries, mapping=mapping), "texts": found}
+            written = {**_labels(where, entries=entries, mapping=mapping), "texts": found}
             write_metrics({**record, **written, "pointers": where.pointers}, where.folder / "import.json")
             commit = clone.commit(f"import({corpus}): {mapping.dataset}", paths=["data", "annotations"])
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
@@ -115,6 +115,16 @@ class _Place:
             stale.unlink()
         self.clone.place(pointers, pull=False)
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
+
+    def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:
+        """Push these files of lines, the header first, and leave no other of an earlier import."""
+        # lines that git has of an earlier release of this software are DVC's from now on
+        git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv*", cwd=self.clone.path)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path, rows in files.items():
+            with path.open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows(rows)
+        self.clone.check_remote(self.clone.add(list(files)))
 
 
 def _digest(text: str) -> str:
@@ -183,8 +193,11 @@ def _submission(entry: Entry, *, text: Text, mapping: Mapping, record_id: str) -
     )
 
 
-def _labels(folder: Path, *, entries: Items, mapping: Mapping) -> dict[str, int]:
-    """Write ``gold.csv``, ``silver.csv`` and ``splits.csv``; one without rows goes."""
+def _labels(where: _Place, *, entries: Items, mapping: Mapping) -> dict[str, int]:
+    """Push ``gold.csv``, ``silver.csv`` and ``splits.csv``; one without rows goes.
+
+    They hold ids, so git has pointers to them and no line: a takedown cannot rewrite git's history.
+    """
     models = {name for name, part in mapping.parts.items() if not part.human}
     labels: dict[str, list[list[str]]] = {"gold": [], "silver": []}
     splits: list[list[str]] = []
@@ -194,16 +207,8 @@ def _labels(folder: Path, *, entries: Items, mapping: Mapping) -> dict[str, int]
             rows.append([record_id, str(image), category, "|".join(sorted(chosen))])
         if entry.split is not None:
             splits.append([record_id, str(image), entry.split])
-    for name, rows in labels.items():
-        _write(folder / f"{name}.csv", rows, header=["record_id", "image", "category", "labels"])
-    _write(folder / "splits.csv", splits, header=["record_id", "image", "split"])
+    made = {where.folder / f"{n}.csv": [["record_id", "image", "category", "labels"], *r] for n, r in labels.items()}
+    made[where.folder / "splits.csv"] = [["record_id", "image", "split"], *splits]
+    where.replace_labels({path: rows for path, rows in made.items() if rows[1:]})
     items = {name: len({(r[0], r[1]) for r in rows}) for name, rows in labels.items()}
     return {**items, "splits": len(splits)}
-
-
-def _write(path: Path, rows: list[list[str]], *, header: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    if rows:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([header, *rows])

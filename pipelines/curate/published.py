@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+from io import StringIO
 from pathlib import Path
 
 from pipelines.errors import BadParams
 from pipelines.params import Split
+from pipelines.store.tracked import read_tracked
 
 HEADER = ["record_id", "image", "split"]
 
@@ -22,17 +24,16 @@ def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
     where = f"split.published ({params.published})"
     rows: dict[tuple[str, int], str] = {}
     try:
-        with (root / params.published).open(newline="", encoding="utf-8") as file:
-            lines = csv.reader(file)
-            if next(lines, None) != HEADER:
-                raise BadParams(where=where, detail=f"its first line is not {','.join(HEADER)}")
-            for number, line in enumerate(lines, start=2):
-                item, split = _row(line, params=params, where=f"{where} line {number}")
-                if item in rows:
-                    raise BadParams(where=f"{where} line {number}", detail="this item stands in the file twice")
-                rows[item] = split
+        lines = csv.reader(StringIO(read_tracked(root / params.published, root=root), newline=""))
     except (OSError, UnicodeDecodeError) as error:
         raise BadParams(where=where, detail=type(error).__name__) from None
+    if next(lines, None) != HEADER:
+        raise BadParams(where=where, detail=f"its first line is not {','.join(HEADER)}")
+    for number, line in enumerate(lines, start=2):
+        item, split = _row(line, params=params, where=f"{where} line {number}")
+        if item in rows:
+            raise BadParams(where=f"{where} line {number}", detail="this item stands in the file twice")
+        rows[item] = split
     return rows
 
 

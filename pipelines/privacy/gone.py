@@ -27,8 +27,9 @@ SETS = ("cluster", "group")
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
 BLANK = "0" * 32
-# Files in which a line is about one record.
+# Files in which a line is about one record; an object has no name, and is known by its header.
 LINES = frozenset({".csv", ".tsv", ".jsonl", ".txt"})
+HEADER = b"record_id,"
 
 
 class StillThere(DataError):
@@ -91,7 +92,8 @@ class Gone:
         Raises:
             StillThere: something of them is left; the file at ``to`` is removed.
         """
-        left = self._table(path, to) if is_table(path) else self._blank(path, to)
+        how = self._table if is_table(path) else self._lines if _begins(path, HEADER) else self._blank
+        left = how(path, to)
         if places := self.within(to):
             to.unlink()
             raise StillThere(records=len(self.ids), places=places)
@@ -110,6 +112,16 @@ class Gone:
                 kept = kept.set_column(at, field, pa.array(values, field.type))
         _write(kept, to)
         return Left(rows=table.num_rows - kept.num_rows, renamed=renamed)
+
+    def _lines(self, path: Path, to: Path) -> Left:
+        with path.open("rb") as file, to.open("wb") as kept:
+            gone = 0
+            for line in file:
+                named = self.named_in(line)
+                gone += named
+                if not named:
+                    kept.write(line)
+        return Left(rows=gone)
 
     def _blank(self, path: Path, to: Path) -> Left:
         found = self._tokens(path)
@@ -149,8 +161,12 @@ class Gone:
 
 def is_table(path: Path) -> bool:
     """Say whether a file is Parquet, by its first bytes."""
+    return _begins(path, b"PAR1")
+
+
+def _begins(path: Path, mark: bytes) -> bool:
     with path.open("rb") as file:
-        return file.read(4) == b"PAR1"
+        return file.read(len(mark)) == mark
 
 
 def _is_text(kind: pa.DataType) -> bool:

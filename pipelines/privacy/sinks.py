@@ -108,8 +108,8 @@ SINKS = (
     Sink(
         "repository",
         "ids",
-        "pointers and `dvc.lock` name the new objects; lines of imported datasets go (`rewrite`)",
-        keeps="lines of imported datasets in older commits: ids and labels, for git's history is not rewritten",
+        "pointers and `dvc.lock` name the new objects; lines that somebody committed go (`rewrite`)",
+        keeps="ids in lines that somebody committed, or an import before DVC had them: git's history is not rewritten",
         paths=lambda settings: [] if "://" in settings.repo else [Path(settings.repo)],
         settings=("repo",),
         outs=("metrics/*",),

@@ -25,6 +25,7 @@ from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.publish import publish_partition
 from pipelines.store.seal import open_column, write_rows
+from pipelines.store.tracked import read_tracked
 from pipelines.store.workspace import git, workspace
 from tests.annotate import published_sets as sets
 
@@ -45,7 +46,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code = tmp_path_factory.mktemp("code")
     for name, text in {
         "data/.gitignore": "*.parquet\n",
-        "annotations/.gitignore": "*.parquet\n",
+        "annotations/.gitignore": "*.parquet\n*.csv\n",
         ".gitignore": "/work/\n",
     }.items():
         (code / name).parent.mkdir(parents=True, exist_ok=True)
@@ -102,8 +103,13 @@ class Imports:
     def head(self) -> str:
         return git("--git-dir", self.settings.repo, "rev-parse", "corpus")
 
+    def read(self, path: str) -> str:
+        """Return a file that DVC tracks at the tip."""
+        with workspace(self.settings) as clone:
+            return read_tracked(clone.path / path, root=clone.path)
+
     def rows(self, path: str) -> list[dict[str, str]]:
-        return list(csv.DictReader(StringIO(self.show(path))))
+        return list(csv.DictReader(StringIO(self.read(path))))
 
     def posts(self, corpus: str) -> dict[str, dict[str, object]]:
         """Return the rows of all posts, their bodies in plain text, by record."""
@@ -131,7 +137,9 @@ def alter(path: Path, *, line: int, column: str, value: str) -> None:
         csv.writer(file).writerows(rows)
 
 
-def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_committed(run, tmp_path, params, vault):
+def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_committed(
+    run, tmp_path, params, settings, vault
+):
     sets.figsim(tmp_path / "figsim.csv")
     report = run("memes", "figsim", tmp_path / "figsim.csv")
     assert (report["rows"], report["items"], report["reddit"], report["bad"]) == (1049, 1049, 1049, {})
@@ -152,16 +160,18 @@ def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_commi
     assert (first["image"], first["labels"]) == ("0", "no-context-required")
     assert not [name for name in run.names() if name.startswith("data/") and name.endswith(".dvc")]
 
-    csv_file = tmp_path / "splits.csv"
-    csv_file.write_text(run.show("annotations/memes/figsim/splits.csv") + "\n")
-    section = params.split["memes"].model_copy(update={"published": "splits.csv"})
-    assert Counter(published(section, root=tmp_path).values()) == {"train": 633, "validation": 208, "test": 208}
+    section = params.split["memes"].model_copy(update={"published": "annotations/memes/figsim/splits.csv"})
+    with workspace(settings) as clone:
+        found = published(section, root=clone.path)
+    assert Counter(found.values()) == {"train": 633, "validation": 208, "test": 208}
+    history = git("--git-dir", settings.repo, "log", "-p", "corpus")
+    assert first["record_id"] not in history, "a takedown could not take an id out of git's history"
 
 
 def test_the_stage_gold_takes_what_was_imported(run, tmp_path, params, settings, vault):
     sets.figsim(tmp_path / "figsim.csv")
     run("memes", "figsim", tmp_path / "figsim.csv")
-    (tmp_path / "gold.csv").write_text(run.show("annotations/memes/figsim/gold.csv") + "\n")
+    (tmp_path / "gold.csv").write_text(run.read("annotations/memes/figsim/gold.csv"))
     ids = sorted({row["record_id"] for row in run.rows("annotations/memes/figsim/splits.csv")})
     splits = {"record_id": ids, "image": [0] * len(ids), "group": ids, "split": ["train"] * len(ids)}
     path = tmp_path / "snapshot" / "memes" / "split" / "splits.parquet"
@@ -232,7 +242,7 @@ def test_texts_are_sealed_and_scrubbed_like_collected_ones_and_an_import_again_c
     last = run("posts", "cradle", *files)
     assert (last["tombstoned"], last["changed"]) == (1, True)
     assert taken not in run.posts("posts")
-    assert taken not in run.show("annotations/posts/cradle/gold.csv") + run.show("annotations/posts/cradle/splits.csv")
+    assert taken not in run.read("annotations/posts/cradle/gold.csv") + run.read("annotations/posts/cradle/splits.csv")
 
 
 def test_a_person_with_all_their_posts_is_one_record(run, tmp_path, vault):
@@ -247,7 +257,8 @@ def test_a_person_with_all_their_posts_is_one_record(run, tmp_path, vault):
     assert str(post["body"]).count('It\'s "quoted".') == 2
     assert post["author_id"] != vault.author_id("user-3"), "a dataset's name of a person is nobody's on Reddit"
     assert {row["labels"] for row in run.rows("annotations/users/cssrs/gold.csv")} == {"Supportive"}
-    assert "annotations/users/cssrs/splits.csv" not in run.names()
+    assert "annotations/users/cssrs/gold.csv.dvc" in run.names()
+    assert "annotations/users/cssrs/splits.csv.dvc" not in run.names()
 
 
 def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_words(run, tmp_path):
@@ -312,7 +323,7 @@ def collect_one(settings: Settings, *, vault: Vault, params: Params, fullname: s
         path = clone.path / "data" / "posts" / month / "posts.parquet"
         write_rows([row], path, name="posts", vault=vault)
         pointers = clone.add([path])
-    publish_partition(settings, corpus="posts", month=month, pointers=pointers)
+    publish_partition(settings, corpus="posts", month=month, pointers=pointers, leave_out=lambda *_: 0)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,14 @@ def test_lines_go_and_other_texts_are_blanked(name: str) -> None:
     assert found == (kept if name != "a.json" else [kept[0], f'["{BLANK}", 1]', kept[1]])
 
 
+def test_an_object_of_lines_is_known_by_its_header_and_loses_the_lines(tmp_path: Path) -> None:
+    lines = [f"{i},0,test\n" for i in IDS[:3]]
+    (tmp_path / "object").write_text("record_id,image,split\n" + "".join(lines))
+    gone = Gone(IDS[:2])
+    assert gone.without(tmp_path / "object", tmp_path / "after") == Left(rows=2)
+    assert (tmp_path / "after").read_text() == "record_id,image,split\n" + lines[2]
+
+
 def test_empty_files_name_nobody(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     tables.write(tables.SPLITS.empty_table(), tmp_path / "t.parquet", name="splits")

@@ -192,10 +192,12 @@ def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
             for at, r in enumerate(ids)
         ],
     )
-    # the labels of a published dataset: lines of ids in git
-    (root / "annotations" / "posts" / "set").mkdir(parents=True)
+    # the labels of two published datasets: the lines of the first are in git, as imports left them once
     lines = [f"{vault.record_id(fullname('posts', n))},0,test\n" for n in range(EACH)]
-    (root / "annotations" / "posts" / "set" / "splits.csv").write_text("record_id,image,split\n" + "".join(lines))
+    labels = [root / "annotations" / "posts" / name / "splits.csv" for name in ("earlier", "set")]
+    for path in labels:
+        path.parent.mkdir(parents=True)
+        path.write_text("record_id,image,split\n" + "".join(lines))
     pointer = root / "data" / "posts" / MONTHS[0] / "posts.parquet.dvc"
     mark = hashlib.sha256(pointer.read_bytes()).hexdigest()[:16]
     said = {"pointers": {str(pointer.relative_to(root).with_suffix("")): mark}}
@@ -203,7 +205,7 @@ def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
     # a model of somebody else's, asked elsewhere
     brought = [json.dumps({"record_id": vault.record_id(fullname("posts", n)), "labels": []}) for n in range(EACH)]
     (settings.annotation_files / "theirs.jsonl").write_text("\n".join(brought) + "\n")
-    return [folder / "assignments.parquet"]
+    return [folder / "assignments.parquet", labels[1]]
 
 
 def _around(settings: Settings, *, vault: Vault) -> None:
