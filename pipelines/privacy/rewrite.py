@@ -16,9 +16,9 @@ from pathlib import Path
 from pipelines.errors import CommitLost
 from pipelines.params import Settings
 from pipelines.privacy.gone import Gone
-from pipelines.privacy.objects import Change, Objects
-from pipelines.privacy.pointers import Pointers, as_changes
-from pipelines.store.workspace import Workspace, workspace
+from pipelines.privacy.objects import Change, Objects, replaced
+from pipelines.privacy.pointers import Pointers, as_changes, mend
+from pipelines.store.workspace import Workspace, git, workspace
 
 # Ours: how often work begins anew because another publisher moved the branch first.
 ATTEMPTS = 5
@@ -86,6 +86,27 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, say: Say) -> Rewritten:
     paths = [*written, *texts]
     commit = clone.commit(message, paths=paths) if paths else None
     return Rewritten(commit or clone.head, commit is not None, counts)
+
+
+def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
+    """Take the records out of what a clone is about to commit in a folder; return how many rows these were.
+
+    Whoever was taken down after these tables were made, and before they are committed, is not brought back.
+    """
+    git("add", "--all", "--", below, cwd=clone.path)
+    with Objects.opened(clone) as objects:
+        pointers, known = Pointers(clone.path, objects=objects), replaced(clone.settings)
+
+        def mine() -> set[str]:
+            return {digest for path, digest in pointers.files().items() if path.startswith(f"{below}/")}
+
+        if not mine().isdisjoint(known):
+            mend(clone.path, settings=clone.settings, objects=objects)
+        named = objects.named(gone, among={digest for digest in mine() if objects.exists(digest)})
+        changes = {digest: objects.without(digest, gone) for digest in named}
+        pointers.move(as_changes(changes, settings=clone.settings))
+        objects.remove(named)
+    return sum(change.left.rows for change in changes.values())
 
 
 def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]]:

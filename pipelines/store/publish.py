@@ -21,21 +21,33 @@ class Overtaken(DataError):
     exit_code = 65
 
 
-def publish_partition(settings: Settings, *, corpus: str, month: str, pointers: Mapping[str, str]) -> dict[str, Any]:
+def publish_partition(
+    settings: Settings,
+    *,
+    corpus: str,
+    month: str,
+    pointers: Mapping[str, str],
+    leave_out: Callable[[Workspace, str], int],
+) -> dict[str, Any]:
     """Commit one month: exactly these pointers, each of them whole in the remote.
 
     Pointers of an earlier run of the month that are not among them go, so a month never mixes two runs.
 
+    ``leave_out`` is told the clone and the month's folder there before the commit: it takes out who was taken down
+    since the month was read, and returns the number of rows.
+
     Returns:
-        ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
+        ``commit`` (the head afterwards), ``changed`` (whether there was anything to commit) and ``left_out`` (rows).
     """
-    folder = Path("data") / corpus / month
+    folder = f"data/{corpus}/{month}"
     with workspace(settings) as clone:
-        clone.check_remote(pointers)
         for stale in (clone.path / folder).rglob("*.dvc"):
             stale.unlink()
         clone.place(pointers, pull=False)
-        return _result(clone.commit(f"data({corpus}): {month}", paths=["data"]), head=clone.head)
+        rows = leave_out(clone, folder)
+        clone.check_remote({name: (clone.path / f"{name}.dvc").read_text() for name in pointers})
+        commit = clone.commit(f"data({corpus}): {month}", paths=["data", "dvc.lock"])
+        return {**_result(commit, head=clone.head), "left_out": rows}
 
 
 def publish_snapshot(

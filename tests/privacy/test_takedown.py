@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ import yaml
 
 from pipelines.collect import collect
 from pipelines.collect.window import Window
-from pipelines.errors import BadParams
+from pipelines.errors import BadParams, CommitLost
 from pipelines.params import Params, Sandbox, Settings, load
-from pipelines.privacy import pointers, purge, receipts, sinks, takedown
+from pipelines.privacy import commands, pointers, purge, receipts, rewrite, sinks, takedown
 from pipelines.privacy.gone import Gone
 from pipelines.privacy.objects import Objects, ObjectUnreadable
 from pipelines.privacy.selection import Asked, Selection, select
@@ -33,9 +34,9 @@ from pipelines.privacy.vault import Tombstone, Vault
 from pipelines.sandbox.build import build
 from pipelines.sandbox.cases import SMALLEST
 from pipelines.store import publish, seal, tables
-from pipelines.store.workspace import Workspace, git, workspace
+from pipelines.store.workspace import PointerIncomplete, Workspace, git, workspace
 from tests.privacy import used_corpus as used
-from tests.privacy.used_corpus import EACH, NOW, fullname, word
+from tests.privacy.used_corpus import EACH, MONTHS, NOW, fullname, word
 
 REPO = Path(__file__).resolve().parents[2]
 TERMS = Takedown(withdraw_share=0.01)
@@ -201,7 +202,7 @@ def test_the_receipt_counts(after: House) -> None:
     assert steps["purge"] == {
         "annotation": 3, "answers": 3, "resume": 1, "train": 1, "scratch": 0, "lineage": 1, "releases": 0
     }  # fmt: skip
-    assert steps["rewrite"]["texts"] == 1 and steps["rewrite"]["annotations"] == 1 and steps["rewrite"]["absent"] == 0
+    assert steps["rewrite"]["texts"] == 1 and steps["rewrite"]["annotations"] == 2 and steps["rewrite"]["absent"] == 0
     assert steps["models"] == {"no_registry": 1}
     assert steps["objects"]["cache"] == steps["objects"]["remote"] == steps["objects"]["objects"]
     kept = json.loads((after.settings.home / "takedowns" / "tombstones.json").read_bytes())
@@ -281,6 +282,48 @@ def test_what_a_task_pushes_that_was_at_work_goes_with_the_next_visit(house: Hou
     assert used.naming(house.settings, set(house.ids(WHO))) == []
 
 
+@pytest.mark.parametrize("pushed", ["before", "after"])
+def test_a_month_that_was_read_before_and_is_published_after_brings_nobody_back(house: House, pushed: str) -> None:
+    settings, path = house.settings, f"data/posts/2023-01/{pushed}.parquet"
+    with workspace(settings) as clone:
+        clone.pull("data/posts")
+        read = tables.read(clone.path / "data" / "posts" / MONTHS[0] / "posts.parquet", name="posts").slice(0, EACH - 1)
+
+    def push() -> dict[str, str]:
+        with workspace(settings) as clone:
+            tables.write(read, clone.path / path, name="posts")
+            return clone.add([clone.path / path])
+
+    early = push() if pushed == "before" else {}
+    house.take_down(house.posts())
+    given = {"corpus": "posts", "month": "2023-01", "pointers": early or push()}
+    leave_out = partial(rewrite.left_out, gone=Gone(house.vault.tombstones()))
+    told = publish.publish_partition(settings, **given, leave_out=leave_out)
+    assert told["changed"] and told["left_out"] == (0 if early else 2), "what was pushed before went with the takedown"
+    assert used.naming(settings, set(house.ids(WHO))) == []
+    with workspace(settings) as clone:
+        clone.pull("data/posts/2023-01")
+        left = house.rows(path, name="posts", clone=clone)
+    assert [row["record_id"] for row in left] == [r for r in read["record_id"].to_pylist() if r not in house.ids(WHO)]
+
+
+def test_a_takedown_between_the_look_and_the_commit_is_not_undone(house: House) -> None:
+    path = "data/posts/2023-01/posts.parquet"
+    with workspace(house.settings) as clone:
+        clone.pull("data/posts")
+        (clone.path / path).parent.mkdir()
+        shutil.copy(clone.path / "data" / "posts" / MONTHS[0] / "posts.parquet", clone.path / path)
+        given = {"corpus": "posts", "month": "2023-01", "pointers": clone.add([clone.path / path])}
+
+    def leave_out(_: Workspace, __: str) -> int:
+        house.take_down(house.posts())
+        return 0
+
+    with pytest.raises((CommitLost, PointerIncomplete)):
+        publish.publish_partition(house.settings, **given, leave_out=leave_out)
+    assert used.naming(house.settings, set(house.ids(WHO))) == []
+
+
 def test_a_run_that_was_pinned_before_publishes_nothing(house: House) -> None:
     base = git("--git-dir", house.settings.repo, "rev-parse", "corpus")
     house.take_down(house.posts())
@@ -288,6 +331,16 @@ def test_a_run_that_was_pinned_before_publishes_nothing(house: House) -> None:
     given = {"corpus": "memes", "targets": ["split@memes"], "base": base}
     told = publish.publish_snapshot(house.settings, remember=lambda root: None, **given)
     assert (told["superseded"], told["changed"], told["commit"]) == (True, False, tip)
+
+
+def test_a_dag_that_did_not_hear_that_its_request_is_done_is_told_again(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    receipt, requests = house.take_down(house.posts()), house.settings.home / "requests"
+    monkeypatch.setenv("CORPUS_HOME", str(house.settings.home))
+    commands.takedown(file=[requests / "request-7.txt"], reason="request-7")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["request"], told["ended"]) == (receipt.request, receipt.ended)
 
 
 def test_two_at_once_one_is_told(house: House) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pipelines.errors import CommitLost, StepFailed
 from pipelines.params import Settings
 from pipelines.store import publish
-from pipelines.store.workspace import PointerIncomplete, git, workspace
+from pipelines.store.workspace import PointerIncomplete, Workspace, git, workspace
 
 STEP = """
 import json, os, pathlib, sys
@@ -80,6 +80,10 @@ def collect(settings: Settings, *, month: str, text: str) -> dict[str, str]:
         return clone.add([clone.path / path])
 
 
+def nobody(_: Workspace, __: str) -> int:
+    return 0
+
+
 def never(_: Path) -> None:
     raise AssertionError("nothing may be remembered here")
 
@@ -90,12 +94,16 @@ def head(settings: Settings) -> str:
 
 def test_a_month_is_committed_once(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
-    first = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
-    assert first == {"commit": head(settings), "changed": True}
+    first = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
+    assert first == {"commit": head(settings), "changed": True, "left_out": 0}
     again = publish.publish_partition(
-        settings, corpus="memes", month="2022-11", pointers=collect(settings, month="2022-11", text="a")
+        settings,
+        corpus="memes",
+        month="2022-11",
+        pointers=collect(settings, month="2022-11", text="a"),
+        leave_out=nobody,
     )
-    assert again == {"commit": first["commit"], "changed": False}
+    assert again == {"commit": first["commit"], "changed": False, "left_out": 0}
     message = git("--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus")
     assert f"Code-Revision: {git('--git-dir', settings.repo, 'rev-parse', 'main')}" in message
 
@@ -103,8 +111,8 @@ def test_a_month_is_committed_once(settings: Settings) -> None:
 def test_pointers_of_an_earlier_run_of_the_month_go(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
     extra = {"data/memes/2022-11/images/003.parquet": pointers["data/memes/2022-11/posts.parquet"]}
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers | extra)
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers | extra, leave_out=nobody)
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
     names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data")
     assert [n for n in names.splitlines() if n.endswith(".dvc")] == ["data/memes/2022-11/posts.parquet.dvc"]
 
@@ -116,7 +124,7 @@ def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) 
     found.write_text("")
     before = head(settings)
     with pytest.raises(PointerIncomplete, match="not whole"):
-        publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+        publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
     assert head(settings) == before
 
 
@@ -130,7 +138,7 @@ def test_a_lost_race_changes_nothing(settings: Settings) -> None:
     with workspace(settings) as slow:
         (slow.path / "note").write_text("slow")
         pointers = collect(settings, month="2022-11", text="a")
-        fast = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+        fast = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
         with pytest.raises(CommitLost):
             slow.commit("late")
     assert head(settings) == fast["commit"]
@@ -139,7 +147,7 @@ def test_a_lost_race_changes_nothing(settings: Settings) -> None:
 def test_snapshots_replay_what_a_task_made_and_equal_a_laptop(settings: Settings, tmp_path: Path) -> None:
     for month in ("2022-11", "2022-12"):
         pointers = collect(settings, month=month, text=month)
-        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers)
+        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=nobody)
     with workspace(settings) as clone:
         clone.repro("count@memes")
     seen: list[Path] = []
@@ -167,7 +175,7 @@ def test_snapshots_replay_what_a_task_made_and_equal_a_laptop(settings: Settings
 def test_what_a_commit_has_below_a_folder_is_pulled_and_nothing_else(settings: Settings) -> None:
     for month in ("2022-11", "2022-12"):
         pointers = collect(settings, month=month, text=month)
-        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers)
+        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=nobody)
     with workspace(settings) as clone:
         clone.repro("count@memes")
     publish.publish_snapshot(
@@ -200,7 +208,7 @@ def test_champions_are_committed_once_and_supersede_nothing(settings: Settings) 
 
 def test_a_publish_never_runs_a_stage(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers)
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
     before = head(settings)
     with pytest.raises(StepFailed, match="count@memes") as caught:
         publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=before, remember=never)
@@ -210,11 +218,15 @@ def test_a_publish_never_runs_a_stage(settings: Settings) -> None:
 
 def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings) -> None:
     publish.publish_partition(
-        settings, corpus="memes", month="2022-11", pointers=collect(settings, month="2022-11", text="a")
+        settings,
+        corpus="memes",
+        month="2022-11",
+        pointers=collect(settings, month="2022-11", text="a"),
+        leave_out=nobody,
     )
     base = head(settings)
     later = collect(settings, month="2022-12", text="b")
-    publish.publish_partition(settings, corpus="memes", month="2022-12", pointers=later)
+    publish.publish_partition(settings, corpus="memes", month="2022-12", pointers=later, leave_out=nobody)
     with workspace(settings, revision=base) as clone:
         assert clone.head == base
         clone.repro("count@memes")
