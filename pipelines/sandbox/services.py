@@ -120,7 +120,6 @@ class Deployment:
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # default 300: a killed worker is seen sooner
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # default 300
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
-            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__API__HOST": "127.0.0.1",  # default 0.0.0.0
             "AIRFLOW__API__PORT": str(airflow),

@@ -73,6 +73,10 @@ class World:
     def trigger(self, dag_id: str, *, partition_key: str | None) -> str:
         return self.airflow.trigger(dag_id, partition_key=partition_key)
 
+    def pause(self, dag_id: str) -> None:
+        place = f"{self.airflow.base}/api/v2/dags/{dag_id}"
+        self.airflow.session.patch(place, json={"is_paused": True}, timeout=30).raise_for_status()
+
     def state(self, dag_id: str, run_id: str) -> str:
         return str(self.airflow.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
@@ -126,8 +130,8 @@ def checkout(folder: Path) -> Path:
             shutil.copy2(ROOT / name, folder / name)
     path = folder / "profiles" / "sandbox.yaml"
     profile = yaml.safe_load(path.read_text())
-    profile["sandbox"]["submissions"] = 150
-    profile["collect"]["shard_size"] = 25
+    profile["sandbox"]["submissions"] = 120
+    profile["collect"]["shard_size"] = 50
     profile["sample"]["memes"]["size"] = 60
     profile["sandbox"]["posts"] = 260
     profile["sample"]["posts"]["size"] = 170

@@ -60,15 +60,22 @@ def test_the_numbers_agree_with_the_truth(world: Any, backfilled: str) -> None:
     assert sum(status["split"]["sizes"].values()) + status["split"]["excluded"] == 60
 
 
-def test_the_same_month_again_is_no_commit_and_fires_the_consumer_once(world: Any, backfilled: str) -> None:
+def test_the_same_month_again_with_a_task_killed_is_no_commit_and_fires_the_consumer_once(
+    world: Any, backfilled: str
+) -> None:
     before = len(world.airflow.runs("memes_dataset"))
     run_id = world.trigger("memes_collect", partition_key=MONTHS[0])
+    killed: list[int] = []
+    kill_first("step", "images", root=world.root, killed=killed, patience=PATIENCE)
+    assert killed, "no images task ran"
     world.wait(lambda: world.state("memes_collect", run_id) in {"success", "failed"}, what="the second run of a month")
     assert world.state("memes_collect", run_id) == "success"
+    tries = [t["try_number"] for t in world.instances("memes_collect", run_id) if t["task_id"] == "images"]
+    assert max(tries) == 2, "no task was killed"
     world.wait(lambda: len(world.airflow.runs("memes_dataset")) > before, what="the consumer")
     world.settle("memes")
     assert len(world.airflow.runs("memes_dataset")) == before + 1
-    assert world.head("memes") == backfilled
+    assert world.head("memes") == backfilled, "a kill changed what was committed"
 
 
 def test_a_run_without_a_key_fails_at_once_and_says_what_to_pass(world: Any, backfilled: str) -> None:
@@ -81,19 +88,6 @@ def test_a_run_without_a_key_fails_at_once_and_says_what_to_pass(world: Any, bac
     logs = world.airflow.get(f"/dags/memes_collect/dagRuns/{run_id}/taskInstances/collect/logs/1")
     assert "--partition-key 2022-12" in json.dumps(logs)
     assert world.head("memes") == backfilled
-
-
-def test_a_killed_task_ends_in_the_same_bytes(world: Any, backfilled: str) -> None:
-    run_id = world.trigger("memes_collect", partition_key=MONTHS[1])
-    killed: list[int] = []
-    kill_first("step", "images", root=world.root, killed=killed, patience=PATIENCE)
-    assert killed, "no images task ran"
-    world.wait(lambda: world.state("memes_collect", run_id) in {"success", "failed"}, what="the killed run")
-    assert world.state("memes_collect", run_id) == "success"
-    tries = [t["try_number"] for t in world.instances("memes_collect", run_id) if t["task_id"] == "images"]
-    assert max(tries) == 2, "no task was killed"
-    world.settle("memes")
-    assert world.head("memes") == backfilled, "a kill changed what was committed"
 
 
 def test_a_laptop_gets_the_same_lock(world: Any, backfilled: str, tmp_path: Path) -> None:

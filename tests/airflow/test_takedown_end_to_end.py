@@ -22,7 +22,7 @@ from pipelines.privacy.vault import Vault
 from pipelines.registry.journal import Journal
 from pipelines.store import tables
 from pipelines.store.seal import open_column
-from pipelines.store.workspace import git, workspace
+from pipelines.store.workspace import workspace
 from tests.airflow.conftest import MONTHS
 
 pytestmark = pytest.mark.airflow
@@ -217,11 +217,15 @@ def test_a_restored_backup_yields_nothing_once_the_tombstones_are_replayed(world
     assert {name: n for name, n in left.items() if n and name not in REMEMBER} == {}
 
 
-def test_a_backfill_brings_none_of_them_back(world: Any, canary: Canary) -> None:
+def test_a_backfill_brings_none_of_them_back_and_no_split_moves(world: Any, canary: Canary) -> None:
+    world.pause("posts_dataset")  # what it wakes asks the whole ensemble again; the memes' tell as much
+    before = splits(world)
+    ran = {corpus: len(world.airflow.runs(f"{corpus}_collect")) for corpus in CORPORA}
     for corpus in CORPORA:
         world.backfill(corpus, "--reprocess-behavior", "completed", months=MONTHS[1:])
     world.wait(
-        lambda: all(len(world.airflow.runs(f"{corpus}_collect")) > 2 for corpus in CORPORA), what="the backfills"
+        lambda: all(len(world.airflow.runs(f"{corpus}_collect")) > n for corpus, n in ran.items()),
+        what="the backfills",
     )
     world.settle()
     with workspace(world.settings) as clone:
@@ -230,7 +234,17 @@ def test_a_backfill_brings_none_of_them_back(world: Any, canary: Canary) -> None
         dropped = json.loads(world.run("pipelines", "status", "--json"))["collect"]["dropped"]
     assert not set(there.to_pylist()) & set(canary.fullnames)
     assert dropped["tombstoned"] >= EACH
-    assert git("--git-dir", world.settings.repo, "log", "-1", "--format=%s", "corpus")
+    assert world.subjects("memes")[0] == "snapshot(memes): score@memes"
+    after = splits(world)
+    assert {item: after.get(item) for item in before} == before
+
+
+def splits(world: Any) -> dict[tuple[str, int], str]:
+    """Return which split each meme is in at the tip."""
+    with workspace(world.settings) as clone:
+        clone.pull("snapshot/memes/split")
+        rows = tables.read(clone.path / "snapshot" / "memes" / "split" / "splits.parquet", name="splits").to_pylist()
+    return {(row["record_id"], row["image"]): row["split"] for row in rows}
 
 
 def test_the_daily_sweep_asks_reddit_about_everybody_who_is_left(world: Any, canary: Canary) -> None:
