@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -72,6 +73,12 @@ class World:
 
     def trigger(self, dag_id: str, *, partition_key: str | None) -> str:
         return self.airflow.trigger(dag_id, partition_key=partition_key)
+
+    def questions(self) -> list[dict[str, Any]]:
+        """Return the lines of the vendors' own log that are answers."""
+        path = self.settings.sandbox / "vendors.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [line for line in lines if line["answered"] and line["key"]]
 
     def pause(self, dag_id: str) -> None:
         place = f"{self.airflow.base}/api/v2/dags/{dag_id}"
@@ -213,6 +220,13 @@ def labelled(world: Any, begun: list[int]) -> str:
     world.settle()
     assert begun, "no ask was killed"
     return str(world.head("posts"))
+
+
+@pytest.fixture(scope="session")
+def labelling_again(world: Any, labelled: str) -> tuple[str, int]:
+    """A run of `posts_label` on what is labelled already, which others go on beside; how much was asked before it."""
+    before = len(world.questions())
+    return str(world.trigger("posts_label", partition_key="snapshot")), before
 
 
 @pytest.fixture(scope="session")

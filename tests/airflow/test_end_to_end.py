@@ -61,7 +61,7 @@ def test_the_numbers_agree_with_the_truth(world: Any, backfilled: str) -> None:
 
 
 def test_the_same_month_again_with_a_task_killed_is_no_commit_and_fires_the_consumer_once(
-    world: Any, backfilled: str
+    world: Any, backfilled: str, labelling_again: tuple[str, int]
 ) -> None:
     before = len(world.airflow.runs("memes_dataset"))
     run_id = world.trigger("memes_collect", partition_key=MONTHS[0])

@@ -16,17 +16,6 @@ pytestmark = pytest.mark.airflow
 RECORDS = 170
 
 
-def requests(world: Any) -> list[dict[str, Any]]:
-    """Return the lines of the vendors' own log that are answers."""
-    path = world.settings.sandbox / "vendors.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [line for line in lines if line["answered"] and line["key"]]
-
-
-def last_run(world: Any) -> str:
-    return str([r for r in world.airflow.runs("posts_label") if r["state"] == "success"][-1]["dag_run_id"])
-
-
 def test_a_backfill_of_posts_is_collected_split_and_labelled(world: Any, labelled: str) -> None:
     subjects = world.subjects()
     assert {"data(posts): 2022-11", "data(posts): 2022-12", "snapshot(posts): score@posts"} <= set(subjects)
@@ -53,7 +42,7 @@ def test_a_killed_ask_asked_nothing_twice(world: Any, labelled: str) -> None:
         if t["task_id"].startswith("ask__")
     ]
     assert max(tries) >= 2, "no ask was killed"
-    twice = [key for key, count in Counter(line["key"] for line in requests(world)).items() if count > 1]
+    twice = [key for key, count in Counter(line["key"] for line in world.questions()).items() if count > 1]
     assert not twice
 
 
@@ -100,12 +89,13 @@ def test_injected_copies_change_little_and_hide_nothing(world: Any, labelled: st
     assert probe["lost_severity_not_queued"] == 0
 
 
-def test_labelling_again_sends_nothing_and_commits_nothing(world: Any, labelled: str) -> None:
-    before = len(requests(world))
-    run_id = world.trigger("posts_label", partition_key="snapshot")
+def test_labelling_again_sends_nothing_and_commits_nothing(
+    world: Any, labelled: str, labelling_again: tuple[str, int]
+) -> None:
+    run_id, before = labelling_again
     world.wait(lambda: world.state("posts_label", run_id) in {"success", "failed"}, what="labelling again")
     assert world.state("posts_label", run_id) == "success"
-    assert len(requests(world)) == before
+    assert len(world.questions()) == before
     assert world.head("posts") == labelled
 
 

@@ -141,6 +141,7 @@ def runs(place: Path) -> list[Any]:
     return list(client.search_runs([e.experiment_id for e in client.search_experiments()]))
 
 
+@pytest.mark.faults
 def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: SmallPosts, tmp_path: Path) -> None:
     from mlflow import MlflowClient
 

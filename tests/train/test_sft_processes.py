@@ -45,6 +45,7 @@ def made(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("moment", KILLED)
 def test_a_run_that_is_killed_and_tried_again_has_the_curve_of_an_undisturbed_one(tries: Path, moment: str) -> None:
     calm, again = (made(tries / name) for name in ("calm", moment))
@@ -54,6 +55,7 @@ def test_a_run_that_is_killed_and_tried_again_has_the_curve_of_an_undisturbed_on
         assert (tries / moment / "out" / name).read_bytes() == (tries / "calm" / "out" / name).read_bytes()
 
 
+@pytest.mark.faults
 def test_it_goes_on_and_does_not_begin_again(tries: Path) -> None:
     assert [
         len(made(tries / name)["said"]) for name in ("calm", "while it judges the second", "in the last epoch")

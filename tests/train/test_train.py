@@ -73,6 +73,7 @@ def states(folder: Path) -> list[str]:
     return [found.info.status for found in client.search_runs(places)]
 
 
+@pytest.mark.faults
 def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
     environment = world(calm)
