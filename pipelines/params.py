@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import SecretStr, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.errors import BadParams
 from pipelines.privacy.sweep_terms import Sweep
@@ -233,19 +234,23 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read ``root/params.yaml`` with ``root/profiles/<profile>.yaml`` over it.
+    """Read ``root/params.yaml`` with ``root/profiles/<profile>.yaml`` over it, by the parser that DVC reads it by.
 
     Raises:
-        BadParams: naming the file and every key at fault.
+        BadParams: naming the file and every key at fault, or the line that cannot be read.
     """
     where = root / "params.yaml"
     try:
-        values = yaml.safe_load(where.read_text())
+        values = YAML(typ="safe").load(where.read_text())
         if profile:
             where = root / "profiles" / f"{profile}.yaml"
-            values = overlay(values, yaml.safe_load(where.read_text()) or {})
+            values = overlay(values, YAML(typ="safe").load(where.read_text()) or {})
         return Params.model_validate(values)
-    except (OSError, yaml.YAMLError) as error:
+    except MarkedYAMLError as error:
+        line = f"{where.name} line {error.problem_mark.line + 1}"
+        detail = f"is not YAML ({type(error).__name__}); within braces a value with a colon needs quotes"
+        raise BadParams(where=line, detail=detail) from None
+    except (OSError, YAMLError) as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())

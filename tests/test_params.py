@@ -25,6 +25,12 @@ def test_the_shipped_parameters_and_profiles_are_valid() -> None:
         load(ROOT, profile=profile.stem)
 
 
+def test_what_dvc_cannot_read_is_refused_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("a: 1\nmodels: {mine: {base: [}}\n")
+    with pytest.raises(BadParams, match=r"params\.yaml line 2: is not YAML"):
+        load(tmp_path)
+
+
 def test_an_unknown_key_is_named(tmp_path: Path) -> None:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     values = yaml.safe_load((tmp_path / "params.yaml").read_text())

@@ -76,7 +76,7 @@ def _apply(clone: Workspace, *, profile: str | None) -> None:
     """Write ``profiles/<profile>.yaml`` into ``params.yaml``, comments kept, so that DVC sees the values in force."""
     path = clone.path / "params.yaml"
     rounds = YAML()
-    rounds.width = 200
+    rounds.width, rounds.preserve_quotes = 200, True  # the parser in C needs those around a colon within braces
     values = rounds.load(path.read_text())
     if profile:
         over = rounds.load((clone.path / "profiles" / f"{profile}.yaml").read_text())

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 from rich.console import Console
 
 from pipelines.annotate import gold, imports
@@ -166,6 +167,20 @@ def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_commi
     assert Counter(found.values()) == {"train": 633, "validation": 208, "test": 208}
     history = git("--git-dir", settings.repo, "log", "-p", "corpus")
     assert first["record_id"] not in history, "a takedown could not take an id out of git's history"
+
+
+def test_a_stage_reads_a_split_that_stands_behind_its_pointer(run, tmp_path, settings):
+    """DVC holds locks while it runs a stage, and the stage asks it for the file."""
+    sets.figsim(tmp_path / "figsim.csv")
+    run("memes", "figsim", tmp_path / "figsim.csv")
+    imports = "from pathlib import Path; from pipelines.store.tracked import read_tracked"
+    reads = "read_tracked(Path('annotations/memes/figsim/splits.csv').absolute(), root=Path.cwd())"
+    code = f"{imports}; Path('read').write_text({reads})"
+    stage = {"deps": ["data"], "cmd": f'python -c "{code}"', "outs": [{"read": {"cache": False}}]}
+    with workspace(settings) as clone:
+        (clone.path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"reads": stage}}))
+        clone.repro("reads")
+        assert len((clone.path / "read").read_text().splitlines()) == 1 + 1049
 
 
 def test_the_stage_gold_takes_what_was_imported(run, tmp_path, params, settings, vault):
