@@ -91,7 +91,8 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, say: Say) -> Rewritten:
 def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
     """Take the records out of what a clone is about to commit in a folder; return how many rows these were.
 
-    Whoever was taken down after these tables were made, and before they are committed, is not brought back.
+    Whoever was taken down after these tables were made, and before they are committed, is not brought back. What the
+    tables were before goes with the next takedown or revisit: until this is committed the tip may name it.
     """
     git("add", "--all", "--", below, cwd=clone.path)
     with Objects.opened(clone) as objects:
@@ -105,7 +106,6 @@ def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
         named = objects.named(gone, among={digest for digest in mine() if objects.exists(digest)})
         changes = {digest: objects.without(digest, gone) for digest in named}
         pointers.move(as_changes(changes, settings=clone.settings))
-        objects.remove(named)
     return sum(change.left.rows for change in changes.values())
 
 

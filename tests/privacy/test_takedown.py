@@ -300,6 +300,7 @@ def test_a_month_that_was_read_before_and_is_published_after_brings_nobody_back(
     leave_out = partial(rewrite.left_out, gone=Gone(house.vault.tombstones()))
     told = publish.publish_partition(settings, **given, leave_out=leave_out)
     assert told["changed"] and told["left_out"] == (0 if early else 2), "what was pushed before went with the takedown"
+    assert bool(takedown.revisit(settings=settings, vault=house.vault, terms=TERMS, now=NOW)) != bool(early)
     assert used.naming(settings, set(house.ids(WHO))) == []
     with workspace(settings) as clone:
         clone.pull("data/posts/2023-01")
