@@ -58,7 +58,8 @@ class Act:
         self.step(CONTESTED, "promoted", better, partial(self.run, CONTESTED, better))
         self.step(CONTESTED, "rolled_back", first, partial(self.rollback, leaving=better))
         console.print(journal(self.settings, name=CONTESTED))
-        for what, reason in forgeries(self.settings, name=CONTESTED):
+        registry = {"mlflow_tracking_uri": self.deployment.environment["MLFLOW_TRACKING_URI"]}
+        for what, reason in forgeries(self.settings.model_copy(update=registry), name=CONTESTED):
             console.print(f"[green]✓[/] refused: {what} – {reason}")
 
     def ranked(self) -> list[int]:
