@@ -206,14 +206,21 @@ class Registry:
             AliasAstray: it reads otherwise.
         """
         if self.alias(name, alias) != version:
-            with missing(name=name, version=version):
-                if version is None:
-                    self._client.delete_registered_model_alias(name, alias)
-                else:
-                    self._client.set_registered_model_alias(name, alias, str(version))
+            try:
+                self._put(name, alias, version)
+            except RegistryUnavailable:
+                # MLflow inserts what another has inserted since it looked, and fails; this time it updates
+                self._put(name, alias, version)
         found = self.alias(name, alias)
         if found != version:
             raise AliasAstray(name=name, alias=alias, wanted=version or "nothing", found=found or "nothing")
+
+    def _put(self, name: str, alias: str, version: int | None) -> None:
+        with missing(name=name, version=version):
+            if version is None:
+                self._client.delete_registered_model_alias(name, alias)
+            else:
+                self._client.set_registered_model_alias(name, alias, str(version))
 
     def files(self, version: Version) -> list[str]:
         """Return the paths of a version's files, sorted; nothing is downloaded but lists."""

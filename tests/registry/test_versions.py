@@ -15,10 +15,14 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST
 
 from pipelines.params import Settings
 from pipelines.params import load as load_params
 from pipelines.registry.versions import (
+    CHALLENGER,
     CHAMPION,
     DIGEST,
     NoRegistry,
@@ -116,6 +120,26 @@ def test_an_alias_is_put_read_back_and_taken_away(address: str, logged: Version)
     assert registry.alias("none") is None
     registry.tag(logged, {"journal": "x"})
     assert registry.version(NAME, 1).tags["journal"] == "x"
+
+
+def test_two_put_an_alias_for_the_first_time_at_once(
+    address: str, logged: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow's insert of the slower one breaks on the row of the faster one."""
+    registry = Registry(address)
+    put, failed = MlflowClient.set_registered_model_alias, []
+
+    def slower(client: MlflowClient, *told: str) -> None:
+        put(client, *told)
+        if not failed:
+            failed.append(told)
+            raise MlflowException("UNIQUE constraint failed", error_code=BAD_REQUEST)
+
+    monkeypatch.setattr(MlflowClient, "set_registered_model_alias", slower)
+    registry.point(NAME, CHALLENGER, logged.version)
+    assert failed
+    assert registry.alias(NAME, CHALLENGER) == logged.version
+    registry.point(NAME, CHALLENGER, None)
 
 
 def test_what_is_not_there_is_said_without_mlflows_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
