@@ -94,7 +94,7 @@ class World:
         deadline = time.monotonic() + patience
         while not done():
             assert time.monotonic() < deadline, f"waited {patience:.0f} s for: {what}; {self.unfinished()}"
-            time.sleep(0.5)
+            time.sleep(1)
 
     def unfinished(self) -> list[str]:
         """Say where every run stands that has not succeeded: what a test that waits in vain was waiting for."""
@@ -122,10 +122,10 @@ class World:
         """Wait until nothing runs, and has not for longer than the scheduler takes to wake a consumer."""
         calm = 0
         deadline = time.monotonic() + PATIENCE
-        while calm < 6:
+        while calm < 3:
             assert time.monotonic() < deadline, "the Dags did not come to rest"
             calm = calm + 1 if self.quiet(corpus) else 0
-            time.sleep(0.5)
+            time.sleep(1)
 
 
 def checkout(folder: Path) -> Path:

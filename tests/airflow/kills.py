@@ -27,4 +27,4 @@ def kill_first(*words: str, root: Path, killed: list[int], patience: float) -> N
             os.kill(runner.pid, signal.SIGKILL)
             killed.append(runner.pid)
             return
-        time.sleep(0.1)
+        time.sleep(0.4)
