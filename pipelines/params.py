@@ -247,9 +247,9 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
             values = overlay(values, YAML(typ="safe").load(where.read_text()) or {})
         return Params.model_validate(values)
     except MarkedYAMLError as error:
-        line = f"{where.name} line {error.problem_mark.line + 1}"
+        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         detail = f"is not YAML ({type(error).__name__}); within braces a value with a colon needs quotes"
-        raise BadParams(where=line, detail=detail) from None
+        raise BadParams(where=f"{where.name}{line}", detail=detail) from None
     except (OSError, YAMLError) as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
