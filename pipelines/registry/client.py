@@ -11,7 +11,6 @@ of MLflow but when a model is loaded.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from pipelines.params import Settings
 from pipelines.registry import contents, trusted
 from pipelines.registry.contents import Pack
 from pipelines.registry.journal import BEGINNING
+from pipelines.registry.model_opening import opening
 from pipelines.registry.trusted import Trusted
 from pipelines.registry.verified import verified
 from pipelines.registry.versions import NoRegistry, Registry, Version
@@ -94,10 +94,11 @@ def load(
         JournalBroken: the journal was altered or cut.
         RegistryUnavailable, JournalUnavailable: try later.
     """
-    found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
-    pack = Pack.read(folder)
-    card = json.loads((pack.folder / contents.CARD).read_bytes())
-    loaded = _loaded(found.version, folder)
+    with opening():
+        found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
+        pack = Pack.read(folder)
+        card = json.loads((pack.folder / contents.CARD).read_bytes())
+        loaded = _loaded(found.version, folder)
     version = found.version
     return Model(version.name, version.version, found.files, found.token, pack.manifest.labels, card, loaded)
 
@@ -168,7 +169,7 @@ def _asked(name: str, *, known: str, journal_url: str | None) -> str:
 
 
 def _loaded(version: Version, folder: Path) -> Any:
-    with unpickled(), _hurried():
+    with unpickled():
         from mlflow import pyfunc
 
         try:
@@ -177,15 +178,3 @@ def _loaded(version: Version, folder: Path) -> Any:
         except Exception as error:
             # its own code runs while it is loaded, and what that says may name anything
             raise NotLoaded(name=version.name, version=version.version, detail=type(error).__name__) from None
-
-
-@contextmanager
-def _hurried() -> Iterator[None]:
-    """Collect no garbage while libraries are imported: of what they make nothing is any (a tenth of the time)."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

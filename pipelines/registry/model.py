@@ -38,7 +38,7 @@ import sys
 
 from mlflow.models import set_model
 
-# see `opening` of the package that is imported here
+# see `model_opening` of the package that is imported here
 compiling, collecting = sys.dont_write_bytecode, gc.isenabled()
 sys.dont_write_bytecode = True
 gc.disable()

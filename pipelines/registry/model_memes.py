@@ -17,8 +17,9 @@ from pipelines.curate.ocr import OcrEngine, open_engine
 from pipelines.privacy.scrub import scrub
 from pipelines.registry.model_described import REST, Described, asked
 from pipelines.registry.model_forward import probabilities, ready
+from pipelines.registry.model_opening import opening
 from pipelines.registry.model_posts import says
-from pipelines.registry.model_pyfunc import SILENT, Answer, Asker, Malformed, cells, opening, texts
+from pipelines.registry.model_pyfunc import SILENT, Answer, Asker, Malformed, cells, texts
 from pipelines.train.examples import TEST, Example
 from pipelines.train.models import build
 from pipelines.train.models.bases import BaseUnfit

@@ -5,10 +5,7 @@ The modules ``model_*`` and what they import travel with every version; nothing 
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -20,6 +17,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import PythonModel
 
 from pipelines.registry.model_described import Described
+from pipelines.registry.model_opening import opening
 
 
 @dataclass(frozen=True)
@@ -88,23 +86,6 @@ class Served(PythonModel):  # type: ignore[misc]
                 "abstain": pd.Series([answer.abstain for answer in answers], dtype=bool),
             }
         )
-
-
-@contextmanager
-def opening() -> Iterator[None]:
-    """Import and open without leaving compiled code among files whose digests are on record, and fast.
-
-    Of the seconds that libraries take to import, Python spends one in five collecting what nobody has dropped yet.
-    """
-    compiling, collecting = sys.dont_write_bytecode, gc.isenabled()
-    sys.dont_write_bytecode = True
-    gc.disable()
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = compiling
-        if collecting:
-            gc.enable()
 
 
 def texts(frame: pd.DataFrame, column: str) -> list[str | None]:

@@ -40,6 +40,9 @@ def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
     with (cache / f"{wanted}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if place.is_dir():
+            # what a server that was started on the folder compiled there: never part of a version
+            for compiled in list(place.rglob("__pycache__")):
+                shutil.rmtree(compiled, ignore_errors=True)
             if digest(place) == wanted:
                 return place
             shutil.rmtree(place)

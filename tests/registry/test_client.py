@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import subprocess
@@ -71,13 +72,21 @@ def test_the_champion_loads_in_one_line_and_says_what_it_is(context: Context) ->
     assert os.environ.get(client.PICKLE) is None
 
 
-def test_what_was_downloaded_serves_until_it_is_altered(context: Context, tmp_path: Path) -> None:
+def test_what_was_downloaded_serves_until_it_is_altered(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     version = add(context, knows=6)
     cache = tmp_path / "cache"
     load(f"{NAME}/1", cache=cache)
+    assert not list(cache.rglob("*.pyc"))
     source = Path(version.source)
     source.rename(source.with_name("away"))
     load(f"{NAME}/1", cache=cache)
+    # a server that was started on the folder compiles there
+    assert compileall.compile_dir(cache, quiet=1)
+    load(f"{NAME}/1", cache=cache)
+    assert not list(cache.rglob("*.pyc"))
     (contents.place(cache / version.digest) / "words.json").write_text("{}")
     source.with_name("away").rename(source)
     assert load(f"{NAME}/1", cache=cache).predict(ASKED)["labels"][0] == [GRAVEST]
