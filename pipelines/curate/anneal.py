@@ -6,31 +6,15 @@ compiled by numba (2 to 3 s, kept on disk) and, where numba is missing, interpre
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.curate.kernels import compiled
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-try:
-    import numba
-except ImportError:
-    numba = None
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-
-def compiled(function: Kernel) -> Kernel:
-    """Compile a kernel on first use, and keep it on disk where there is a place to write."""
-    if numba is None:
-        return function
-    try:
-        fast: Kernel = numba.njit(cache=True)(function)
-    except RuntimeError:  # neither the checkout nor the home folder can be written
-        fast = numba.njit(function)
-    return fast
 
 
 class State(NamedTuple):

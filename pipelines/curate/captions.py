@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from pipelines.curate.kernels import compiled
 from pipelines.curate.vocabulary import ranks
 from pipelines.curate.words import words
 
@@ -135,7 +135,7 @@ class _Texts(NamedTuple):
     folded: Any
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _equal(letters: Any, i: int, j: int, length: int) -> bool:
     same = 0
     while same < length and letters[i + same] == letters[j + same]:
@@ -143,7 +143,7 @@ def _equal(letters: Any, i: int, j: int, length: int) -> bool:
     return same == length
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _letters_apart(letters: Any, one: tuple[int, int], other: tuple[int, int]) -> int:
     """Levenshtein distance of two spans."""
     row = np.arange(other[1] - other[0] + 1)
@@ -156,7 +156,7 @@ def _letters_apart(letters: Any, one: tuple[int, int], other: tuple[int, int]) -
     return int(row[-1])
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _same_word(texts: _Texts, a: int, b: int) -> bool:
     """Tell whether a misreading may explain the difference; two known words are different words."""
     if a == b:
@@ -174,7 +174,7 @@ def _same_word(texts: _Texts, a: int, b: int) -> bool:
     return bool(_letters_apart(texts.folded, one, other) <= allowed)
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _same_run(texts: _Texts, i: int, p: int, j: int, q: int) -> bool:
     """Tell whether ``p`` words from place ``i`` are, without spaces, the ``q`` words from place ``j``."""
     length = texts.spans[i + p] - texts.spans[i]
@@ -183,7 +183,7 @@ def _same_run(texts: _Texts, i: int, p: int, j: int, q: int) -> bool:
     return bool(_equal(texts.letters, texts.spans[i], texts.spans[j], length))
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _step(texts: _Texts, at: tuple[int, int], ends: tuple[int, int], j: int, ahead: Any) -> None:
     """Carry the cost of column ``j`` of row ``ahead[0]`` to where one edit, one equal word or one equal run leads."""
     (x, y), here = at, ahead[0][j]
@@ -202,7 +202,7 @@ def _step(texts: _Texts, at: tuple[int, int], ends: tuple[int, int], j: int, ahe
                         ahead[p][j + q] = here
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _difference(texts: _Texts, one: tuple[int, int], other: tuple[int, int], limit: int, cost: Any) -> int:
     """Align the words at two spans of places; ``cost`` is room for ``RUN + 1`` rows, used in turn."""
     columns = other[1] - other[0] + 1
@@ -224,7 +224,7 @@ def _difference(texts: _Texts, one: tuple[int, int], other: tuple[int, int], lim
     return int(ahead[0][columns - 1])
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _below(rows: Any, columns: int, limit: int) -> bool:
     for row in rows:
         for j in range(columns):
@@ -233,7 +233,7 @@ def _below(rows: Any, columns: int, limit: int) -> bool:
     return False
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _differences(texts: _Texts, pairs: tuple[Any, Any], limit: int, cost: Any, result: Any) -> None:
     for k in range(len(result)):
         a, b = min(pairs[0][k], pairs[1][k]), max(pairs[0][k], pairs[1][k])

@@ -3,8 +3,7 @@
 Multi-index hashing (Norouzi, Punjani and Fleet 2012): 64 bits are four chunks of 16; two hashes within ``radius`` bits
 agree in at least one chunk up to a quarter of it, so only buckets that close are compared. Equal hashes are collapsed
 before the search and expanded after it. Approximate top-k indexes are no substitute: a cluster is larger than any k
-(SPEC.md 2.6). Functions are compiled on first use, once a process; nothing is cached on disk, because a stage runs in a
-fresh clone that may be read-only.
+(SPEC.md 2.6). Functions are compiled on first use (``kernels``).
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from pipelines.curate.kernels import compiled
 
 Counts = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
@@ -57,7 +58,7 @@ class Found(NamedTuple):
     distance: Any
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _reached_before(search: Search, difference: Any) -> bool:
     """Tell whether an earlier pass has reported this pair."""
     for k in range(search.chunk):
@@ -67,7 +68,7 @@ def _reached_before(search: Search, difference: Any) -> bool:
     return False
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _compare(search: Search, i: int, others: tuple[int, int], found: Found, count: int) -> int:
     """Compare one hash with a run of others; return the new count."""
     one = search.hashes[i]
@@ -80,7 +81,7 @@ def _compare(search: Search, i: int, others: tuple[int, int], found: Found, coun
     return count
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _scan(search: Search, state: Any, found: Found) -> int:
     """Go on from ``state`` (bucket, mask, item) until the buffers are full or the pass is over; return the count."""
     starts, count = search.starts, 0
@@ -205,7 +206,7 @@ def pairs_within(hashes: Hashes, *, radius: int) -> Pairs:
     return (pairs >> 35).astype(np.int32), (pairs >> 7 & low).astype(np.int32), (pairs & 127).astype(np.uint8)
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _union(parent: Any, left: Any, right: Any) -> None:
     for k in range(len(left)):
         a, b = left[k], right[k]
@@ -228,7 +229,7 @@ def components(n: int, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray
     return parent
 
 
-@njit(nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _keep(kept: Any, keeper: Any, earlier: Any, later: Any) -> None:
     for k in range(len(later)):
         if kept[earlier[k]] and kept[later[k]]:

@@ -1,0 +1,22 @@
+"""Compiled kernels are kept by what their file says: numba goes by where it lies, and each task has another clone."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from numba.core import config
+from numba.core.caching import UserProvidedCacheLocator
+
+
+class ByContent(UserProvidedCacheLocator):  # type: ignore[misc]
+    """Below ``NUMBA_CACHE_DIR``, a folder for each content of a file."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        super().__init__(function, file)
+        self._folder = Path(config.CACHE_DIR) / hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+
+    def get_cache_path(self) -> str:
+        """Return the folder."""
+        return str(self._folder)
