@@ -1,7 +1,10 @@
-"""What every test has alike: one project secret, so that what is drawn from it is the same every time."""
+"""What every test has alike: one project secret, so that what is drawn from it is the same every time; kernels."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
+# compiled once, not once a home
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / "var" / "kernels"))

@@ -75,7 +75,7 @@ class Workspace:
             "PYTHONPATH": "",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "DVC_NO_ANALYTICS": "1",
-            "NUMBA_CACHE_DIR": str(self.settings.home / "kernels"),
+            "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(self.settings.home / "kernels"),
             "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.kernel_cache.ByContent",
         }
 
