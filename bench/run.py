@@ -1,4 +1,4 @@
-"""``make bench``: run every script here, gather their JSON lines in var/bench.jsonl, render docs/performance.md."""
+"""``make bench``: run every script here, and write the table of docs/performance.md from their JSON lines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +22,7 @@ Ours against what a user would otherwise use, measured in turn in the same run b
 | what | ours | baseline | ratio | unit | baseline is |
 |---|---|---|---|---|---|
 """
+COLUMNS = ("name", "ours", "baseline", "ratio", "unit", "baseline_name")
 
 
 def measure(script: Path) -> list[dict[str, object]]:
@@ -41,8 +43,10 @@ def measure(script: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def _key(line: dict[str, object]) -> tuple[object, object]:
-    return line["name"], line["baseline_name"]
+def kept(page: str) -> Iterator[list[str]]:
+    """Yield the rows of a page's table."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    yield from (row for row in rows[2:] if len(row) == len(COLUMNS))
 
 
 def _cell(value: object) -> str:
@@ -50,22 +54,17 @@ def _cell(value: object) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Measure the named scripts, or all; lines of scripts that were not run again are kept."""
-    kept = ROOT / "var" / "bench.jsonl"
-    kept.parent.mkdir(exist_ok=True)
-    lines: dict[tuple[object, object], dict[str, object]] = {}
-    if kept.exists():
-        lines = {_key(line): line for line in map(json.loads, kept.read_text().splitlines())}
-    scripts = [p for p in sorted(HERE.glob("*.py")) if p.stem != "run" and (not names or p.stem in names)]
-    for script in scripts:
-        lines |= {_key(line): line for line in measure(script)}
-        kept.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
-    columns = ("name", "ours", "baseline", "ratio", "unit", "baseline_name")
-    rows = ["| " + " | ".join(_cell(line[c]) for c in columns) + " |" for _, line in sorted(lines.items())]
+    """Measure all scripts, or the named ones: rows that these do not measure are kept."""
+    page = PAGE.read_text()
+    rows = {(row[0], row[-1]): row for row in kept(page)} if names else {}
+    for script in sorted(HERE.glob("*.py")):
+        if script.stem != "run" and (not names or script.stem in names):
+            found = [[_cell(line[column]) for column in COLUMNS] for line in measure(script)]
+            rows |= {(row[0], row[-1]): row for row in found}
+    table = "".join(f"| {' | '.join(row)} |\n" for _, row in sorted(rows.items()))
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    notes = PAGE.read_text().partition("\n## ")[2] if PAGE.exists() else ""
-    page = HEAD.format(date=datetime.now(UTC).date(), machine=machine) + "\n".join(rows) + "\n"
-    PAGE.write_text(page + (f"\n## {notes}" if notes else ""))
+    head = HEAD.format(date=datetime.now(UTC).date(), machine=machine)
+    PAGE.write_text(f"{head}{table}\n## {page.partition(chr(10) + '## ')[2]}")
 
 
 if __name__ == "__main__":

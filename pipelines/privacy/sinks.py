@@ -262,7 +262,7 @@ SINKS = (
         "house",
         "nothing",
         "",
-        paths=_home("secret", "argilla-accounts.json", "rounds.lock", "bench.jsonl", "kernels", "label-studio-env"),
+        paths=_home("secret", "argilla-accounts.json", "rounds.lock", "kernels", "label-studio-env"),
         settings=("home", "label_studio_env"),
         writers=("annotate/argilla", "params", "store/engine"),
     ),
