@@ -1,14 +1,13 @@
 """A model of the registry as a predictor: title and body in, labels, probabilities and an abstention out.
 
 The signature is the registry's: columns ``title`` and ``body``; the answer's columns are ``labels`` (a list of names),
-``probabilities`` (a list in the scheme's order of labels, or empty) and ``abstain``. Nothing pickled is loaded.
+``probabilities`` (a list in the scheme's order of labels, or empty) and ``abstain``. It is loaded as every consumer
+loads it: nothing of it is run that is not on record.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,20 +20,8 @@ from pipelines.train.finetuned import VOTE, Said
 from pipelines.train.task import Task
 
 COLUMNS = ("labels", "probabilities", "abstain")
-PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 # Ours: posts of one request, so that progress shows; a model may batch them otherwise.
 TOGETHER = 64
-
-
-class ModelNotLoaded(RegistryError):
-    """A registered model cannot be had."""
-
-    message = "The registered model '{uri}' cannot be loaded: {detail}."
-    remedy = (
-        "Set MLFLOW_TRACKING_URI to the registry that has it, and check its name and alias: "
-        "models:/<name>@<alias>, such as models:/crisis-posts@champion."
-    )
-    exit_code = 69
 
 
 class AnswerUnfit(RegistryError):
@@ -57,27 +44,21 @@ class Registered:
         """Load a model.
 
         Args:
-            uri: ``models:/<name>@<alias>``, or anything that MLflow takes.
+            uri: ``models:/<name>@champion`` or ``models:/<name>/<version>``.
             task: whose labels it must answer with.
             posts: by record id, for title and body apart.
-            settings: for ``MLFLOW_TRACKING_URI``.
+            settings: for the registry, the journal and the cache of models.
 
         Raises:
-            ModelNotLoaded: there is no registry, no such model, or it is pickled.
+            CorpusError: see :func:`pipelines.registry.client.load`.
+            AnswerUnfit: it knows other labels than the task.
         """
-        if not settings.mlflow_tracking_uri:
-            raise ModelNotLoaded(uri=uri, detail="MLFLOW_TRACKING_URI is not set")
-        from mlflow import pyfunc
-        from mlflow.exceptions import MlflowException
+        from pipelines.registry.client import load
 
-        with _registry(settings.mlflow_tracking_uri):
-            try:
-                model = pyfunc.load_model(uri)
-            except MlflowException as error:
-                raise ModelNotLoaded(uri=uri, detail=str(error.error_code)) from None
-            except Exception as error:
-                # its own code runs while it is loaded, and what that says may name anything
-                raise ModelNotLoaded(uri=uri, detail=type(error).__name__) from None
+        where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
+        model = load(uri, **where, cache=settings.home / "models")
+        if model.labels != task.labels:
+            raise AnswerUnfit(uri=uri, task=task.key, detail="it knows other labels")
         return cls(model, uri=uri, task=task, posts=posts)
 
     def predict(
@@ -139,24 +120,3 @@ class Registered:
 
     def _unfit(self, detail: str) -> AnswerUnfit:
         return AnswerUnfit(uri=self._uri, task=self._task.key, detail=detail)
-
-
-@contextmanager
-def _registry(uri: str) -> Iterator[None]:
-    """Let MLflow load from this registry, and nothing that is pickled; put back what was set."""
-    import mlflow
-
-    tracking, pickle = mlflow.get_tracking_uri(), os.environ.get(PICKLE)
-    registry = mlflow.get_registry_uri()
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
-    os.environ[PICKLE] = "false"
-    try:
-        yield
-    finally:
-        mlflow.set_tracking_uri(tracking)
-        mlflow.set_registry_uri(registry)
-        if pickle is None:
-            del os.environ[PICKLE]
-        else:
-            os.environ[PICKLE] = pickle

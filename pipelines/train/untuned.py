@@ -102,7 +102,7 @@ def run(
         NotVoted: the labeller, or a member of the ensemble, has not voted.
         NoSilver: the ensemble has not been counted.
         BadSaved: a file of predictions is not there, or not as it must be.
-        ModelNotLoaded: a registered model cannot be had.
+        CorpusError: a registered model may not or cannot be loaded; see ``registry.client.load``.
         AnswerUnfit: it does not answer as it must.
     """
     spec = params.models.get(model)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-import os
+import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.params import Settings
+from pipelines.registry import contents, moves, versions
+from pipelines.registry.journal import Journal
+from pipelines.registry.trusted import NotOnRecord
+from pipelines.registry.verified import FilesChanged
+from pipelines.registry.versions import NoRegistry
 from pipelines.sections import RegisteredModel
-from pipelines.train.registered import AnswerUnfit, ModelNotLoaded
+from pipelines.train import registered as predictor
+from pipelines.train.registered import AnswerUnfit
 from tests.train import small_posts as small
 from tests.train import small_untuned
-from tests.train.small_posts import SmallPosts
+from tests.train.small_posts import TASK, SmallPosts
 from tests.train.small_untuned import ASKED, LABELS, asked, rows_of, run, spent
 
 # mlflow warns of models without type hints
 pytestmark = pytest.mark.filterwarnings("ignore")
 SPOIL = "SMALL_MODEL_SPOIL"
+NAME, WHO = "crisis-posts", {"who": "tester", "why": "a test"}
 SERVED = '''
 import os
+
+from pathlib import Path
 
 import mlflow
 import pandas as pd
@@ -68,35 +81,67 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return small_untuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
+@dataclass(frozen=True)
+class Registered:
+    """A registry and its journal: of ``NAME`` version 1 is champion, 2 was altered since, 3 is not on record."""
+
+    uri: str
+    journal_url: str
+
+
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A registry with the model ``posts@champion``, registered by its code, and ``pickled@champion``."""
-    import mlflow
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    from mlflow import pyfunc
 
     folder = tmp_path_factory.mktemp("registry")
-    uri = f"sqlite:///{folder}/mlflow.sqlite"
-
-    class Pickled(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
-        def predict(self, context: Any, model_input: Any, params: Any = None) -> Any:
-            return model_input
-
     (folder / "code.py").write_text(SERVED.format(labels=list(LABELS)))
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
-    mlflow.set_experiment(experiment_id=mlflow.create_experiment("it", artifact_location=str(folder / "artifacts")))
-    for name, model in (("posts", str(folder / "code.py")), ("pickled", Pickled())):
-        with mlflow.start_run():
-            mlflow.pyfunc.log_model(name=name, python_model=model, registered_model_name=name, pip_requirements=[])
-        mlflow.MlflowClient().set_registered_model_alias(name, "champion", "1")
-    return uri
+    (folder / "pack").mkdir()
+    packed(folder / "pack")
+    artifacts = {"pack": str(folder / "pack")}
+    pyfunc.save_model(str(folder / "1"), python_model=str(folder / "code.py"), artifacts=artifacts, pip_requirements=[])
+    made = Registered(f"sqlite:///{folder}/mlflow.sqlite", f"sqlite:///{folder}/journal.sqlite")
+    registry, files = versions.Registry(made.uri), versions.digest(folder / "1")
+    with Journal.open(made.journal_url) as journal:
+        for number in (1, 2, 3):
+            if number > 1:
+                shutil.copytree(folder / "1", folder / str(number))
+            registry.add(NAME, source=str(folder / str(number)), run_id=None, tags={versions.DIGEST: files})
+            if number < 3:
+                journal.append(NAME, event="registered", to_version=number, files=files, **WHO)
+        move = moves.Move(NAME, "promoted", None, None, 1, WHO["who"], WHO["why"], {}, files)
+        moves.finish(moves.intend(move, journal=journal), registry=registry, journal=journal, say=lambda _: None)
+    with (folder / "2" / "code.py").open("a") as code:
+        code.write(f"Path({str(folder / 'ran')!r}).touch()\n")
+    return made
 
 
-def ask(posts: SmallPosts, settings: Settings, registry: str | None, *, name: str = "posts") -> dict[str, Any]:
-    told = settings.model_copy(update={"mlflow_tracking_uri": registry})
-    return run(posts, told, spec=RegisteredModel(kind="registered", uri=f"models:/{name}@champion"))
+def packed(folder: Path) -> None:
+    """Write what every pack has."""
+    described = {
+        "kind": "rule",
+        "task": TASK.key,
+        "labels": list(LABELS),
+        "scheme_digest": "5" * 64,
+        "data_commit": "c" * 40,
+        "split_digest": "6" * 64,
+        "train": {"records": 0, "digest": "7" * 64},
+    }
+    (folder / contents.MODEL).write_text(json.dumps(described))
+    (folder / contents.CARD).write_text(json.dumps({"intended": "tests", "prohibited": "everything else"}))
+    (folder / contents.PAGE).write_text("# A model for tests\n")
+    pq.write_table(pa.table({"record_id": pa.array([], pa.string())}), folder / contents.RECORDS)
+    (folder / contents.FILES).write_text(json.dumps(versions.listing(folder)))
 
 
-def test_a_registered_model_is_asked_with_title_and_body(posts: SmallPosts, settings: Settings, registry: str) -> None:
+def ask(posts: SmallPosts, settings: Settings, registry: Registered, *, which: str = "@champion") -> dict[str, Any]:
+    where = {"mlflow_tracking_uri": registry.uri, "journal_url": registry.journal_url}
+    spec = RegisteredModel(kind="registered", uri=f"models:/{NAME}{which}")
+    return run(posts, settings.model_copy(update=where), spec=spec)
+
+
+def test_a_registered_model_is_asked_with_title_and_body(
+    posts: SmallPosts, settings: Settings, registry: Registered
+) -> None:
     metrics = ask(posts, settings, registry)
     rows = rows_of(posts)
     assert len(rows) == ASKED
@@ -125,7 +170,7 @@ def test_a_registered_model_is_asked_with_title_and_body(posts: SmallPosts, sett
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(
-    posts: SmallPosts, settings: Settings, registry: str, monkeypatch: pytest.MonkeyPatch, spoil: str, said: str
+    posts: SmallPosts, settings: Settings, registry: Registered, monkeypatch: pytest.MonkeyPatch, spoil: str, said: str
 ) -> None:
     monkeypatch.setenv(SPOIL, spoil)
     with pytest.raises(AnswerUnfit, match=said) as caught:
@@ -135,14 +180,19 @@ def test_an_answer_that_does_not_fit_is_refused(
     assert not (posts.snapshot / "predictions").exists()
 
 
-def test_a_model_that_is_missing_or_pickled_is_not_loaded(
-    posts: SmallPosts, settings: Settings, registry: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "true")
-    with pytest.raises(ModelNotLoaded, match="MLFLOW_TRACKING_URI is not set"):
-        ask(posts, settings, None)
-    with pytest.raises(ModelNotLoaded, match="models:/nobody@champion"):
-        ask(posts, settings, registry, name="nobody")
-    with pytest.raises(ModelNotLoaded, match="models:/pickled@champion"):
-        ask(posts, settings, registry, name="pickled")
-    assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "true"
+def test_what_is_not_on_record_as_it_is_is_not_run(posts: SmallPosts, settings: Settings, registry: Registered) -> None:
+    with pytest.raises(NoRegistry):
+        ask(posts, settings, replace(registry, uri=""))
+    with pytest.raises(FilesChanged):
+        ask(posts, settings, registry, which="/2")
+    with pytest.raises(NotOnRecord):
+        ask(posts, settings, registry, which="/3")
+    assert not (Path(registry.uri.removeprefix("sqlite:///")).parent / "ran").exists()
+
+
+def test_a_model_of_another_task_is_not_asked(posts: SmallPosts, settings: Settings, registry: Registered) -> None:
+    where = {"mlflow_tracking_uri": registry.uri, "journal_url": registry.journal_url}
+    told = settings.model_copy(update=where)
+    task = replace(TASK, labels=TASK.labels[1:])
+    with pytest.raises(AnswerUnfit, match="other labels"):
+        predictor.Registered.open(f"models:/{NAME}/1", task=task, posts=posts.posts, settings=told)
