@@ -94,11 +94,10 @@ def load(
         JournalBroken: the journal was altered or cut.
         RegistryUnavailable, JournalUnavailable: try later.
     """
-    with opening():
-        found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
-        pack = Pack.read(folder)
-        card = json.loads((pack.folder / contents.CARD).read_bytes())
-        loaded = _loaded(found.version, folder)
+    found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
+    pack = Pack.read(folder)
+    card = json.loads((pack.folder / contents.CARD).read_bytes())
+    loaded = _loaded(found.version, folder)
     version = found.version
     return Model(version.name, version.version, found.files, found.token, pack.manifest.labels, card, loaded)
 
@@ -157,7 +156,9 @@ def _had(
     uri = tracking_uri or settings.mlflow_tracking_uri
     if not uri:
         raise NoRegistry()
-    registry = Registry(uri)
+    # imports MLflow
+    with opening():
+        registry = Registry(uri)
     with trusted.opened(journal_url or settings.journal_url) as journal:
         found = trusted.find(name, number, registry=registry, journal=journal)
     return found, verified(found, registry=registry, cache=cache or settings.home / "models")
@@ -169,7 +170,7 @@ def _asked(name: str, *, known: str, journal_url: str | None) -> str:
 
 
 def _loaded(version: Version, folder: Path) -> Any:
-    with unpickled():
+    with unpickled(), opening():
         from mlflow import pyfunc
 
         try:
