@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.annotate.label_studio_server import start
 from pipelines.params import Settings, load
 from pipelines.sandbox.airflow_api import Airflow
 from pipelines.sandbox.build import build
@@ -223,7 +225,13 @@ def labelled(world: Any, begun: list[int]) -> str:
 
 
 @pytest.fixture(scope="session")
-def labelling_again(world: Any, labelled: str) -> tuple[str, int]:
+def label_studio(world: Any, labelled: str) -> Future[Any]:
+    """An embedded Label Studio that makes its database beside the tests that do without it."""
+    return ThreadPoolExecutor(1).submit(start, world.settings, port=world.free_port())
+
+
+@pytest.fixture(scope="session")
+def labelling_again(world: Any, labelled: str, label_studio: Future[Any]) -> tuple[str, int]:
     """A run of `posts_label` on what is labelled already, which others go on beside; how much was asked before it."""
     before = len(world.questions())
     return str(world.trigger("posts_label", partition_key="snapshot")), before

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import psutil
 import pytest
 
 from pipelines.annotate.form import Form, adjudication_form, annotation_form
-from pipelines.annotate.label_studio_server import Account, address, ensure_accounts, start
+from pipelines.annotate.label_studio_server import Account, address, ensure_accounts
 from pipelines.privacy.vault import Vault
 from pipelines.sandbox import annotators
 from pipelines.sandbox.annotators import Habits
@@ -55,8 +56,8 @@ def curated(world: Any, begun: list[int]) -> None:
 
 
 @pytest.fixture(scope="session")
-def accounts(world: Any, curated: None) -> dict[str, Account]:
-    start(world.settings, port=world.free_port())
+def accounts(world: Any, curated: None, label_studio: Future[Any]) -> dict[str, Account]:
+    label_studio.result()
     return ensure_accounts(world.settings, pseudonyms=PEOPLE)
 
 
