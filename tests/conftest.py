@@ -1,4 +1,4 @@
-"""What every test has alike: one project secret, so that what is drawn from it is the same every time; kernels."""
+"""What every test has alike: a project secret, so that what is drawn from it is the same, and compiled kernels."""
 
 from __future__ import annotations
 
