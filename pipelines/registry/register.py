@@ -7,6 +7,7 @@ be asked; what was stored without it is trusted by nobody.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -132,8 +133,10 @@ def put(
         source = f"{_client(context).get_run(run_id).info.artifact_uri}/{PLACE}"
         added = context.registry.add(name, source=source, run_id=run_id, tags=tags)
         tell("added")
-        # who registers the same at the same time may have been first
         version = _known(name, mark=mark, context=context) or added
+        if version.run_id != run_id:
+            # who registers the same at the same time was first, with files of their own saving
+            found, outside = _read_back(name, run_id=str(version.run_id), mark=mark, context=context)
     if version.digest != found:
         raise StoredOtherwise(name=name, run=run_id, detail=f"version {version.version} was of other files")
     metrics = {
@@ -193,8 +196,9 @@ def _stored(name: str, folder: Path, *, pack: Pack, mark: str, context: Context)
         known = client.search_runs([place.experiment_id], wanted) if place else []
     if known:
         return str(known[0].info.run_id)
-    # two savings of one pack differ (MLflow writes when), and must not be mixed in one run
-    key = f"{name}-{digest(folder)[:16]}"
+    # never gone on with: two savings of one pack differ (MLflow writes when), and who registers the same at the same
+    # time would read files that are being written
+    key = f"{name}-{secrets.token_hex(8)}"
     tags = {PACK: mark, "name": name, "data_commit": pack.manifest.data_commit}
     with tracking.run(context.settings, experiment=experiment, key=key, params={}, tags=tags) as log:
         with translated():

@@ -13,21 +13,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.params import Settings, load
+from pipelines.evaluate.benchmark import Run
+from pipelines.params import Settings
 from pipelines.registry import contents
 from pipelines.registry.commands import opened
-from pipelines.registry.entries import Context, scratch
+from pipelines.registry.entries import Context, enter, scratch
 from pipelines.registry.journal import Journal, Row
 from pipelines.registry.versions import digest, listing, subject
 from pipelines.sandbox.airflow_api import Airflow, RunFailed
 from pipelines.sandbox.services import Deployment
-from pipelines.store.workspace import workspace
 
 DAG = "promote"
 WHO = "demo"
@@ -52,30 +53,17 @@ class Act:
         self.airflow.unpause(DAG)
         for name in OTHERS:
             self.step(name, "promoted", 1, partial(self.run, name, 1))
-        worse, first, better = self.ranked()
-        self.step(CONTESTED, "promoted", first, partial(self.run, CONTESTED, first))
-        self.step(CONTESTED, "refused", worse, partial(self.run, CONTESTED, worse))
-        self.step(CONTESTED, "promoted", better, partial(self.run, CONTESTED, better))
-        self.step(CONTESTED, "rolled_back", first, partial(self.rollback, leaving=better))
-        console.print(journal(self.settings, name=CONTESTED))
         registry = {"mlflow_tracking_uri": self.deployment.environment["MLFLOW_TRACKING_URI"]}
-        for what, reason in forgeries(self.settings.model_copy(update=registry), name=CONTESTED):
+        settings = self.settings.model_copy(update=registry)
+        if not self.on_record(CONTESTED, "rolled_back"):
+            worse, first, better = parts(settings, name=CONTESTED)
+            self.step(CONTESTED, "promoted", first, partial(self.run, CONTESTED, first))
+            self.step(CONTESTED, "refused", worse, partial(self.run, CONTESTED, worse))
+            self.step(CONTESTED, "promoted", better, partial(self.run, CONTESTED, better))
+            self.step(CONTESTED, "rolled_back", first, partial(self.rollback, leaving=better))
+        console.print(journal(self.settings, name=CONTESTED))
+        for what, reason in forgeries(settings, name=CONTESTED):
             console.print(f"[green]✓[/] refused: {what} – {reason}")
-
-    def ranked(self) -> list[int]:
-        """Return the first three versions by what the benchmark says of their kinds, the worst first."""
-        with workspace(self.settings) as clone:
-            params = load(clone.path)
-            corpus, task = subject(CONTESTED, params=params)
-            metrics = json.loads((clone.path / "metrics" / corpus / "evaluate.json").read_text())
-        figures = {
-            params.models[name].kind: found["all"]["figures"]["macro_f1"]["mean"]
-            for name, found in metrics["tasks"][task]["models"].items()
-        }
-        with Journal.open(self.settings.journal_url) as journal:
-            rows = [row for row in journal.rows(CONTESTED) if row.event == "registered"][:3]
-        ranked = sorted(rows, key=lambda row: (figures[row.metrics["kind"]], row.number))
-        return [int(row.to_version or 0) for row in ranked]
 
     def step(self, name: str, event: str, version: int, do: Callable[[], None]) -> None:
         """Do something unless the journal has it, and look whether it has it then."""
@@ -85,10 +73,10 @@ class Act:
                 detail = f"version {version} of {name} was to be {event}"
                 raise RunFailed(dag=DAG, state="done otherwise", detail=detail, address=self.airflow.base)
 
-    def on_record(self, name: str, event: str, version: int) -> bool:
-        """Whether the journal has such a row."""
+    def on_record(self, name: str, event: str, version: int | None = None) -> bool:
+        """Whether the journal has such a row, of any version if none is named."""
         with Journal.open(self.settings.journal_url) as journal:
-            return any((row.event, row.to_version) == (event, version) for row in journal.rows(name))
+            return any(row.event == event and version in (None, row.to_version) for row in journal.rows(name))
 
     def run(self, name: str, version: int) -> None:
         """Start the Dag, and approve if it asks."""
@@ -105,6 +93,43 @@ class Act:
         )  # fmt: skip
         if done.returncode:
             raise RunFailed(dag="rollback", state="failed", detail=f"exit status {done.returncode}", address="-")
+
+
+def parts(settings: Settings, *, name: str) -> tuple[int, int, int]:
+    """Return which of the first three versions plays whom: the worse one, the first champion, the better one.
+
+    They are compared as the gate compares them, on its test and by its terms: who is ahead is a matter of which memes
+    stand in the test, and that of the home's own secret.
+
+    Raises:
+        RunFailed: none of them is ahead of the majority set and of one other, and behind the third.
+    """
+    from pipelines.registry import frozen
+    from pipelines.registry.scores import compare
+
+    with opened(settings, name=name) as context, scratch(settings) as folder:
+        corpus, category = subject(name, params=context.params)
+        given: dict[str, Any] = {"params": context.params, "vault": context.vault, "root": context.root}
+        test = frozen.open_test(corpus, category=category, **given)
+        floors = context.terms.recall_floors.get(name, {})
+        entries = (enter(version, context=context, folder=folder) for version in context.registry.versions(name)[:3])
+        said: dict[int | None, Run] = {
+            entry.version.version: frozen.ask(entry.folder, frozen=test) for entry in entries if entry.sound
+        }
+        said[None] = test.constant()
+
+        def passes(version: int, champion: int | None) -> bool:
+            found = compare(
+                test, candidate=said[version], other=said[champion], champion=champion, floors=floors,
+                terms=context.terms,
+            )  # fmt: skip
+            return not any(found.reasons.values())
+
+        for worse, first, better in permutations(v for v in said if v is not None):
+            if passes(first, None) and not passes(worse, first) and passes(better, first):
+                return worse, first, better
+    detail = f"of the first three versions of {name} no one stands between the others"
+    raise RunFailed(dag=DAG, state="not begun", detail=detail, address="-")
 
 
 def journal(settings: Settings, *, name: str) -> Table:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -58,6 +59,14 @@ def stored(context: Context, version: Version, to: Path) -> Path:
     return context.registry.fetch(version, to=to)
 
 
+def again(folder: Path, to: Path) -> Path:
+    """Copy a model as if it were saved again: MLflow writes another time into MLmodel, the pack is the same."""
+    described = shutil.copytree(folder, to) / "MLmodel"
+    described.write_text(described.read_text().replace("utc_time_created: '2", "utc_time_created: '3"))
+    assert digest(to) != digest(folder)
+    return to
+
+
 def test_a_version_has_its_run_its_files_and_its_row(context: Context, folder: Path, tmp_path: Path) -> None:
     version, written = put(NAME, folder, context=context, **WHO)
     assert (version.version, written) == (1, True)
@@ -78,12 +87,7 @@ def test_a_version_has_its_run_its_files_and_its_row(context: Context, folder: P
 
 def test_the_same_pack_is_the_same_version_and_another_the_next(context: Context, folder: Path, tmp_path: Path) -> None:
     first = put(NAME, folder, context=context, **WHO)[0]
-    # saved again, MLflow writes another time into MLmodel; the pack is the same
-    again = shutil.copytree(folder, tmp_path / "again")
-    described = again / "MLmodel"
-    described.write_text(described.read_text().replace("utc_time_created: '2", "utc_time_created: '3"))
-    assert digest(again) != digest(folder)
-    assert put(NAME, again, context=context, **WHO) == (first, False)
+    assert put(NAME, again(folder, tmp_path / "again"), context=context, **WHO) == (first, False)
     assert len(context.journal.rows(NAME)) == 1
     other = saved(context, to=tmp_path / "other", knows=5)
     assert put(NAME, other, context=context, **WHO)[0].version == 2
@@ -108,26 +112,42 @@ def test_killed_after_any_step_it_is_finished_by_repeating_it(
 
 
 def test_an_upload_that_was_cut_short_is_not_gone_on_with(context: Context, folder: Path, tmp_path: Path) -> None:
-    half = shutil.copytree(folder, tmp_path / "half")
-    described = half / "MLmodel"
-    described.write_text(described.read_text().replace("utc_time_created: '2", "utc_time_created: '3"))
+    described = again(folder, tmp_path / "half") / "MLmodel"
     mark = sha256(contents.place(folder) / contents.FILES)
     place = client(context).create_experiment("memes-registry")
-    run = client(context).create_run(place, tags={PACK: mark, "name": NAME, "key": f"{NAME}-{digest(half)[:16]}"})
+    run = client(context).create_run(place, tags={PACK: mark, "name": NAME})
     client(context).log_artifact(run.info.run_id, str(described), PLACE)
     version = put(NAME, folder, context=context, **WHO)[0]
     assert version.run_id != run.info.run_id and version.digest == digest(folder)
 
 
-def test_two_at_once_make_one_version(context: Context, folder: Path, small: Path) -> None:
-    def one(_: int) -> int:
-        with opened(small) as own:
-            return put(NAME, folder, context=own, **WHO)[0].version
+@pytest.mark.parametrize("saved_again", [False, True])
+def test_two_at_once_make_one_version(
+    context: Context, folder: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved_again: bool
+) -> None:
+    kind = type(client(context))
+    both, upload = Barrier(2, timeout=60), kind.log_artifacts
 
+    def together(*given: Any) -> None:
+        both.wait()
+        upload(*given)
+
+    def met(step: str) -> None:
+        if step == "stored":
+            both.wait()
+
+    def one(own_folder: Path) -> int:
+        with opened(small) as own:
+            return put(NAME, own_folder, context=own, **WHO, say=met)[0].version
+
+    monkeypatch.setattr(kind, "log_artifacts", together)
+    other = again(folder, tmp_path / "again") if saved_again else folder
     with ThreadPoolExecutor(2) as pool:
-        assert {*pool.map(one, range(2))} == {1}
-    assert [v.version for v in context.registry.versions(NAME)] == [1]
+        assert {*pool.map(one, (folder, other))} == {1}
+    (version,) = context.registry.versions(NAME)
+    assert version.version == 1 and gate.judge(NAME, 1, context=context).passed
     assert events(context) == [("registered", None, 1)]
+    assert put(NAME, other, context=context, **WHO) == (version, False)
 
 
 def pickled(folder: Path) -> None:
