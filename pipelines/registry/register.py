@@ -136,7 +136,8 @@ def put(
         version = _known(name, mark=mark, context=context) or added
         if version.run_id != run_id:
             # who registers the same at the same time was first, with files of their own saving
-            found, outside = _read_back(name, run_id=str(version.run_id), mark=mark, context=context)
+            run_id = str(version.run_id)
+            found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
     if version.digest != found:
         raise StoredOtherwise(name=name, run=run_id, detail=f"version {version.version} was of other files")
     metrics = {

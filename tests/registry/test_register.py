@@ -150,6 +150,30 @@ def test_two_at_once_make_one_version(
     assert put(NAME, other, context=context, **WHO) == (version, False)
 
 
+def test_who_records_what_another_was_first_to_store_names_the_others_run(
+    context: Context, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(client(context))
+    upload = kind.log_artifacts
+
+    def killed(step: str) -> None:
+        if step == "added":
+            raise InterruptedError
+
+    def after_another(*given: Any) -> None:
+        monkeypatch.setattr(kind, "log_artifacts", upload)
+        with pytest.raises(InterruptedError):
+            put(NAME, again(folder, tmp_path / "again"), context=context, **WHO, say=killed)
+        upload(*given)
+
+    monkeypatch.setattr(kind, "log_artifacts", after_another)
+    version, written = put(NAME, folder, context=context, **WHO)
+    assert (version.version, version.digest, written) == (1, digest(tmp_path / "again"), True)
+    (row,) = context.journal.rows(NAME)
+    assert row.metrics["run"] == version.run_id and row.files == version.digest
+    assert [v.version for v in context.registry.versions(NAME)] == [1] and gate.judge(NAME, 1, context=context).passed
+
+
 def pickled(folder: Path) -> None:
     (folder / "python_model.dat").write_bytes(pickle.dumps(os.getpid))
 
