@@ -30,7 +30,8 @@ from pipelines.privacy.selection import Selection
 from pipelines.privacy.terms import Takedown
 from pipelines.privacy.vault import Vault
 from pipelines.store import seal, tables
-from pipelines.store.workspace import Workspace, git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import Workspace, workspace
 
 RECORDS, MONTHS, BYTES, SHARD = 50_000, 10, 4_000, 1_000
 WHEN = datetime(2022, 12, 1, tzinfo=UTC)

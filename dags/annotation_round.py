@@ -61,4 +61,4 @@ with DAG(
     base = pin()
     made = annotation.gold(base)
     closed >> base
-    made >> annotation.publish(base)
+    annotation.publish(base, made)

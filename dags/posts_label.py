@@ -1,10 +1,10 @@
 """
 ### posts_label
 
-Labels by ensembles, honest about what they do not know: **estimate** says what asking would cost and stops where the
-budget would not bear it, **ask** (one mapped task a labeller and shard) fills the sealed store of answers, then the
-stages of `dvc.yaml` follow: **gold**, **votes** (one a labeller), **silver** and **probe** (one an ensemble), and
-**publish** commits them and emits `silver/posts`. Wakes on `posts/dataset`.
+Labels by ensembles, with what they cannot decide left open: the stage **gold** chooses the examples, **estimate**
+estimates what asking would cost and fails where that exceeds the budget, **ask** (one mapped task a labeller and shard)
+fills the sealed store of answers, the stages **votes** (one a labeller), **silver** and **probe** (one an ensemble)
+follow, and **publish** commits them and emits `silver/posts`. Wakes on `posts/dataset`.
 
 Who is asked, and the budget: `votes` in `params.yaml` or a profile (`sandbox`, `cradle`). Without a key the offline
 ensemble labels alone. A task that was killed asks nothing twice: clear it. What came out: `corpus votes posts`.
@@ -23,7 +23,6 @@ CORPUS = "posts"
 
 with snapshot_dag(CORPUS, "label", wakes_on=f"{CORPUS}/dataset", doc=__doc__) as dag:
     base = pin()
-    asked = ask(CORPUS, base=base)
     targets = [f"probe@{CORPUS}-{ensemble}" for ensemble in ensembles()]
     published = snapshot(
         *targets,
@@ -31,6 +30,6 @@ with snapshot_dag(CORPUS, "label", wakes_on=f"{CORPUS}/dataset", doc=__doc__) as
         asset=Asset(f"silver/{CORPUS}"),
         base=base,
         below=[f"split@{CORPUS}"],
-        waits={"votes": asked},
+        waits={"votes": lambda made: ask(CORPUS, base=base, gold=made[f"gold@{CORPUS}"])},
     )
     published >> track(CORPUS)

@@ -142,12 +142,11 @@ def _log_report(settings: Settings, *, corpus: str, commit: str) -> bool:
     import mlflow
 
     with workspace(settings, revision=commit) as clone:
-        stage = f"report@{corpus}"
-        if stage not in clone.lock():
+        if f"report@{corpus}" not in clone.lock():
             return False
-        with clone.dvc() as repo:
-            repo.pull(targets=[stage])
-        mlflow.log_artifacts(str(clone.path / "snapshot" / corpus / "report"), "report")
+        folder = f"snapshot/{corpus}/report"
+        clone.checkout(folder)
+        mlflow.log_artifacts(str(clone.path / folder), "report")
     return True
 
 

@@ -11,7 +11,7 @@ from pipelines import status
 from pipelines.errors import NoCorpus
 from pipelines.params import Settings
 from pipelines.store import publish
-from pipelines.store.workspace import git
+from pipelines.store.git import git
 
 SPLIT = {"sizes": {"train": 6}, "excluded": 0, "max_deviation": 0.5, "mean_deviation": 0.2, "leakage": 0, "balance": []}
 

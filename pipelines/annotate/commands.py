@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.console import CorpusName, emit, not_in_a_replay, now, open_vault
+from pipelines.console import CorpusName, emit, now, open_vault
 from pipelines.params import Settings, load
 
 app = typer.Typer()
@@ -63,7 +63,6 @@ def agreement(
     if show:
         agreement_report.show(Settings.from_env(), corpus=corpus)
         return
-    not_in_a_replay("agreement")
     from pipelines.annotate import agreement as stage
 
     emit(stage.run(corpus, params=load()))
@@ -72,7 +71,6 @@ def agreement(
 @app.command(rich_help_panel="Annotate")
 def gold(corpus: CorpusName) -> None:
     """Gather what people answered; choose the examples of the prompt."""
-    not_in_a_replay("gold")
     from pipelines.annotate import gold as stage
 
     settings = Settings.from_env()

@@ -22,9 +22,10 @@ from pipelines.errors import BadImport, CommitLost
 from pipelines.params import Params, Settings
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
+from pipelines.store.git import git
 from pipelines.store.metrics import write_metrics
 from pipelines.store.seal import write_rows
-from pipelines.store.workspace import Workspace, git, workspace
+from pipelines.store.workspace import Workspace, workspace
 
 STEP = "import"
 # Ours: another publisher is faster now and then, hardly three times in a row.
@@ -101,8 +102,8 @@ class _Place:
     def collected(self) -> set[str]:
         """Return the records that the corpus has from elsewhere."""
         pointers = [p for p in self.data.glob("*/posts.parquet.dvc") if p.parent.name not in self.months]
-        names = {str(p.with_suffix("").relative_to(self.clone.path)): p.read_text() for p in pointers}
-        self.clone.place(names)
+        names = [str(p.with_suffix("").relative_to(self.clone.path)) for p in pointers]
+        self.clone.checkout(*names)
         posts = tables.concat([self.clone.path / name for name in names], name="posts", columns=["record_id"])
         return set(posts["record_id"].to_pylist())
 
@@ -113,7 +114,7 @@ class _Place:
         self.clone.check_remote(pointers)
         for stale in (p for month in {*months, *self.months} for p in (self.data / month).rglob("*.dvc")):
             stale.unlink()
-        self.clone.place(pointers, pull=False)
+        self.clone.place(pointers)
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
     def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:

@@ -154,7 +154,7 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
 def _taken(clone: Workspace, *, corpus: str) -> set[Item]:
     """Return the items of every round that was opened before."""
     pointers = sorted((clone.path / "annotations" / corpus).glob("*/assignments.parquet.dvc"))
-    round_store.fetch(clone, [str(path.relative_to(clone.path)) for path in pointers])
+    clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
     found = tables.concat(
         [path.with_suffix("") for path in pointers], name="assignments", columns=["record_id", "image"]
     )

@@ -99,7 +99,7 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> Stored:
     if not path.exists():
         known = ", ".join(m.round for m in manifests.opened(clone.path, corpus)) or "none so far"
         raise UnknownRound(corpus=corpus, name=name, known=known)
-    fetch(clone, [str(p.relative_to(clone.path)) for p in sorted(path.parent.glob("*.dvc"))])
+    clone.checkout(path.parent.relative_to(clone.path).as_posix())
     assigned = rows(path.parent, name="assignments", vault=vault)
     gone = frozenset(vault.tombstoned({str(row["record_id"]) for row in assigned}))
     found = {t: rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")}
@@ -144,30 +144,23 @@ def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> l
     return [path]
 
 
-def fetch(clone: Workspace, targets: Sequence[str]) -> None:
-    """Check out what pointers or stages name."""
-    if targets:
-        with clone.dvc() as repo:
-            repo.pull(targets=list(targets))
-
-
 def fetch_stages(clone: Workspace, *stages: str) -> None:
     """Check out the results of stages as they were published.
 
     Raises:
         NotMade: naming the first that was not.
     """
+    published = clone.lock()
     for stage in stages:
-        if stage not in clone.lock():
+        if stage not in published:
             raise NotMade(stage=stage)
-    fetch(clone, stages)
+    clone.checkout(*(out["path"] for stage in stages for out in published[stage]["outs"]))
 
 
 def fetch_content(clone: Workspace, *, corpus: str, params: Params) -> None:
     """Check out what holds the sealed content that annotators are shown."""
-    pattern = "*/images/*.parquet.dvc" if params.corpora[corpus].content == "images" else "*/posts.parquet.dvc"
-    found = sorted((clone.path / "data" / corpus).glob(pattern))
-    fetch(clone, [str(path.relative_to(clone.path)) for path in found])
+    name = "images" if params.corpora[corpus].content == "images" else "posts.parquet"
+    clone.checkout_months(corpus, name)
 
 
 def _live(content: Sequence[Row], *, gone: frozenset[str]) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.console import CorpusName, emit, not_in_a_replay, open_vault
+from pipelines.console import CorpusName, emit, open_vault
 from pipelines.params import Settings, load
 
 app = typer.Typer()
@@ -13,7 +13,6 @@ app = typer.Typer()
 @app.command(rich_help_panel="Curate")
 def dedupe(corpus: CorpusName) -> None:
     """Find near-duplicates by picture and caption; keep the earliest."""
-    not_in_a_replay("dedupe")
     from pipelines.curate import dedupe as stage
 
     with open_vault(Settings.from_env()) as vault:
@@ -23,7 +22,6 @@ def dedupe(corpus: CorpusName) -> None:
 @app.command(rich_help_panel="Curate")
 def sample(corpus: CorpusName) -> None:
     """Draw the seeded sample."""
-    not_in_a_replay("sample")
     from pipelines.curate import sample as stage
 
     with open_vault(Settings.from_env()) as vault:
@@ -33,7 +31,6 @@ def sample(corpus: CorpusName) -> None:
 @app.command(rich_help_panel="Curate")
 def split(corpus: CorpusName) -> None:
     """Split into train, validation and test; nothing straddles, nothing moves."""
-    not_in_a_replay("split")
     from pipelines.curate import split as stage
 
     with open_vault(Settings.from_env()) as vault:
@@ -43,7 +40,6 @@ def split(corpus: CorpusName) -> None:
 @app.command(rich_help_panel="Curate")
 def score(corpus: CorpusName) -> None:
     """Count the snapshot, and compare it with the truth where one exists."""
-    not_in_a_replay("score")
     from pipelines.curate import score as stage
 
     settings = Settings.from_env()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.console import CorpusName, emit, not_in_a_replay
+from pipelines.console import CorpusName, emit
 from pipelines.params import load
 
 app = typer.Typer()
@@ -13,7 +13,6 @@ app = typer.Typer()
 @app.command(rich_help_panel="Evaluate")
 def evaluate(corpus: CorpusName) -> None:
     """Score every run on test, compare any two, take their errors apart."""
-    not_in_a_replay("evaluate")
     from pipelines.evaluate import evaluate as stage
     from pipelines.evaluate.benchmark import Sampling
 
@@ -26,7 +25,6 @@ def evaluate(corpus: CorpusName) -> None:
 @app.command(rich_help_panel="Evaluate")
 def report(corpus: CorpusName) -> None:
     """Write the benchmark as a page, beside the paper's numbers."""
-    not_in_a_replay("report")
     from pipelines.evaluate import report as stage
 
     emit(stage.run(corpus, params=load()))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.console import CorpusName, emit, not_in_a_replay, open_vault
+from pipelines.console import CorpusName, emit, open_vault
 from pipelines.params import Settings, load
 
 app = typer.Typer()
@@ -52,7 +52,6 @@ def votes(
 
         summary.show(settings, corpus=corpus)
         return
-    not_in_a_replay("votes")
     from pipelines.label import votes as stage
 
     with open_vault(settings) as vault:
@@ -62,7 +61,6 @@ def votes(
 @app.command(rich_help_panel="Label")
 def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
     """Count an ensemble's votes; send to people what it cannot decide."""
-    not_in_a_replay("silver")
     from pipelines.label import silver as stage
 
     with open_vault(Settings.from_env()) as vault:
@@ -72,7 +70,6 @@ def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
 @app.command(rich_help_panel="Label")
 def probe(corpus: CorpusName, ensemble: EnsembleName) -> None:
     """Ask an ensemble about copies of posts that address the models; count the labels that change."""
-    not_in_a_replay("probe")
     from pipelines.label import probe as stage
 
     settings = Settings.from_env()

@@ -8,7 +8,6 @@ be checked out, without the record: :func:`pipelines.privacy.pointers.mend`. Obj
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -18,18 +17,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from pipelines.errors import DataError
 from pipelines.params import Settings
 from pipelines.privacy.gone import Gone, Left
+from pipelines.store.objects import TREE, file_digest, tree_bytes
 from pipelines.store.workspace import Workspace
 
 MAP = "takedowns/objects.json"
-TREE = ".dir"
-DIGEST = re.compile(rb"[0-9a-f]{32}(?:\.dir)?")
+DIGEST = re.compile(r"[0-9a-f]{32}(?:\.dir)?")
+# An object of DVC's, or a stage result under the key of its inputs.
+OBJECT = re.compile(rf"{DIGEST.pattern}|[0-9a-f]{{64}}")
 # Ours: longer than the upload of one object takes.
 HALF_HOURS = 6
 
@@ -57,11 +57,11 @@ class Change:
 class Objects:
     """Cache and remote together; a digest stands for the same bytes in both."""
 
-    def __init__(self, repo: Any, *, scratch: Path) -> None:
+    def __init__(self, clone: Workspace, *, scratch: Path) -> None:
         """Use :meth:`opened` instead."""
-        self._cache = repo.cache.local
-        self._remote = repo.cloud.get_remote_odb()
-        self._runs = [repo.cache.legacy, repo.cloud.get_remote_odb(hash_name="md5-dos2unix")]
+        self._cache = clone.objects.cache
+        self._remote = clone.objects.remote
+        self._results = clone.results
         self._scratch = scratch
         self._clean: set[str] = set()
 
@@ -69,14 +69,14 @@ class Objects:
     @contextmanager
     def opened(cls, clone: Workspace) -> Iterator[Objects]:
         """Open both as a clone of the corpus knows them; what is made on the way goes at the end."""
-        with clone.dvc() as repo, tempfile.TemporaryDirectory(dir=clone.path.parent) as folder:
-            yield cls(repo, scratch=Path(folder))
+        with tempfile.TemporaryDirectory(dir=clone.path.parent) as folder:
+            yield cls(clone, scratch=Path(folder))
 
     def digests(self) -> list[str]:
         """Return every object of every version, sorted."""
         # DVC lists what is half-written as well
         every = {*self._cache.all(), *self._remote.all()}
-        return sorted(digest for digest in every if DIGEST.fullmatch(digest.encode()))
+        return sorted(digest for digest in every if DIGEST.fullmatch(digest))
 
     def exists(self, digest: str) -> bool:
         """Say whether an object is in either place."""
@@ -144,8 +144,7 @@ class Objects:
         """Move a file into the cache, whole or not at all, and copy it to the remote; return its digest."""
         from dvc_objects.fs.local import localfs
 
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, _md5).hexdigest() + suffix
+        digest = file_digest(path) + suffix
         for place in (self._remote, self._cache):
             place.add(str(path), localfs, digest)
         path.unlink()
@@ -163,12 +162,12 @@ class Objects:
         return {name: sum(place.exists(digest) for digest in digests) for name, place in held.items()}
 
     def remove(self, digests: Collection[str]) -> None:
-        """Remove objects from both places, after the notes of the run-cache that would bring them back."""
+        """Remove objects from both places, after the stage results that name them."""
         doomed = set(digests)
         if doomed:
             trees = [digest for digest in self.digests() if digest.endswith(TREE)]
             dangling = {digest for digest in trees if not doomed.isdisjoint(self.tree(digest).values())}
-            self._forget_runs(doomed | dangling)
+            self._results.forget(doomed | dangling)
         for place in (self._remote, self._cache):
             for digest in sorted(doomed):
                 if place.exists(digest):
@@ -180,42 +179,14 @@ class Objects:
         Nobody can say whom half a table names. What was written to within HALF_HOURS may still be at work.
         """
         removed = 0
-        for place in (self._cache, self._remote):
-            root = Path(place.path)
-            found = [p for p in root.rglob("*") if p.is_file()] if place.fs.protocol == "local" else []
-            for path in found:
-                is_object = DIGEST.fullmatch(f"{path.parent.name}{path.name}".encode())
+        places = [(self._cache.fs, self._cache.path), (self._remote.fs, self._remote.path), self._results.place]
+        for root in (Path(path) for fs, path in places if fs.protocol == "local"):
+            for path in (p for p in root.rglob("*") if p.is_file()):
+                is_object = OBJECT.fullmatch(f"{path.parent.name}{path.name}")
                 if not is_object and now.timestamp() - path.stat().st_mtime > HALF_HOURS * 3600:
                     path.unlink(missing_ok=True)
                     removed += 1
         return removed
-
-    def _forget_runs(self, doomed: set[str]) -> None:
-        """Remove the notes of runs that made one of these: a note whose result is gone would be pushed and fail."""
-        wanted = {digest.encode() for digest in doomed}
-        for place in self._runs:
-            fs, root = place.fs, place.fs.join(place.path, "runs")
-            for note in list(fs.find(root)) if fs.exists(root) else []:
-                with fs.open(note, "rb") as file:
-                    text = file.read()
-                if not wanted.isdisjoint(DIGEST.findall(text)):
-                    fs.remove(note)
-
-
-def tree_bytes(entries: Mapping[str, str]) -> bytes:
-    """Return a folder as DVC writes it: its digest is the MD5 of these bytes, with ``.dir``."""
-    return json.dumps([{"md5": md5, "relpath": path} for path, md5 in sorted(entries.items())], sort_keys=True).encode()
-
-
-def digest_of(data: bytes) -> str:
-    """Return the digest by which DVC knows these bytes."""
-    found = _md5(data)
-    return str(found.hexdigest())
-
-
-def _md5(data: bytes = b"") -> Any:
-    # DVC's names of objects, no protection
-    return hashlib.md5(data, usedforsecurity=False)
 
 
 def replaced(settings: Settings) -> dict[str, tuple[str, int]]:

@@ -12,10 +12,8 @@ from pipelines.store.workspace import Workspace, workspace
 
 def check_out(clone: Workspace, *, corpora: Iterable[str]) -> None:
     """Bring the posts, and nothing else, of every month of these corpora into a clone."""
-    pointers = [p for corpus in corpora for p in (clone.path / "data" / corpus).glob("*/posts.parquet.dvc")]
-    if pointers:
-        with clone.dvc() as repo:
-            repo.pull(targets=[str(p.relative_to(clone.path)) for p in sorted(pointers)])
+    for corpus in corpora:
+        clone.checkout_months(corpus, "posts.parquet")
 
 
 def by_record(root: Path, *, corpus: str, column: str) -> dict[str, str]:

@@ -15,11 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pipelines.params import Settings
-from pipelines.privacy.objects import TREE, Change, Objects, digest_of, remember, replaced, tree_bytes
-from pipelines.store.workspace import git, workspace
+from pipelines.privacy.objects import Change, Objects, remember, replaced
+from pipelines.store.git import git
+from pipelines.store.inventory import read_yaml
+from pipelines.store.objects import TREE, digest_of, tree_digest
+from pipelines.store.workspace import workspace
 
 LOCK = "dvc.lock"
 Changes = Mapping[str, tuple[str, int, int]]
@@ -85,7 +86,7 @@ class Pointers:
 
     def _lock(self) -> dict[str, Any]:
         path = self._root / LOCK
-        stages: dict[str, Any] = yaml.safe_load(path.read_text())["stages"] if path.exists() else {}
+        stages: dict[str, Any] = read_yaml(path.read_text())["stages"] if path.exists() else {}
         return stages
 
     def _outs(self) -> list[tuple[str, dict[str, Any]]]:
@@ -96,7 +97,7 @@ class Pointers:
         return found
 
     def _read(self, pointer: str) -> dict[str, Any]:
-        found: dict[str, Any] = yaml.safe_load((self._root / pointer).read_text())
+        found: dict[str, Any] = read_yaml((self._root / pointer).read_text())
         return found
 
     def _tree(self, digest: str) -> dict[str, str]:
@@ -168,16 +169,16 @@ class Pointers:
         if git_had == git_has and not any(before[p] in changes for p in inside.values()):
             return
         old = {n: digest_of(data) for n, data in git_had.items()} | {n: before[p] for n, p in inside.items()}
-        if f"{digest_of(tree_bytes(old))}{TREE}" != digest:
+        if tree_digest(old) != digest:
             return
         new = {n: digest_of(data) for n, data in git_has.items()} | {n: after[p] for n, p in inside.items()}
-        dep["md5"] = f"{digest_of(tree_bytes(new))}{TREE}"
+        dep["md5"] = tree_digest(new)
         dep["size"] += sum(_growth(before[p], changes) for p in inside.values())
         dep["size"] += sum(len(git_has[name]) - len(git_had[name]) for name in git_has)
 
     def _save_lock(self, stages: dict[str, Any]) -> bool:
         path = self._root / LOCK
-        content = yaml.safe_load(path.read_text())
+        content = read_yaml(path.read_text())
         if content["stages"] == stages:
             return False
         _dump(path, content | {"stages": stages})

@@ -18,7 +18,8 @@ from pipelines.params import Settings
 from pipelines.privacy.gone import Gone
 from pipelines.privacy.objects import Change, Objects, replaced
 from pipelines.privacy.pointers import Pointers, as_changes, mend
-from pipelines.store.workspace import Workspace, git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import Workspace, workspace
 
 # Ours: how often work begins anew because another publisher moved the branch first.
 ATTEMPTS = 5

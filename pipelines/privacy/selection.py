@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from pipelines.errors import BadParams
 from pipelines.params import Params
 from pipelines.privacy.gone import TOKEN, is_table
-from pipelines.privacy.objects import TREE, Objects
+from pipelines.privacy.objects import Objects
 from pipelines.privacy.vault import Vault
+from pipelines.store.objects import TREE
 
 FULLNAME = re.compile(r"(?:t3_)?([0-9a-z]{1,13})")
 ADDRESS = re.compile(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.console import CorpusName, emit, not_in_a_replay, now, open_vault
+from pipelines.console import CorpusName, emit, now, open_vault
 from pipelines.errors import BadParams
 from pipelines.params import Settings, load
 
@@ -153,7 +153,6 @@ def registry(
 @app.command(rich_help_panel="Registry")
 def scoring(corpus: CorpusName) -> None:
     """Ask the champions about every record of a corpus."""
-    not_in_a_replay("scoring")
     from pipelines.registry import scoring as stage
 
     settings = Settings.from_env()
@@ -212,7 +211,7 @@ def opened(
         params = load(clone.path)
         if name is not None:
             corpus, _ = subject(name, params=params)
-            clone.pull(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in PULLED))
+            clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in PULLED))
         yield Context(Registry.open(settings), journal, params, params.promote, settings, held, clone.path)
 
 

@@ -28,8 +28,8 @@ def make(
     settings = Settings.from_env()
     with open_vault(settings) as vault, workspace(settings) as clone:
         params = load(clone.path)
-        with clone.dvc() as repo:
-            repo.pull(targets=package.inputs(clone, corpus=corpus, params=params))
+        clone.checkout(*package.inputs(corpus, params=params))
+        clone.checkout_months(corpus, "posts.parquet")
         given: dict[str, Any] = {
             "params": params,
             "settings": settings,

@@ -37,7 +37,7 @@ from pipelines.release.register import (
 )
 from pipelines.release.rekey import fetch_row, own_key, release_ids
 from pipelines.release.terms import Release, Shape
-from pipelines.store.workspace import Workspace, git
+from pipelines.store.git import git
 
 
 class NothingToRelease(DataError):
@@ -252,9 +252,6 @@ def _place(texts: Mapping[str, str], *, target: Path) -> None:
     made.rename(target)
 
 
-def inputs(clone: Workspace, *, corpus: str, params: Params) -> list[str]:
-    """Return what has to be pulled into a clone before :func:`run`: stages that were published, and the posts."""
-    stages = [f"split@{corpus}", f"gold@{corpus}", f"silver@{corpus}-{params.finetune.ensemble}"]
-    published = clone.lock()
-    posts = sorted((clone.path / "data" / corpus).glob("*/posts.parquet.dvc"))
-    return [s for s in stages if s in published] + [str(path.relative_to(clone.path)) for path in posts]
+def inputs(corpus: str, *, params: Params) -> list[str]:
+    """Return the folders of a snapshot that :func:`run` reads, besides the posts; one may be unpublished."""
+    return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.finetune.ensemble}")]

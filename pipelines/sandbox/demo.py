@@ -23,7 +23,8 @@ from pipelines.sandbox.build import build
 from pipelines.sandbox.promotions import Act
 from pipelines.sandbox.services import Deployment
 from pipelines.store import repository
-from pipelines.store.workspace import BRANCH, git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import BRANCH, workspace
 
 PRODUCERS = ("posts_collect", "memes_collect")
 CONSUMERS = ("memes_dataset", "posts_dataset", "posts_label")

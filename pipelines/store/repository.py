@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 
 from pipelines.errors import ConfigError
 from pipelines.params import Settings, load
-from pipelines.store.workspace import BRANCH, CODE, Workspace, configure, git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import BRANCH, CODE, Workspace, configure, workspace
 
 
 class NotARepository(ConfigError):
@@ -56,6 +57,7 @@ def upgrade(settings: Settings, *, checkout: Path) -> str | None:
     code = git("rev-parse", "HEAD", cwd=checkout)
     git("push", "--quiet", "--force", settings.repo, f"{code}:refs/heads/{CODE}", cwd=checkout)
     with workspace(settings) as clone:
+        clone.objects.remove_run_cache()
         profile = load(clone.path).profile
         if not git("rev-list", "--max-count=1", f"HEAD..origin/{CODE}", cwd=clone.path):
             return None

@@ -1,59 +1,35 @@
 """A scratch clone of the corpus repository: the one way in which data is made and committed.
 
-Every task works in a clone of its own, so no two DVC commands ever meet; DVC's run-cache and the shared cache
-carry results between clones, and git's fast-forward push is the compare-and-set (DESIGN: a commit is git and DVC).
-A clone that dies leaves nothing behind that anyone can see.
+Every task works in a clone of its own, so no two DVC commands ever meet. Pointers and stage results are handed over
+explicitly (:mod:`pipelines.store.results`), and git's fast-forward push is the compare-and-set. A clone that dies
+leaves nothing behind that another task can see.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from pipelines.errors import CommitLost, DataError, StepFailed
+from pipelines.errors import CommitLost, StepFailed
 from pipelines.params import Settings
+from pipelines.store.git import git
+from pipelines.store.inventory import Inventory, read_yaml
+from pipelines.store.objects import ObjectStore
+from pipelines.store.pointer import pointer_text, read_pointer
+from pipelines.store.results import Results, StageResult
 
 BRANCH = "corpus"
 CODE = "code"
-IDENTITY = {
-    "GIT_AUTHOR_NAME": "Crisis Corpus",
-    "GIT_AUTHOR_EMAIL": "corpus@localhost",
-    "GIT_COMMITTER_NAME": "Crisis Corpus",
-    "GIT_COMMITTER_EMAIL": "corpus@localhost",
-}
-
-
-class PointerIncomplete(DataError):
-    """The remote does not hold an object that is about to be committed."""
-
-    message = "Object {digest} of {path} is not whole in the remote."
-    remedy = "Clear the task that made it; nothing was committed."
-    exit_code = 75
-
-
-def git(*argv: str, cwd: Path | None = None) -> str:
-    """Run git and return its output, stripped.
-
-    Raises:
-        StepFailed: git's exit status was not 0; its message went to stderr.
-    """
-    done = subprocess.run(
-        ["git", *argv], cwd=cwd, env={**os.environ, **IDENTITY}, text=True, stdout=subprocess.PIPE, check=False
-    )
-    if done.returncode:
-        raise StepFailed(command=f"git {argv[0]}", returncode=done.returncode)
-    return done.stdout.strip()
 
 
 class Workspace:
@@ -63,6 +39,7 @@ class Workspace:
         self.path = path
         self.settings = settings
         self.head = git("rev-parse", "HEAD", cwd=path)
+        self._taken: dict[str, Any] = {}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -79,21 +56,27 @@ class Workspace:
             "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.kernel_cache.ByContent",
         }
 
-    @contextlib.contextmanager
-    def dvc(self) -> Iterator[Any]:
-        """Open the clone with DVC; stages started inside see :attr:`environment`."""
+    @cached_property
+    def repo(self) -> Any:
+        """The clone as DVC opens it; no index of its stages is built."""
         from dvc.repo import Repo
 
-        before, here = dict(os.environ), Path.cwd()
-        os.environ.update(self.environment)
-        os.chdir(self.path)
-        try:
-            with contextlib.closing(Repo(str(self.path))) as repo:
-                yield repo
-        finally:
-            os.chdir(here)
-            os.environ.clear()
-            os.environ.update(before)
+        return Repo(str(self.path))
+
+    @cached_property
+    def objects(self) -> ObjectStore:
+        """The objects of the shared cache and the remote."""
+        return ObjectStore(self.repo)
+
+    @cached_property
+    def results(self) -> Results:
+        """The stage results on the remote."""
+        return Results(self.objects.remote.fs, self.objects.root, secret=self.settings.secret())
+
+    def close(self) -> None:
+        """Close what DVC opened."""
+        if "repo" in self.__dict__:
+            self.repo.close()
 
     def step(self, *argv: str) -> str:
         """Run ``python -m pipelines <argv>`` with the clone's own code and return the last line it printed.
@@ -113,57 +96,71 @@ class Workspace:
             raise StepFailed(command=f"corpus {argv[0]}", returncode=done.returncode)
         return done.stdout.strip().rpartition("\n")[2]
 
-    def place(self, pointers: Mapping[str, str], *, pull: bool = True) -> None:
-        """Write pointer files (path of the data file -> text of its ``.dvc`` file) and check their data out."""
+    def command(self, cmd: str, *, name: str) -> None:
+        """Run a stage's command line with the clone's own code; what it prints goes to stderr.
+
+        Raises:
+            StepFailed: with the command's exit status.
+        """
+        # the line is the stage's own, from dvc.yaml of this commit
+        done = subprocess.run(cmd, shell=True, cwd=self.path, env=self.environment, stdout=sys.stderr, check=False)  # noqa: S602
+        if done.returncode:
+            raise StepFailed(command=name, returncode=done.returncode)
+
+    def take(self, results: Iterable[StageResult]) -> None:
+        """Let the outs of handed-over results count as this clone's own; their metrics are written."""
+        for result in results:
+            self._taken[result.stage] = result.entry
+            result.write_metrics(self.path)
+
+    def inventory(self) -> Inventory:
+        """Return what the clone holds by digest: git's files, pointers, and outs of its commit and of taken results."""
+        return Inventory(self.path, lock=self.lock() | self._taken, objects=self.objects)
+
+    def link(self, files: Mapping[str, str]) -> None:
+        """Fetch objects and place them: path -> digest.
+
+        Raises:
+            ObjectIncomplete: naming the first that the remote does not hold whole.
+        """
+        self.objects.fetch(files.values())
+        for path, digest in files.items():
+            self.objects.link(digest, self.path / path)
+
+    def checkout(self, *paths: str) -> None:
+        """Place everything that DVC tracks at or below some paths; see :meth:`inventory`."""
+        self.link(self.inventory().files(*paths))
+
+    def checkout_months(self, corpus: str, name: str) -> None:
+        """Place one table, or one folder of tables, of every month of a corpus."""
+        months = sorted(path for path in (self.path / "data" / corpus).glob("*") if path.is_dir())
+        self.checkout(*(f"data/{corpus}/{month.name}/{name}" for month in months))
+
+    def place(self, pointers: Mapping[str, str]) -> None:
+        """Write pointer files: path of the data file -> text of its ``.dvc`` file."""
         for path, text in pointers.items():
             pointer = self.path / f"{path}.dvc"
             pointer.parent.mkdir(parents=True, exist_ok=True)
             pointer.write_text(text)
-        if pull and pointers:
-            with self.dvc() as repo:
-                repo.pull(targets=[f"{path}.dvc" for path in pointers])
 
     def add(self, paths: Sequence[Path]) -> dict[str, str]:
         """Track files with DVC, push them, and return their pointers."""
-        names = [str(p.relative_to(self.path)) for p in sorted(paths)]
-        if names:
-            with self.dvc() as repo:
-                repo.add(names)
-                repo.push(targets=[f"{name}.dvc" for name in names])
-        return {name: (self.path / f"{name}.dvc").read_text() for name in names}
+        found = {}
+        for path in sorted(paths):
+            # hashing makes the file a link to its object, which may change its time but not its size
+            digest, size = self.objects.put(path), path.stat().st_size
+            found[path.relative_to(self.path).as_posix()] = pointer_text(path.name, md5=digest, size=size)
+        self.objects.push(read_pointer(text).md5 for text in found.values())
+        self.place(found)
+        self._ignore(found)
+        return found
 
-    def repro(self, *targets: str, replay: bool = False) -> None:
-        """Reproduce stages (upstream ones from the run-cache) and push what they made.
-
-        ``replay`` forbids running anything: a stage that is not in the run-cache fails (``NotInRunCache``).
-
-        Raises:
-            StepFailed: with the exit status of the stage's command, its message having gone to stderr.
-        """
-        from dvc.exceptions import ReproductionError
-
-        with self.dvc() as repo:
-            if replay:
-                os.environ["CORPUS_REPLAY"] = "1"
-            try:
-                repo.reproduce(targets=list(targets) or None, pull=True)
-            except ReproductionError as error:
-                raise _stage_failed(error) from None
-            if not replay:
-                repo.push(run_cache=True)
-
-    def pull(self, *folders: str) -> None:
-        """Check out everything that this commit has below some folders: pointed to by name, or made by stages."""
-        below = tuple(f"{folder}/" for folder in folders)
-        pointers = [str(p.relative_to(self.path)) for folder in folders for p in (self.path / folder).rglob("*.dvc")]
-        stages = [
-            name
-            for name, stage in self.lock().items()
-            if any(f"{out['path']}/".startswith(below) for out in stage.get("outs", ()))
-        ]
-        if pointers or stages:
-            with self.dvc() as repo:
-                repo.pull(targets=[*pointers, *stages])
+    def _ignore(self, names: Iterable[str]) -> None:
+        """Keep tracked files out of git where no rule does yet, as DVC does."""
+        listed = git("ls-files", "--others", "--exclude-standard", "--", *names, cwd=self.path)
+        for path in map(self.path.joinpath, listed.splitlines()):
+            with path.with_name(".gitignore").open("a") as rules:
+                rules.write(f"/{path.name}\n")
 
     def moved(self, *, since: str, path: str) -> bool:
         """Whether ``path`` differs between the commit ``since`` and this clone's head."""
@@ -173,22 +170,25 @@ class Workspace:
         """Return the stages of ``dvc.lock`` in a commit; none where nothing was ever run."""
         if not git("ls-tree", revision, "dvc.lock", cwd=self.path):
             return {}
-        stages: dict[str, Any] = yaml.safe_load(git("show", f"{revision}:dvc.lock", cwd=self.path))["stages"]
+        stages: dict[str, Any] = read_yaml(git("show", f"{revision}:dvc.lock", cwd=self.path))["stages"]
         return stages
+
+    def write_lock(self, stages: Mapping[str, Any]) -> None:
+        """Write ``dvc.lock`` as DVC writes it, unless it says the same already."""
+        from dvc.utils.serialize import dump_yaml
+
+        if stages != self.lock():
+            # plain containers: DVC's writer knows no others
+            dump_yaml(str(self.path / "dvc.lock"), json.loads(json.dumps({"schema": "2.0", "stages": stages})))
 
     def check_remote(self, pointers: Mapping[str, str]) -> None:
         """Ask the remote that every object of ``pointers`` is there with its size.
 
         Raises:
-            PointerIncomplete: naming the first that is not.
+            ObjectIncomplete: naming the first that is not.
         """
-        with self.dvc() as repo:
-            odb = repo.cloud.get_remote_odb()
-            for path, text in pointers.items():
-                for out in yaml.safe_load(text)["outs"]:
-                    place = odb.oid_to_path(out["md5"])
-                    if not odb.fs.exists(place) or odb.fs.size(place) != out["size"]:
-                        raise PointerIncomplete(path=path, digest=out["md5"])
+        outs = [read_pointer(text) for text in pointers.values()]
+        self.objects.require_whole({out.md5: out.size for out in outs})
 
     def commit(self, message: str, *, paths: Sequence[str] = (".",)) -> str | None:
         """Commit what changed under ``paths`` and push it with fast-forward only; ``None`` when nothing changed.
@@ -206,12 +206,6 @@ class Workspace:
         except StepFailed:
             raise CommitLost(expected=self.head[:12]) from None
         return git("rev-parse", "HEAD", cwd=self.path)
-
-
-def _stage_failed(error: Exception) -> StepFailed:
-    """Say which stage failed with which exit status; DVC tells the status in the words of the cause only."""
-    status = re.search(r"exited with (\d+)", str(error.__cause__))
-    return StepFailed(command=str(error), returncode=int(status[1]) if status else 1)
 
 
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
@@ -239,11 +233,12 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
     _sweep(scratch)
     folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
     try:
-        git("clone", "--quiet", "--shared", "--branch", BRANCH, settings.repo, str(folder / "corpus"))
-        if revision:
-            git("checkout", "--quiet", "--detach", revision, cwd=folder / "corpus")
-        configure(folder / "corpus", settings=settings)
-        yield Workspace(folder / "corpus", settings=settings)
+        path = folder / "corpus"
+        git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
+        git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
+        configure(path, settings=settings)
+        with contextlib.closing(Workspace(path, settings=settings)) as clone:
+            yield clone
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.console import CorpusName, emit, not_in_a_replay, open_vault
+from pipelines.console import CorpusName, emit, open_vault
 from pipelines.params import Settings, load
 
 app = typer.Typer()
@@ -19,7 +19,6 @@ ModelName = Annotated[str, typer.Option(help="a name of the section models")]
 @app.command(rich_help_panel="Train")
 def remarks(corpus: CorpusName) -> None:
     """Ask what memes leave unsaid, for the models that read it (kind m3h); without such a model nobody is asked."""
-    not_in_a_replay("remarks")
     from pipelines.label import remarks as stage
 
     settings = Settings.from_env()
@@ -35,7 +34,6 @@ def train(
     seed: Annotated[int, typer.Option(help="of the weights, the order and the dropout")] = 1,
 ) -> None:
     """Fit one model for one task; a run that was killed goes on from its checkpoint."""
-    not_in_a_replay("train")
     from pipelines.train import train as stage
 
     settings = Settings.from_env()
@@ -49,7 +47,6 @@ def train(
 @app.command(rich_help_panel="Train")
 def prompted(corpus: CorpusName, model: ModelName) -> None:
     """Ask a model about the test split instead of training one."""
-    not_in_a_replay("prompted")
     from pipelines.train import prompted as stage
 
     settings = Settings.from_env()
@@ -63,7 +60,6 @@ SubsetName = Annotated[str, typer.Option(help="unanimous, consensus or gold")]
 @app.command(rich_help_panel="Train")
 def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
     """Tune one model on one subset of the labels; a run that was killed goes on from its checkpoint."""
-    not_in_a_replay("finetune")
     from pipelines.train import finetune as stage
 
     settings = Settings.from_env()
@@ -89,7 +85,6 @@ def predict(
         with file.open() if file else nullcontext(sys.stdin) as lines:
             predicting.run(corpus, lines=lines, out=sys.stdout, folder=file.parent if file else Path())
         return
-    not_in_a_replay("predict")
     from pipelines.train import predict as stage
 
     settings = Settings.from_env()
@@ -100,7 +95,6 @@ def predict(
 @app.command(rich_help_panel="Train")
 def untuned(corpus: CorpusName, model: ModelName) -> None:
     """Gather what a model says of dev and test that is taken as it is: asked now, before, or elsewhere."""
-    not_in_a_replay("untuned")
     from pipelines.train import untuned as stage
 
     settings = Settings.from_env()

@@ -18,8 +18,8 @@ from pipelines.params import M3hModel, Params, Settings, YadavModel
 from pipelines.privacy.vault import Vault
 from pipelines.sections import Model
 from pipelines.store import tables
+from pipelines.store.git import git
 from pipelines.store.metrics import write_metrics
-from pipelines.store.workspace import git
 from pipelines.taxonomy import load as scheme_of
 from pipelines.train import features
 from pipelines.train.data import Material, load

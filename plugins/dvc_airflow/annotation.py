@@ -10,7 +10,7 @@ from airflow.sdk import Asset, AssetAlias, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dvc_airflow.command import run
-from dvc_airflow.tasks import SUPERSEDED
+from dvc_airflow.tasks import SUPERSEDED, publish_results, run_of, stage_results
 
 # After so long a silence the task fails and says so; it never goes on by itself.
 PATIENCE = timedelta(days=90)
@@ -79,10 +79,10 @@ def pull(*, params: Any = None) -> dict[str, Any]:
 
 
 @task(task_id="agreement")
-def agreement(*, params: Any = None) -> dict[str, Any]:
-    """Work out how far the annotators agree."""
+def agreement(*, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
+    """Measure the agreement between annotators."""
     base = run("task", "pin")["commit"]
-    return run("task", "agreement", params["corpus"], params["round"], "--base", base)
+    return run("task", "agreement", params["corpus"], params["round"], "--base", base, *run_of(dag_run))
 
 
 @task.branch(task_id="adjudicate")
@@ -103,21 +103,26 @@ def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
 
 
 @task(task_id="gold")
-def gold(base: str, *, params: Any = None) -> dict[str, Any]:
-    """Make gold of what is settled, and the agreement anew: its round has a decision now."""
-    run("task", "stage", f"agreement@{params['corpus']}", "--base", base)
-    return run("task", "stage", f"gold@{params['corpus']}", "--base", base)
+def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
+    """Make gold of the settled items, and measure agreement again: the round has a decision now."""
+    return stage_results(*_stages(params["corpus"]), base=base, dag_run=dag_run)
 
 
 @task(task_id="publish", pool="publish", outlets=[GOLD])
-def publish(base: str, *, params: Any = None, outlet_events: Any = None) -> dict[str, Any]:
-    """Commit dvc.lock, replayed from the run-cache; fast-forward only. Emits `gold/<corpus>`."""
+def publish(
+    base: str, results: list[dict[str, Any]], *, params: Any = None, dag_run: Any = None, outlet_events: Any = None
+) -> dict[str, Any]:
+    """Commit dvc.lock and metrics; fast-forward only. Emits `gold/<corpus>`."""
     corpus = params["corpus"]
-    done = run("task", "publish-snapshot", corpus, f"agreement@{corpus}", f"gold@{corpus}", "--base", base)
+    done = publish_results(corpus, *_stages(corpus), base=base, results=results, dag_run=dag_run)
     if done["superseded"]:
         raise AirflowFailException(SUPERSEDED)
     outlet_events[GOLD].add(Asset(f"gold/{corpus}"), extra=done)
     return done
+
+
+def _stages(corpus: str) -> tuple[str, str]:
+    return f"agreement@{corpus}", f"gold@{corpus}"
 
 
 @task(task_id="rounds")

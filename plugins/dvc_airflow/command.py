@@ -45,7 +45,7 @@ class ByFailure(RetryPolicy):
         return RetryDecision.default()
 
 
-def run(*argv: str) -> dict[str, Any]:
+def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     """Run ``python -m pipelines <argv>`` from the project's root and return the JSON object it printed last.
 
     The child's stderr goes to the task's log as it comes. The child leads a session of its own, and whatever
@@ -58,13 +58,13 @@ def run(*argv: str) -> dict[str, Any]:
         [settings.PYTHON, "-m", "pipelines", *argv],
         cwd=settings.ROOT,
         env={**os.environ, "CORPUS_HOME": str(settings.HOME), "CORPUS_DIES_WITH_PARENT": "1"},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as child:
         try:
-            output, _ = child.communicate()
+            output, _ = child.communicate(given)
         finally:
             _end(child)
     last = output.strip().rpartition("\n")[2]

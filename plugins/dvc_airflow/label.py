@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from airflow.sdk import task
 
 from dvc_airflow.command import run
 from dvc_airflow.graph import providers
+from dvc_airflow.tasks import run_of
 
 
-def ask(corpus: str, *, base: Any) -> list[Any]:
+def ask(corpus: str, *, base: Any, gold: Any) -> list[Any]:
     """Return the tasks after which every remote labeller of ``votes.labellers`` has answered for every shard.
 
     ``estimate`` comes first and fails where the budget would not bear the cost. Each provider then has a mapped task
     in a pool of its own, whose one slot keeps the provider's limits whatever else runs. Answers go to the sealed store
     alone; a try that comes after a kill asks for nothing twice.
+
+    Args:
+        corpus: whose records.
+        base: the commit that the run works on.
+        gold: the task of the stage ``gold``, whose result holds the examples of the prompts.
     """
 
-    @task(task_id="estimate", doc_md="what asking would cost; stops where the budget would not bear it")
-    def estimate(base: str) -> list[dict[str, Any]]:
-        return list(run("task", "estimate", corpus, "--base", base)["jobs"])
+    @task(task_id="estimate", doc_md="estimate what asking would cost; fail where it exceeds the budget")
+    def estimate(base: str, gold: dict[str, Any], *, dag_run: Any = None) -> list[dict[str, Any]]:
+        argv = ("--base", base, *run_of(dag_run), "--results", "-")
+        return list(run("task", "estimate", corpus, *argv, given=json.dumps([gold]))["jobs"])
 
-    estimated = estimate(base)
-    return [estimated, *(_ask_provider(corpus, name, base=base, jobs=estimated) for name in providers())]
+    estimated = estimate(base, gold)
+    return [estimated, *(_ask_provider(corpus, name, base=base, gold=gold, jobs=estimated) for name in providers())]
 
 
-def _ask_provider(corpus: str, provider: str, *, base: Any, jobs: Any) -> Any:
+def _ask_provider(corpus: str, provider: str, *, base: Any, gold: Any, jobs: Any) -> Any:
     @task(task_id=f"jobs__{provider}", doc_md=f"the shards that labellers of {provider} have not answered")
     def of_provider(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [job for job in jobs if job["provider"] == provider]
@@ -34,11 +42,14 @@ def _ask_provider(corpus: str, provider: str, *, base: Any, jobs: Any) -> Any:
     @task(
         task_id=f"ask__{provider}", pool=provider, doc_md="one labeller, one shard; what is answered is not asked again"
     )
-    def ask_shard(job: dict[str, Any], base: str, *, task_state_store: Any = None) -> dict[str, Any]:
-        argv = (corpus, job["labeller"], str(job["shard"]), "--base", base)
+    def ask_shard(
+        job: dict[str, Any], base: str, gold: dict[str, Any], *, dag_run: Any = None, task_state_store: Any = None
+    ) -> dict[str, Any]:
+        given = json.dumps([gold])
+        argv = (corpus, job["labeller"], str(job["shard"]), "--base", base, *run_of(dag_run), "--results", "-")
         if job["batch"] and not task_state_store.get("batches"):
             # beside the store of answers, where a further try finds the jobs whatever Airflow has forgotten
-            task_state_store.set("batches", run("task", "ask", *argv, "--no-wait")["batches"])
-        return run("task", "ask", *argv)
+            task_state_store.set("batches", run("task", "ask", *argv, "--no-wait", given=given)["batches"])
+        return run("task", "ask", *argv, given=given)
 
-    return ask_shard.partial(base=base).expand(job=of_provider(jobs))
+    return ask_shard.partial(base=base, gold=gold).expand(job=of_provider(jobs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,7 @@ DEFAULT_ARGS: dict[str, Any] = {
     "execution_timeout": timedelta(hours=6),
 }
 
-SUPERSEDED = "a month came in meanwhile: clear `pin` and what is below it"
+SUPERSEDED = "superseded by a newer month: clear `pin` and its downstream tasks"
 
 
 def month_of(dag_run: Any) -> str:
@@ -41,10 +41,15 @@ def month_of(dag_run: Any) -> str:
         raise AirflowFailException(str(error)) from None
 
 
+def run_of(dag_run: Any) -> tuple[str, str]:
+    """Return a run as an option of a command: its stages accept results of this run only."""
+    return "--run", f"{dag_run.dag_id}/{dag_run.run_id}"
+
+
 def step(*argv: str, out: Sequence[str] = (), pointers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run a step of the partition layer in a clone of its own; hand over its result and the pointers to its files."""
     globs = [part for pattern in out for part in ("--out", pattern)]
-    return run("task", "step", "--pointers", json.dumps(dict(pointers or {})), *globs, "--", *argv)
+    return run("task", "step", "--pointers", "-", *globs, "--", *argv, given=json.dumps(dict(pointers or {})))
 
 
 def snapshot(
@@ -54,12 +59,13 @@ def snapshot(
     base: Any = None,
     below: Sequence[str] = (),
     woken: bool = True,
-    waits: Mapping[str, Sequence[Any]] | None = None,
+    waits: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Any]]] | None = None,
 ) -> Any:
     """Render the target stages of dvc.yaml and all above them as tasks, then the publish that commits them.
 
-    Edges and settings are the file's own. Every stage works on the commit that ``pin`` answered, whatever is
-    published meanwhile. The asset is emitted after the commit, never before, and not by a superseded run.
+    Edges and settings are the file's own. Every stage works on the commit that ``pin`` returned, whatever is
+    published meanwhile, and returns a token of its result, which its downstream tasks and the publish receive. The
+    asset is emitted after the commit, never before, and not by a superseded run.
 
     Args:
         targets: stages, such as ``score@memes``.
@@ -67,8 +73,9 @@ def snapshot(
         asset: what the publish emits.
         base: the answer of a :func:`pin` that the Dag has already.
         below: stages that another Dag has run on this commit: they and all above them are not rendered again.
-        woken: whether what supersedes a run wakes this Dag again; if it does not, a superseded run fails and says so.
-        waits: tasks that the stages of a step wait for, by step; they may have been skipped.
+        woken: whether what supersedes a run wakes this Dag again; if it does not, a superseded run fails.
+        waits: by step, makes the tasks that the stages of the step wait for, which may be skipped; it is given the
+            stage tasks made so far, by stage.
 
     Returns the publish task.
     """
@@ -76,17 +83,19 @@ def snapshot(
     given = {stage.name for stage in closure(stages, targets=below)}
     base = pin() if base is None else base
     made: dict[str, Any] = {}
+    before: dict[str, Sequence[Any]] = {}
     for stage in closure(stages, targets=targets):
         if stage.name in given:
             continue
-        before = waits.get(stage.step, ())
-        made[stage.name] = _stage_task(stage, base=base, rule="none_failed" if before else "all_success")
-        for earlier in before:
+        if stage.step in waits and stage.step not in before:
+            before[stage.step] = waits[stage.step](made)
+        rule = "none_failed" if stage.step in waits else "all_success"
+        upstream = [made[name] for name in stage.upstream if name in made]
+        made[stage.name] = _stage_task(stage, base=base, upstream=upstream, rule=rule)
+        for earlier in before.get(stage.step, ()):
             earlier >> made[stage.name]
-        for above in stage.upstream:
-            if above in made:
-                made[above] >> made[stage.name]
-    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base, below=below, woken=woken)
+    ids = [stages[name].task_id for name in made]
+    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base, stages=ids, below=below, woken=woken)
     for target in targets:
         made[target] >> published
     return published
@@ -118,28 +127,47 @@ def champions(corpus: str) -> Any:
     return commit_champions()
 
 
-def _stage_task(stage: Stage, *, base: Any, rule: str) -> Any:
+def _stage_task(stage: Stage, *, base: Any, upstream: Sequence[Any], rule: str) -> Any:
     known = ("queue", "pool", "pool_slots", "retries", "priority_weight")
     options = {key: stage.airflow[key] for key in known if key in stage.airflow}
     if "timeout_minutes" in stage.airflow:
         options["execution_timeout"] = timedelta(minutes=stage.airflow["timeout_minutes"])
 
     @task(task_id=stage.task_id, doc_md=stage.desc or stage.name, trigger_rule=rule, **options)
-    def reproduce(base: str) -> dict[str, Any]:
-        return run("task", "stage", stage.name, "--base", base)
+    def reproduce(base: str, results: list[dict[str, Any]], *, dag_run: Any = None) -> dict[str, Any]:
+        return stage_results(stage.name, base=base, results=results, dag_run=dag_run)[0]
 
-    return reproduce(base)
+    return reproduce(base, list(upstream))
 
 
-def _publish_snapshot(*targets: str, corpus: str, asset: Asset, base: Any, below: Sequence[str], woken: bool) -> Any:
-    @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit dvc.lock; fast-forward only")
-    def publish(base: str, *, outlet_events: Any = None) -> dict[str, Any]:
-        built_on = [word for stage in below for word in ("--below", stage)]
-        done = run("task", "publish-snapshot", corpus, *targets, "--base", base, *built_on)
+def stage_results(
+    *stages: str, base: str, results: Sequence[Mapping[str, Any]] = (), dag_run: Any
+) -> list[dict[str, Any]]:
+    """Run stages in one clone and return a token of each one's result; ``results`` are those of upstream tasks."""
+    argv = ("--base", base, *run_of(dag_run), "--results", "-")
+    return list(run("task", "stage", *stages, *argv, given=json.dumps(list(results)))["results"])
+
+
+def publish_results(
+    corpus: str, *targets: str, base: str, results: Sequence[Mapping[str, Any]], dag_run: Any, below: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Commit what the stages of a run handed over."""
+    built_on = [word for stage in below for word in ("--below", stage)]
+    argv = ("--base", base, *run_of(dag_run), "--results", "-", *built_on)
+    return run("task", "publish-snapshot", corpus, *targets, *argv, given=json.dumps(list(results)))
+
+
+def _publish_snapshot(
+    *targets: str, corpus: str, asset: Asset, base: Any, stages: Sequence[str], below: Sequence[str], woken: bool
+) -> Any:
+    @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit dvc.lock and metrics; fast-forward only")
+    def publish(base: str, *, dag_run: Any = None, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
+        results = ti.xcom_pull(task_ids=list(stages))
+        done = publish_results(corpus, *targets, base=base, results=results, dag_run=dag_run, below=below)
         if done["superseded"] and not woken:
             raise AirflowFailException(SUPERSEDED)
         if done["superseded"]:
-            raise AirflowSkipException("something later came in; the run it woke publishes both")
+            raise AirflowSkipException("superseded by a newer commit; the run that it woke publishes both")
         outlet_events[asset].extra = done
         return done
 
@@ -152,7 +180,8 @@ def publish_partition(pointers: Any, *, corpus: str, asset: Asset) -> Any:
     @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit the month; fast-forward only")
     def publish(pointers: dict[str, str], *, dag_run: Any = None, outlet_events: Any = None) -> dict[str, Any]:
         month = month_of(dag_run)
-        done = run("task", "publish-partition", corpus, "--month", month, "--pointers", json.dumps(pointers))
+        argv = ("--month", month, "--pointers", "-")
+        done = run("task", "publish-partition", corpus, *argv, given=json.dumps(pointers))
         outlet_events[asset].extra = {**done, "month": month}
         return done
 

@@ -25,7 +25,7 @@ from pipelines.sandbox.airflow_api import Airflow
 from pipelines.sandbox.build import build
 from pipelines.sandbox.services import Deployment, down
 from pipelines.store import repository
-from pipelines.store.workspace import git
+from pipelines.store.git import git
 from tests.airflow.by_heart import DAG, NAME, SCORING, WHY, Decided, context_of, put
 from tests.airflow.kills import kill_first
 

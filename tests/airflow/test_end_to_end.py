@@ -15,8 +15,9 @@ import yaml
 
 from pipelines.privacy.vault import Vault
 from pipelines.store import repository, tables
+from pipelines.store.git import git
 from pipelines.store.seal import open_column
-from pipelines.store.workspace import git, workspace
+from pipelines.store.workspace import workspace
 from tests.airflow.kills import kill_first
 
 pytestmark = pytest.mark.airflow

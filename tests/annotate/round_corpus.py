@@ -19,8 +19,9 @@ from pipelines.annotate.guideline import offered
 from pipelines.params import Settings
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
+from pipelines.store.git import git
 from pipelines.store.seal import write_rows
-from pipelines.store.workspace import git, workspace
+from pipelines.store.workspace import workspace
 from pipelines.taxonomy import Scheme, load
 
 ROOT = Path(__file__).resolve().parents[2]

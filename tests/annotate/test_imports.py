@@ -24,10 +24,11 @@ from pipelines.errors import BadImport, BadParams
 from pipelines.params import Params, Settings, load
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
+from pipelines.store.git import git
 from pipelines.store.publish import publish_partition
 from pipelines.store.seal import open_column, write_rows
 from pipelines.store.tracked import read_tracked
-from pipelines.store.workspace import git, workspace
+from pipelines.store.workspace import workspace
 from tests.annotate import published_sets as sets
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,7 +26,8 @@ from pipelines.errors import BackendUnavailable, CommitLost, RoundState, Unknown
 from pipelines.params import Settings, load
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
-from pipelines.store.workspace import git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import workspace
 from pipelines.taxonomy import load as load_scheme
 from tests.annotate import round_corpus as small
 from tests.annotate.round_corpus import NOW, answer, items, other, tasks, truth

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.params import Settings
-from pipelines.store.workspace import Workspace, git
+from pipelines.store.git import git
+from pipelines.store.workspace import Workspace
 from tests.curate.small_corpus import REPO
 
 CODE = """

@@ -86,9 +86,12 @@ def test_a_review_is_closed_with_gold_and_nobody_asked(ran: list[tuple[str, ...]
 
 
 def test_what_is_published_was_made_on_the_same_commit(ran: list[tuple[str, ...]]) -> None:
-    annotation.gold.function("base", params=PARAMS)
-    made = {argv[2] for argv in ran if argv[:2] == ("task", "stage")}
+    dag_run = SimpleNamespace(dag_id="annotation_round", run_id="one")
+    annotation.gold.function("base", params=PARAMS, dag_run=dag_run)
+    [made] = ran
     ran.clear()
-    annotation.publish.function("base", params=PARAMS, outlet_events={annotation.GOLD: Mock()})
-    (published,) = ran
-    assert made == set(published[3:-2])
+    annotation.publish.function("base", [], params=PARAMS, dag_run=dag_run, outlet_events={annotation.GOLD: Mock()})
+    [published] = ran
+    stages = made[made.index("stage") + 1 : made.index("--base")]
+    assert stages == published[3 : published.index("--base")]
+    assert made[made.index("--run") + 1] == published[published.index("--run") + 1] == "annotation_round/one"

@@ -16,7 +16,7 @@ from pipelines.privacy.terms import Takedown
 from pipelines.registry import contents, promote
 from pipelines.registry.entries import Context, enter, registration
 from pipelines.registry.versions import CHAMPION, DIGEST, Version, digest
-from pipelines.store.workspace import git
+from pipelines.store.git import git
 from tests.registry import conftest
 from tests.registry.small_registry import NAME, add, events, opened, trained
 

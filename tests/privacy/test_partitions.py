@@ -11,7 +11,8 @@ import pytest
 from pipelines.params import Settings
 from pipelines.privacy.partitions import published
 from pipelines.store import publish
-from pipelines.store.workspace import git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import workspace
 from tests.privacy.partition import write_posts
 
 

@@ -22,7 +22,8 @@ from pipelines.privacy.objects import Objects
 from pipelines.privacy.selection import Asked, select
 from pipelines.privacy.sinks import SINKS, Sink, counted
 from pipelines.privacy.terms import Takedown
-from pipelines.store.workspace import git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import workspace
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import NOW
 

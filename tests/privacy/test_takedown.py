@@ -34,7 +34,8 @@ from pipelines.privacy.vault import Tombstone, Vault
 from pipelines.sandbox.build import build
 from pipelines.sandbox.cases import SMALLEST
 from pipelines.store import publish, seal, tables
-from pipelines.store.workspace import PointerIncomplete, Workspace, git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import PointerIncomplete, Workspace, workspace
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import EACH, MONTHS, NOW, fullname, word
 

@@ -16,7 +16,7 @@ import pytest
 
 from pipelines.params import Settings
 from pipelines.privacy import receipts
-from pipelines.store.workspace import git
+from pipelines.store.git import git
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import fullname
 

@@ -29,8 +29,9 @@ from pipelines.privacy.gone import Gone
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.answers import Answers, Job
+from pipelines.store.git import git
 from pipelines.store.seal import write_rows
-from pipelines.store.workspace import git, workspace
+from pipelines.store.workspace import workspace
 from pipelines.taxonomy import load as load_scheme
 
 SECRET = "5e" * 64

@@ -27,8 +27,8 @@ from pipelines.release import approval, package
 from pipelines.release.terms import Release
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.store import tables
+from pipelines.store.git import git
 from pipelines.store.seal import write_rows
-from pipelines.store.workspace import git
 
 REPO = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 2, 1, 9, tzinfo=UTC)

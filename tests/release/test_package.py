@@ -20,7 +20,8 @@ from pipelines.release.package import NothingToRelease
 from pipelines.release.register import ReleaseApproved
 from pipelines.release.terms import Release, Shape
 from pipelines.store import tables
-from pipelines.store.workspace import git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import workspace
 from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, table
 
 IDS = ("id", "address", "text", "picture")

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.params import Settings, load
 from pipelines.store import repository
-from pipelines.store.workspace import git
+from pipelines.store.git import git
 
 ROOT = Path(__file__).resolve().parents[2]
 

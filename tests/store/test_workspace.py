@@ -8,13 +8,18 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.errors import CommitLost, StepFailed
 from pipelines.params import Settings
 from pipelines.store import publish
-from pipelines.store.workspace import PointerIncomplete, Workspace, git, workspace
+from pipelines.store.git import git
+from pipelines.store.objects import ObjectIncomplete
+from pipelines.store.results import Token
+from pipelines.store.workspace import Workspace, workspace
+from tests.stages import reproduce, rerun
 
 STEP = """
 import json, os, pathlib, sys
@@ -23,8 +28,6 @@ if sys.argv[1] == "write":
 elif sys.argv[1] == "fail":
     sys.exit(65)
 else:
-    if os.environ.get("CORPUS_REPLAY"):
-        sys.exit(78)
     months = sorted(pathlib.Path("data/memes").glob("*/posts.parquet"))
     out = pathlib.Path("snapshot/memes/count"); out.mkdir(parents=True, exist_ok=True)
     (out / "count.txt").write_text("".join(m.read_text() for m in months))
@@ -84,7 +87,7 @@ def nobody(_: Workspace, __: str) -> int:
     return 0
 
 
-def never(_: Path) -> None:
+def never(_: Workspace) -> None:
     raise AssertionError("nothing may be remembered here")
 
 
@@ -110,7 +113,8 @@ def test_a_month_is_committed_once(settings: Settings) -> None:
 
 def test_pointers_of_an_earlier_run_of_the_month_go(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
-    extra = {"data/memes/2022-11/images/003.parquet": pointers["data/memes/2022-11/posts.parquet"]}
+    text = pointers["data/memes/2022-11/posts.parquet"].replace("posts.parquet", "003.parquet")
+    extra = {"data/memes/2022-11/images/003.parquet": text}
     publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers | extra, leave_out=nobody)
     publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
     names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data")
@@ -123,7 +127,7 @@ def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) 
     found.chmod(0o600)
     found.write_text("")
     before = head(settings)
-    with pytest.raises(PointerIncomplete, match="not whole"):
+    with pytest.raises(ObjectIncomplete, match="not whole"):
         publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
     assert head(settings) == before
 
@@ -144,19 +148,29 @@ def test_a_lost_race_changes_nothing(settings: Settings) -> None:
     assert head(settings) == fast["commit"]
 
 
-def test_snapshots_replay_what_a_task_made_and_equal_a_laptop(settings: Settings, tmp_path: Path) -> None:
+def run_stages(settings: Settings, *targets: str, base: str) -> list[Token]:
+    with workspace(settings, revision=base) as clone:
+        return reproduce(clone, *targets)
+
+
+def publish_stages(settings: Settings, *targets: str, base: str, tokens: list[Token], **more: Any) -> dict[str, Any]:
+    given = {"corpus": "memes", "targets": targets, "run": "a run", "base": base, "tokens": tokens}
+    return publish.publish_snapshot(settings, **{"remember": lambda _: None, **given, **more})
+
+
+def test_a_snapshot_is_what_its_tasks_handed_over_and_equals_a_laptop(settings: Settings, tmp_path: Path) -> None:
     for month in ("2022-11", "2022-12"):
         pointers = collect(settings, month=month, text=month)
         publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=nobody)
-    with workspace(settings) as clone:
-        clone.repro("count@memes")
-    seen: list[Path] = []
-    done = publish.publish_snapshot(
-        settings, corpus="memes", targets=["count@memes"], base=head(settings), remember=seen.append
-    )
-    assert len(seen) == 1, "what must hold from now on is entered before the commit"
-    assert done["changed"] and not done["superseded"]
+    tokens = run_stages(settings, "count@memes", base=head(settings))
+    seen: list[Workspace] = []
+    done = publish_stages(settings, "count@memes", base=head(settings), tokens=tokens, remember=seen.append)
+    assert len(seen) == 1, "what must hold from now on is recorded before the commit"
+    assert done == {"commit": head(settings), "changed": True, "superseded": False, "differing": 0}
     assert json.loads(git("--git-dir", settings.repo, "show", "corpus:metrics/memes/count.json")) == {"months": 2}
+    with workspace(settings) as clone:
+        assert rerun(clone) == []
+        assert git("status", "--porcelain", cwd=clone.path) == ""
 
     laptop = tmp_path / "laptop"
     git("clone", "--quiet", "--branch", "corpus", settings.repo, str(laptop))
@@ -172,22 +186,19 @@ def test_snapshots_replay_what_a_task_made_and_equal_a_laptop(settings: Settings
     assert (laptop / "dvc.lock").read_bytes() == lock
 
 
-def test_what_a_commit_has_below_a_folder_is_pulled_and_nothing_else(settings: Settings) -> None:
+def test_what_a_commit_has_below_a_folder_is_checked_out_and_nothing_else(settings: Settings) -> None:
     for month in ("2022-11", "2022-12"):
         pointers = collect(settings, month=month, text=month)
         publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=nobody)
-    with workspace(settings) as clone:
-        clone.repro("count@memes")
-    publish.publish_snapshot(
-        settings, corpus="memes", targets=["count@memes"], base=head(settings), remember=lambda _: None
-    )
+    tokens = run_stages(settings, "count@memes", base=head(settings))
+    publish_stages(settings, "count@memes", base=head(settings), tokens=tokens)
     for folders, there in {
         ("data/memes/2022-11",): {"data/memes/2022-11/posts.parquet"},
         ("snapshot/memes",): {"snapshot/memes/count/count.txt"},
         ("snapshot/posts", "data/mem"): set(),
     }.items():
         with workspace(settings) as clone:
-            clone.pull(*folders)
+            clone.checkout(*folders)
             files = [path for top in ("data", "snapshot") for path in (clone.path / top).rglob("*") if path.is_file()]
             apart = {".dvc", ".gitignore"}
             found = {str(p.relative_to(clone.path)) for p in files if p.suffix not in apart and p.name not in apart}
@@ -206,16 +217,6 @@ def test_champions_are_committed_once_and_supersede_nothing(settings: Settings) 
     assert json.loads(told) == {"version": 2}
 
 
-def test_a_publish_never_runs_a_stage(settings: Settings) -> None:
-    pointers = collect(settings, month="2022-11", text="a")
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
-    before = head(settings)
-    with pytest.raises(StepFailed, match="count@memes") as caught:
-        publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=before, remember=never)
-    assert caught.value.fields["returncode"] == 78
-    assert head(settings) == before
-
-
 def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings) -> None:
     publish.publish_partition(
         settings,
@@ -227,16 +228,14 @@ def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings)
     base = head(settings)
     later = collect(settings, month="2022-12", text="b")
     publish.publish_partition(settings, corpus="memes", month="2022-12", pointers=later, leave_out=nobody)
-    with workspace(settings, revision=base) as clone:
-        assert clone.head == base
-        clone.repro("count@memes")
-    done = publish.publish_snapshot(settings, corpus="memes", targets=["count@memes"], base=base, remember=never)
-    assert done == {"commit": head(settings), "changed": False, "superseded": True}
+    tokens = run_stages(settings, "count@memes", base=base)
+    done = publish_stages(settings, "count@memes", base=base, tokens=tokens, remember=never)
+    assert done == {"commit": head(settings), "changed": False, "superseded": True, "differing": 0}
 
 
 AGREE = """
   agree:
-    cmd: test -z "$CORPUS_REPLAY" && mkdir -p snapshot/memes && cp annotations/memes/said snapshot/memes/agree
+    cmd: mkdir -p snapshot/memes && cp annotations/memes/said snapshot/memes/agree
     deps: [annotations/memes]
     outs: [snapshot/memes/agree]
 """
@@ -251,32 +250,30 @@ def say(settings: Settings, text: str) -> str:
         return str(clone.commit(text))
 
 
-def agree(settings: Settings, *, base: str) -> None:
-    with workspace(settings, revision=base) as clone:
-        clone.repro("agree")
+def agree(settings: Settings, *, base: str) -> list[Token]:
+    return run_stages(settings, "agree", base=base)
 
 
 def test_a_pull_that_came_meanwhile_does_not_stop_a_publish(settings: Settings) -> None:
     base = say(settings, "early")
-    agree(settings, base=base)
+    tokens = agree(settings, base=base)
     say(settings, "late")
-    done = publish.publish_snapshot(settings, corpus="memes", targets=["agree"], base=base, remember=lambda _: None)
+    done = publish_stages(settings, "agree", base=base, tokens=tokens)
     assert done["changed"] and not done["superseded"]
     assert git("--git-dir", settings.repo, "show", "corpus:annotations/memes/said") == "late"
-    with workspace(settings) as clone, clone.dvc() as repo:
-        repo.pull(targets=["agree"])
+    with workspace(settings) as clone:
+        clone.checkout("snapshot/memes/agree")
         assert (clone.path / "snapshot" / "memes" / "agree").read_text() == "early"
 
 
 def test_a_publish_never_puts_back_what_a_later_run_published(settings: Settings) -> None:
     early = say(settings, "early")
-    agree(settings, base=early)
+    first = agree(settings, base=early)
     late = say(settings, "late")
-    agree(settings, base=late)
-    publish.publish_snapshot(settings, corpus="memes", targets=["agree"], base=late, remember=lambda _: None)
+    publish_stages(settings, "agree", base=late, tokens=agree(settings, base=late))
     before = head(settings)
     with pytest.raises(publish.Overtaken, match="agree"):
-        publish.publish_snapshot(settings, corpus="memes", targets=["agree"], base=early, remember=never)
+        publish_stages(settings, "agree", base=early, tokens=first, remember=never)
     assert head(settings) == before
 
 
@@ -323,6 +320,8 @@ def test_clones_work_side_by_side(settings: Settings) -> None:
 PARALLEL = """
 import json, sys
 from pipelines.params import Settings
+from pipelines.store.objects import ObjectIncomplete
+from pipelines.store.results import Token
 from pipelines.store.workspace import workspace
 with workspace(Settings.from_env()) as clone:
     path = f"data/memes/{sys.argv[1]}/posts.parquet"

@@ -14,7 +14,8 @@ from pipelines.annotate import imports
 from pipelines.params import Settings, load
 from pipelines.privacy.vault import Vault
 from pipelines.store import repository
-from pipelines.store.workspace import git, workspace
+from pipelines.store.git import git
+from pipelines.store.workspace import workspace
 from pipelines.taxonomy import load as load_scheme
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,216 @@
+"""Store and fetch DVC's content-addressed objects: one cache per host, one remote for all hosts.
+
+An object is named by the MD5 of its bytes; a folder is an object that lists the digests of its files and whose name
+ends in ``.dir``. Every write is atomic (a temporary file, then a rename), so a reader sees a whole object or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import DataError
+
+TREE = ".dir"
+# Ours: requests at a time when many objects of a distant remote are checked.
+REQUESTS = 16
+
+
+class ObjectIncomplete(DataError):
+    """An object that is needed or about to be committed is missing or damaged."""
+
+    message = "Object {digest} is not whole in the {place}."
+    remedy = "Clear the task that made it; nothing was committed."
+    exit_code = 75
+
+
+class ObjectStore:
+    """Cache and remote of one clone, as DVC's configuration names them."""
+
+    def __init__(self, repo: Any) -> None:
+        from dvc_objects.fs.local import localfs
+
+        self.cache = repo.cache.local
+        self.remote = repo.cloud.get_remote_odb()
+        self._local = localfs
+        self._trees: dict[str, dict[str, str]] = {}
+
+    @property
+    def root(self) -> str:
+        """The remote's own folder, above the objects."""
+        return _above(self.remote)
+
+    def remove_run_cache(self) -> int:
+        """Remove DVC's run-cache, by which tasks handed over results in earlier versions; return how many files."""
+        removed = 0
+        for place in (self.cache, self.remote):
+            runs = place.fs.join(_above(place), "runs")
+            if place.fs.exists(runs):
+                removed += len(place.fs.find(runs))
+                place.fs.rm(runs, recursive=True)
+        return removed
+
+    def tree(self, digest: str) -> dict[str, str]:
+        """Return a folder's files: path below it -> digest.
+
+        Raises:
+            ObjectIncomplete: the folder's list is in neither place.
+        """
+        if digest not in self._trees:
+            self.fetch([digest])
+            entries = json.loads(Path(self.cache.oid_to_path(digest)).read_bytes())
+            self._trees[digest] = {entry["relpath"]: entry["md5"] for entry in entries}
+        return self._trees[digest]
+
+    def size(self, digest: str) -> int:
+        """Return the size of an object in bytes; it is fetched first."""
+        self.fetch([digest])
+        return Path(self.cache.oid_to_path(digest)).stat().st_size
+
+    def fetch(self, digests: Iterable[str]) -> None:
+        """Copy objects from the remote into the cache, each verified against its digest.
+
+        Raises:
+            ObjectIncomplete: naming the first that is missing or damaged.
+        """
+        missing = sorted(digest for digest in set(digests) if not self._cached(digest))
+        if not missing:
+            return
+        paths = [self.remote.oid_to_path(digest) for digest in missing]
+        self.cache.add(paths, self.remote.fs, missing, verify=True, on_error=_ignored)
+        for digest in missing:
+            if not self._cached(digest):
+                raise ObjectIncomplete(digest=digest, place="remote")
+
+    def push(self, digests: Iterable[str]) -> None:
+        """Copy objects from the cache to the remote, where it lacks them or has them in another size.
+
+        The list of a folder goes after its files.
+
+        Raises:
+            ObjectIncomplete: naming the first that is to be copied and that the cache does not hold.
+        """
+        wanted = set(digests)
+        files = {digest for folder in wanted if folder.endswith(TREE) for digest in self.tree(folder).values()}
+        for group in ((wanted | files) - _folders(wanted), _folders(wanted)):
+            held = self._sizes(group)
+            for digest in group:
+                if held[digest] is None and not self._cached(digest):
+                    raise ObjectIncomplete(digest=digest, place="cache")
+            missing = sorted(digest for digest in group if self._cached(digest) and held[digest] != self.size(digest))
+            if missing:
+                paths = [self.cache.oid_to_path(digest) for digest in missing]
+                self.remote.add(paths, self._local, missing, check_exists=False)
+
+    def put(self, path: Path) -> str:
+        """Add a file to the cache and return its digest; the file may become a link to the object."""
+        digest = file_digest(path)
+        self.cache.add(str(path), self._local, digest, hardlink=True)
+        return digest
+
+    def put_tree(self, entries: Mapping[str, str]) -> str:
+        """Add a folder's list to the cache as DVC writes it and return its digest."""
+        digest = tree_digest(entries)
+        if not self._cached(digest):
+            self.cache.add_bytes(digest, tree_bytes(entries))
+        return digest
+
+    def link(self, digest: str, path: Path) -> None:
+        """Place an object of the cache at a path of the working tree."""
+        from dvc_objects.fs import generic
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        links = list(self.cache.cache_types)
+        generic.transfer(self._local, self.cache.oid_to_path(digest), self._local, str(path), links=links)
+
+    def require_whole(self, outs: Mapping[str, int]) -> None:
+        """Ask the remote for objects and, for folders, for every file in them.
+
+        Args:
+            outs: digest -> size in bytes; of a folder the sum of its files.
+
+        Raises:
+            ObjectIncomplete: naming the first object that is missing or has another size.
+        """
+        sizes = self._sizes({file for digest in outs for file in self._files(digest)} | _folders(outs))
+        for digest, size in outs.items():
+            held = [sizes[file] for file in self._files(digest)]
+            if digest not in sizes or sizes[digest] is None or None in held or sum(filter(None, held)) != size:
+                raise ObjectIncomplete(digest=digest, place="remote")
+
+    def holds(self, outs: Mapping[str, int]) -> bool:
+        """Return whether the remote holds all of these objects whole; see :meth:`require_whole`."""
+        try:
+            self.require_whole(outs)
+        except ObjectIncomplete:
+            return False
+        return True
+
+    def _files(self, digest: str) -> Collection[str]:
+        return self.tree(digest).values() if digest.endswith(TREE) else [digest]
+
+    def _sizes(self, digests: Collection[str]) -> dict[str, int | None]:
+        def size(digest: str) -> int | None:
+            try:
+                return int(self.remote.fs.size(self.remote.oid_to_path(digest)))
+            except FileNotFoundError:
+                return None
+
+        if self.remote.fs.protocol == "local":
+            return {digest: size(digest) for digest in digests}
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            return dict(zip(digests, pool.map(size, digests), strict=True))
+
+    def _cached(self, digest: str) -> bool:
+        from dvc_objects.errors import ObjectFormatError
+
+        try:
+            # hashes an object unless it is marked as verified, and removes it where the digest differs
+            self.cache.check(digest)
+        except (FileNotFoundError, ObjectFormatError):
+            return False
+        return True
+
+
+def tree_bytes(entries: Mapping[str, str]) -> bytes:
+    """Return a folder's list as DVC writes it: its digest is the MD5 of these bytes, with ``.dir``."""
+    return json.dumps([{"md5": md5, "relpath": path} for path, md5 in sorted(entries.items())], sort_keys=True).encode()
+
+
+def tree_digest(entries: Mapping[str, str]) -> str:
+    """Return the digest by which DVC knows a folder."""
+    return f"{digest_of(tree_bytes(entries))}{TREE}"
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest by which DVC knows a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _md5).hexdigest()
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest by which DVC knows these bytes."""
+    return str(_md5(data).hexdigest())
+
+
+def _md5(data: bytes = b"") -> Any:
+    # a name of DVC's, not a protection
+    return hashlib.md5(data, usedforsecurity=False)
+
+
+def _above(place: Any) -> str:
+    # objects are below files/md5
+    return str(place.fs.parent(place.fs.parent(place.path)))
+
+
+def _folders(digests: Iterable[str]) -> set[str]:
+    return {digest for digest in digests if digest.endswith(TREE)}
+
+
+def _ignored(_digest: str, _error: BaseException) -> None:
+    """Leave a failed copy to the check that follows it."""

@@ -1,0 +1,210 @@
+"""Hand a stage's result from one task to the next: one object on the remote, named in Airflow by a signed token.
+
+The object holds the stage's entry of ``dvc.lock`` and the exact bytes of its uncached metrics. It is stored under a
+key of the stage's inputs and created only if absent, so that two tasks with the same inputs go on with one result.
+Object and token are authenticated under the project secret: whoever can write to the remote or to Airflow's database
+can make a task fail, and cannot make it use another result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import DataError
+
+FOLDER = "results"
+DIGEST = re.compile(rb'"([0-9a-f]{32}(?:\.dir)?)"')
+PURPOSE = b"crisis-corpus/stage-result"
+Token = dict[str, Any]
+"""What tasks exchange: ``stage``, ``key``, ``digest``, ``differs`` and ``mac``; a few hundred bytes."""
+
+
+class ResultUnusable(DataError):
+    """A handed-over stage result is missing, was changed, or belongs to another run."""
+
+    message = "The result of stage {stage} cannot be used: {detail}."
+    remedy = "Clear the task of this stage; nothing was committed."
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """One stage's entry of ``dvc.lock``, and its uncached metrics by path."""
+
+    stage: str
+    entry: Mapping[str, Any]
+    metrics: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """Return the bytes of this result; the entry keeps the order in which DVC writes its keys."""
+        body = {"stage": self.stage, "entry": self.entry, "metrics": dict(sorted(self.metrics.items()))}
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> StageResult:
+        """Read :meth:`encode`'s bytes, which the caller has authenticated."""
+        return cls(**json.loads(data))
+
+    def write_metrics(self, root: Path) -> None:
+        """Write the metrics into a working tree."""
+        for path, text in self.metrics.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(text.encode())
+
+
+class Results:
+    """The results of all runs on one remote.
+
+    Args:
+        fs: the remote's file system, as DVC opened it.
+        root: the remote's own folder.
+        secret: the project secret.
+    """
+
+    def __init__(self, fs: Any, root: str, *, secret: bytes) -> None:
+        self._fs = fs
+        self._root = fs.join(root, FOLDER)
+        self._key = hmac.digest(secret, PURPOSE, "sha256")
+
+    def get(self, key: str) -> StageResult | None:
+        """Return the result that is stored for a stage's inputs, if one is.
+
+        Raises:
+            ResultUnusable: what is stored was not written by this project.
+        """
+        data = self._read(key)
+        return None if data is None else StageResult.decode(self._opened(data, stage=key))
+
+    def create(self, key: str, result: StageResult) -> tuple[StageResult, bool]:
+        """Store a result unless its inputs have one.
+
+        Returns:
+            The stored result, and whether it differs from ``result``: the stage is then not deterministic.
+        """
+        data = self._sealed(result.encode())
+        if not self._create(self._path(key), data):
+            stored = self.get(key)
+            if stored is not None:
+                return stored, stored.encode() != result.encode()
+            self._create(self._path(key), data)
+        return result, False
+
+    def remove(self, key: str) -> None:
+        """Remove a result, such as one whose objects the remote has lost."""
+        with suppress(FileNotFoundError):
+            self._fs.remove(self._path(key))
+
+    def token(self, key: str, result: StageResult, *, run: str, base: str, differs: bool) -> Token:
+        """Return what stands for a result between the tasks of one run on one commit."""
+        digest = hashlib.sha256(self._sealed(result.encode())).hexdigest()
+        found: Token = {"stage": result.stage, "key": key, "digest": digest, "differs": differs}
+        return found | {"mac": self._mac(found, run=run, base=base)}
+
+    def receive(self, token: Token, *, run: str, base: str) -> StageResult:
+        """Return the result that a token of this run names.
+
+        Raises:
+            ResultUnusable: the token is not one of this run and commit, or its object is missing or another.
+        """
+        stage = str(token.get("stage"))
+        own = {name: token.get(name) for name in ("stage", "key", "digest", "differs")}
+        if not hmac.compare_digest(self._mac(own, run=run, base=base), str(token.get("mac"))):
+            raise ResultUnusable(stage=stage, detail="its token is not one of this run and commit")
+        data = self._read(str(own["key"]))
+        if data is None:
+            raise ResultUnusable(stage=stage, detail="it is no longer on the remote")
+        if hashlib.sha256(data).hexdigest() != own["digest"]:
+            raise ResultUnusable(stage=stage, detail="another result is stored in its place")
+        result = StageResult.decode(self._opened(data, stage=stage))
+        if result.stage != stage:
+            raise ResultUnusable(stage=stage, detail="it is of another stage")
+        return result
+
+    @property
+    def place(self) -> tuple[Any, str]:
+        """The file system and the folder of all results."""
+        return self._fs, self._root
+
+    def forget(self, digests: Collection[str]) -> int:
+        """Remove every result that names one of these objects; return how many were removed."""
+        wanted = {digest.encode() for digest in digests}
+        removed = 0
+        for path in list(self._fs.find(self._root)) if self._fs.exists(self._root) else []:
+            with suppress(FileNotFoundError):
+                with self._fs.open(path, "rb") as file:
+                    named = set(DIGEST.findall(file.read()))
+                if not wanted.isdisjoint(named):
+                    self._fs.remove(path)
+                    removed += 1
+        return removed
+
+    def _mac(self, fields: Mapping[str, Any], *, run: str, base: str) -> str:
+        return self._tag(b"token", json.dumps([run, base, fields], sort_keys=True).encode())
+
+    def _tag(self, kind: bytes, data: bytes) -> str:
+        return hmac.new(self._key, kind + b"\0" + data, hashlib.sha256).hexdigest()
+
+    def _sealed(self, body: bytes) -> bytes:
+        return self._tag(b"object", body).encode() + b"\n" + body
+
+    def _opened(self, data: bytes, *, stage: str) -> bytes:
+        tag, _, body = data.partition(b"\n")
+        if not hmac.compare_digest(self._tag(b"object", body).encode(), tag):
+            raise ResultUnusable(stage=stage, detail="its object was not written by this project")
+        return body
+
+    def _path(self, key: str) -> str:
+        return str(self._fs.join(self._root, key[:2], key[2:]))
+
+    def _read(self, key: str) -> bytes | None:
+        try:
+            with self._fs.open(self._path(key), "rb") as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def _create(self, path: str, data: bytes) -> bool:
+        """Create an object whole or not at all; return whether it is new."""
+        if self._fs.protocol == "local":
+            return _link_new(Path(path), data)
+        try:
+            # If-None-Match on S3, ifGenerationMatch on Google Cloud, exclusive creation elsewhere
+            self._fs.fs.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+
+def _link_new(path: Path, data: bytes) -> bool:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(path) as made:
+        made.write_bytes(data)
+        try:
+            os.link(made, path)
+        except FileExistsError:
+            return False
+    return True
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield made
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def warn_differs(stage: str) -> None:
+    """Say that a stage made another result from the same inputs than the one that is stored and used."""
+    sys.stderr.write(f"Stage {stage} is not deterministic: the result stored first for the same inputs is used.\n")

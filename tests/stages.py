@@ -1,0 +1,66 @@
+"""Run stages in a clone as tasks do, and ask DVC whether it would run any again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.store.results import Token
+from pipelines.store.stages import Definition, Run, in_graph_order
+from pipelines.store.workspace import Workspace
+
+
+def reproduce(clone: Workspace, *targets: str, run: str = "a run") -> list[Token]:
+    """Run target stages, or all, and those above them; write the lock, place the outs, return the tokens."""
+    names = [stage.name for stage in clone.repo.stage.load_file(str(clone.path / "dvc.yaml"))]
+    defined = {name: Definition.resolve(clone.repo, name) for name in names}
+    context = Run.of(clone, name=run, base=clone.head)
+    tokens: list[Token] = []
+    entries = {}
+    for name in _closure(defined, targets or names):
+        tokens.append(context.reproduce(clone, name))
+        [result] = context.receive(clone, tokens[-1:])
+        clone.take([result])
+        entries[name] = result.entry
+    clone.write_lock(in_graph_order(clone.lock() | entries))
+    clone.checkout(*(out for name in entries for out in defined[name].outs))
+    return tokens
+
+
+def rerun(clone: Workspace, *targets: str) -> list[str]:
+    """Return the stages that ``dvc repro`` runs in a clone, beside what it finds unchanged."""
+    from dvc.repo import Repo
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in clone.environment.items():
+            patch.setenv(name, value)
+        patch.chdir(clone.path)
+        with Repo(str(clone.path)) as repo:
+            return [stage.addressing for stage in repo.reproduce(targets=list(targets) or None, pull=True)]
+
+
+def _closure(defined: dict[str, Definition], targets: list[str] | tuple[str, ...]) -> list[str]:
+    lock = {
+        name: {"deps": [{"path": path} for path in one.deps], "outs": [{"path": path} for path in one.outs]}
+        for name, one in defined.items()
+    }
+    needed: set[str] = set()
+    for name in reversed(in_graph_order(lock)):
+        feeds = any(_touch(out, dep) for out in defined[name].outs for other in needed for dep in defined[other].deps)
+        if name in targets or feeds:
+            needed.add(name)
+    return [name for name in in_graph_order(lock) if name in needed]
+
+
+def _touch(one: str, other: str) -> bool:
+    return os.path.commonpath([one, other]) in {one, other}
+
+
+def remove_objects(folder: str | Path) -> int:
+    """Remove every object of a cache or remote, as a lost disk would; return how many."""
+    found = [path for path in Path(folder).rglob("*") if path.is_file() and "results" not in path.parts]
+    for path in found:
+        path.unlink()
+    return len(found)
