@@ -127,6 +127,14 @@ class Airflow:
         answer = self._call("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
         return int(answer.json()["total_entries"])
 
+    def set_pools(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
+        """Create or overwrite pools, given as in the file that ``airflow pools import`` reads."""
+        entities = [{"name": name, **pool} for name, pool in pools.items()]
+        body = {"actions": [{"action": "create", "action_on_existence": "overwrite", "entities": entities}]}
+        answer = self._call("PATCH", "/pools", json=body).json()
+        if errors := (answer.get("create") or {}).get("errors"):
+            raise RunFailed(dag="pools", state="not set", detail=str(errors[0]), address=self.base)
+
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
         """Say what a person would click if the task asks and has no answer; return whether it has gone on.
 
