@@ -10,6 +10,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ AS_NOBODY = (
 OPTIONS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",  # a socket's path holds 107 bytes, a home may be longer
-    "synchronous_commit": "off",  # a power cut may lose the last second; nothing is corrupted
     "wal_level": "minimal",  # no replication, so less is written
     "max_wal_senders": "0",
     "shared_buffers": "64MB",
@@ -70,20 +70,19 @@ class Postgres:
         if (self.folder / "PG_VERSION").exists():
             self._forget_crashed()
             return True
-        new = self.folder.with_name(f"{self.folder.name}.new")
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True, mode=0o700)
-        secret = new.with_suffix(".password")
-        secret.unlink(missing_ok=True)
-        secret.touch(mode=0o600)
-        secret.write_text(self.password)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.parent.glob(f"{self.folder.name}.new-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        # a name of its own: the initdb of a process that was killed may still be writing to the other one
+        new = Path(tempfile.mkdtemp(prefix=f"{self.folder.name}.new-", dir=self.folder.parent))
         if os.geteuid() == 0:
             os.chown(new, NOBODY, NOBODY)
-        argv = [program("initdb"), "-D", str(new), "-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}",
+        argv = [program("initdb"), "-D", str(new), "-U", USER, "--auth=scram-sha-256", "--pwfile=/dev/stdin",
                 "--encoding=UTF8", "--locale=C", "--no-sync"]  # fmt: skip
         with log.open("ab") as out:
-            done = subprocess.run(_as_user(argv), stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False)
-        secret.unlink()
+            done = subprocess.run(
+                _as_user(argv), input=self.password.encode(), stdout=out, stderr=out, check=False
+            )  # fmt: skip
         if done.returncode == 0:
             shutil.rmtree(self.folder, ignore_errors=True)
             new.rename(self.folder)

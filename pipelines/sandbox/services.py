@@ -154,7 +154,7 @@ class Deployment:
             "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers
             "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "5",
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # default 5 keeps a slot busy 5 s after its task
-            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",  # default 1 costs a second a task
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",  # 1 costs a task .5 s more; .2 costs .05 core
             # default 5: the first call makes the API server build its schema, 20 s on a busy machine
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             # gauges that nothing collects; defaults 5, 30 and 30 s
@@ -212,9 +212,10 @@ class Deployment:
     def _mlflow(self) -> None:
         mlflow, store = [sys.executable, "-m", "mlflow"], self.home / "mlflow.sqlite"
         if not store.exists():
-            half = store.with_name("mlflow.half")
-            for left in self.home.glob("mlflow.half*"):
+            for left in self.home.glob("mlflow.half-*"):
                 left.unlink()
+            # a name of its own: a child of a process that was killed may still be writing to the other one
+            half = self.home / f"mlflow.half-{os.getpid()}"
             self._once("mlflow-init", [*mlflow, "db", "upgrade", f"sqlite:///{half}"])
             half.rename(store)
         self._start(
@@ -312,7 +313,7 @@ def running(path: Path) -> psutil.Process | None:
         started = noted.get("started") or min(process.create_time(), path.stat().st_mtime)
         if abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE:
             return process
-    except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
+    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
         pass
     return None
 
