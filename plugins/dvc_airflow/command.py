@@ -1,13 +1,18 @@
-"""Running a ``corpus task`` command as a child process, and saying how it failed in terms that a retry understands."""
+"""Run a ``corpus task`` command as a child process, log its messages, and map its failure to Airflow's retries."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
@@ -20,6 +25,13 @@ if TYPE_CHECKING:
 HOPELESS = frozenset({64, 65, 77, 78})
 # What a child gets between SIGTERM and SIGKILL: time to remove its scratch clone.
 GRACE = 10.0
+# A progress bar is for a terminal; in a log each of its states would be a line.
+QUIET = {"TQDM_DISABLE": "1"}
+TRACEBACK = "Traceback (most recent call last):"
+# Lines of one record: a traceback is shorter, and what follows one that a library printed must not wait for the end.
+LONGEST = 200
+
+log = logging.getLogger(__name__)
 
 
 class CommandFailed(RuntimeError):
@@ -48,30 +60,96 @@ class ByFailure(RetryPolicy):
 def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     """Run ``python -m pipelines <argv>`` from the project's root and return the JSON object it printed last.
 
-    The child's stderr goes to the task's log as it comes. The child leads a session of its own, and whatever
-    ends this task ends all of it.
+    The child's stderr goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The
+    child leads a session of its own, and whatever ends this task ends all of it.
+
+    Args:
+        *argv: the command and its arguments.
+        given: the child's stdin, for input that is too large for a command line.
 
     Raises:
         CommandFailed: the exit status was not 0.
     """
-    with subprocess.Popen(
-        [settings.PYTHON, "-m", "pipelines", *argv],
-        cwd=settings.ROOT,
-        env={**os.environ, "CORPUS_HOME": str(settings.HOME), "CORPUS_DIES_WITH_PARENT": "1"},
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as child:
+    messages = Messages()
+    with (
+        _stdin(given) as stdin,
+        subprocess.Popen(
+            [settings.PYTHON, "-m", "pipelines", *argv],
+            cwd=settings.ROOT,
+            env={**os.environ, **QUIET, "CORPUS_HOME": str(settings.HOME), "CORPUS_DIES_WITH_PARENT": "1"},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=messages.sink,
+            text=True,
+            start_new_session=True,
+        ) as child,
+    ):
         try:
-            output, _ = child.communicate(given)
+            messages.follow()
+            output, _ = child.communicate()
         finally:
             _end(child)
+            messages.close(failed=child.returncode != 0)
     last = output.strip().rpartition("\n")[2]
     result: dict[str, Any] = json.loads(last) if last.startswith("{") else {}
     if child.returncode:
         raise CommandFailed(" ".join(argv[:3]), returncode=child.returncode, retry_after=result.get("retry_after"))
     return result
+
+
+class Messages:
+    """Log what a child writes to its stderr, one record a message, while it runs.
+
+    A message is a line with the indented lines below it; a traceback is one message to its end. Each is logged when
+    the next one begins: only the last one's level depends on how the child ends.
+    """
+
+    def __init__(self) -> None:
+        self._source, self.sink = os.pipe()
+        self._message: list[str] = []
+        self._reader = threading.Thread(target=self._read, name="stderr", daemon=True)
+
+    def follow(self) -> None:
+        """Begin to read; call it once the child has the other end."""
+        os.close(self.sink)
+        self._reader.start()
+
+    def close(self, *, failed: bool) -> None:
+        """Wait for the end of what the child wrote, and log its last message: at ERROR if the child failed."""
+        if self._reader.ident is not None:
+            # a process that left the child's session may hold the pipe open for ever
+            self._reader.join(GRACE)
+        self._log(logging.ERROR if failed else logging.INFO)
+
+    def _read(self) -> None:
+        with open(self._source, "rb") as stream:  # noqa: PTH123 - a descriptor
+            for raw in stream:
+                self._take(raw.decode(errors="replace").rstrip())
+
+    def _take(self, raw: str) -> None:
+        line = raw.rpartition("\r")[2]  # the last state of a line that was rewritten
+        if self._message and not self._continues(line):
+            self._log(logging.INFO)
+        if line:
+            self._message.append(line)
+
+    def _continues(self, line: str) -> bool:
+        inside = line[:1].isspace() or self._message[0] == TRACEBACK
+        return inside and len(self._message) < LONGEST
+
+    def _log(self, level: int) -> None:
+        message, self._message = self._message, []
+        if message:
+            log.log(level, "%s", "\n".join(message))
+
+
+@contextmanager
+def _stdin(given: str | None) -> Iterator[IO[str]]:
+    """Open a file that holds the input; a file, unlike a pipe, is never full."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
+        file.write(given or "")
+        file.seek(0)
+        yield file
 
 
 def _end(child: subprocess.Popen[str]) -> None:

