@@ -23,6 +23,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
+from dvc.repo import Repo
 
 from pipelines.params import Settings
 from pipelines.privacy import takedown
@@ -31,6 +32,7 @@ from pipelines.privacy.terms import Takedown
 from pipelines.privacy.vault import Vault
 from pipelines.store import seal, tables
 from pipelines.store.git import git
+from pipelines.store.stages import Run
 from pipelines.store.workspace import Workspace, workspace
 
 RECORDS, MONTHS, BYTES, SHARD = 50_000, 10, 4_000, 1_000
@@ -105,7 +107,12 @@ def begin(home: Path) -> tuple[Settings, list[str]]:
             with workspace(settings) as clone:
                 for month in range(half * MONTHS // 2, (half + 1) * MONTHS // 2):
                     ids += fill(clone, month=month, vault=vault)
-                clone.repro()
+                run, entries = Run.of(clone, name=f"half {half}", base=clone.head), clone.lock()
+                for stage in STAGES:
+                    results = run.receive(clone, [run.reproduce(clone, stage)])
+                    clone.take(results)
+                    entries |= {result.stage: result.entry for result in results}
+                clone.write_lock(entries)
                 clone.commit(f"half {half}", paths=["data", "dvc.lock"])
     return settings, ids
 
@@ -151,7 +158,7 @@ def baseline(settings: Settings, *, ids: list[str]) -> float:
     with workspace(settings) as clone:
         start = time.monotonic()
         wanted = tables.strings(ids)
-        with clone.dvc() as repo:
+        with contextlib.chdir(clone.path), Repo(str(clone.path)) as repo:
             repo.pull()
             for path in sorted(p for d in ("data", "snapshot") for p in (clone.path / d).rglob("*.parquet")):
                 table = pq.read_table(path)

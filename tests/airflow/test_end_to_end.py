@@ -32,8 +32,7 @@ def opened(world: Any, revision: str, *, table: str, pattern: str, columns: list
         Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault,
     ):
         git("checkout", "--quiet", revision, cwd=clone.path)
-        with clone.dvc() as repo:
-            repo.pull(allow_missing=True)
+        clone.checkout("data", "snapshot")
         found = tables.concat(list(clone.path.glob(pattern)), name=table)
         values = [open_column(found, name=table, column=c, vault=vault) for c in columns]
         return {r: list(v) for r, *v in zip(found["record_id"].to_pylist(), *values, strict=True)}

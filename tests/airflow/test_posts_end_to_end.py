@@ -59,8 +59,7 @@ def test_batches_are_in_the_task_state_store(world: Any, labelled: str) -> None:
 
 def test_no_refusal_is_a_vote_and_silver_says_who_agreed(world: Any, labelled: str) -> None:
     with workspace(world.settings, revision=labelled) as clone:
-        with clone.dvc() as repo:
-            repo.pull(targets=["silver@posts-cradle", *(f"votes@posts-{name}" for name in ("gpt", "claude", "gemini"))])
+        clone.checkout("snapshot/posts/silver/cradle", "snapshot/posts/votes")
         folder = clone.path / "snapshot" / "posts"
         votes = tables.concat(sorted(folder.glob("votes/*/votes.parquet")), name="votes").to_pylist()
         silver = tables.read(folder / "silver/cradle/silver.parquet", name="silver").to_pylist()
@@ -107,8 +106,7 @@ def test_no_post_outside_the_vault(world: Any, labelled: str) -> None:
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         kept = {vault.record_id(name) for name in truth["canaries"]["fullnames"]}
     with workspace(world.settings, revision=labelled) as clone:
-        with clone.dvc() as repo:
-            repo.pull(targets=["split@posts"])
+        clone.checkout("snapshot/posts/split")
         split = tables.read(clone.path / "snapshot/posts/split/splits.parquet", name="splits")
     assert kept, "a canary that was never planted proves nothing"
     assert split.num_rows == RECORDS

@@ -60,10 +60,9 @@ def test_a_new_champion_is_asked_about_every_post(world: Any, decided: Decided) 
     )
     with workspace(world.settings) as clone:
         told = json.loads((clone.path / "metrics/posts/scoring.json").read_text())[NAME]
-        with clone.dvc() as repo:
-            repo.pull(targets=["scoring@posts"])
+        clone.checkout("snapshot/posts/scoring")
         rows = tables.read(clone.path / f"snapshot/posts/scoring/{NAME}.parquet", name="predictions").to_pylist()
-        clone.pull("data/posts")
+        clone.checkout("data/posts")
         texts = tables.concat(sorted(clone.path.glob("data/posts/*/posts.parquet")), name="posts")["record_id"]
     assert {row["record_id"] for row in rows} == set(texts.to_pylist())
     assert {row["model"] for row in rows} == {f"{NAME}/1"}

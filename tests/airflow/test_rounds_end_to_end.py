@@ -170,9 +170,7 @@ def test_what_is_wrong_with_answers_is_said_by_pseudonym(world: Any, held: Held)
 def test_gold_is_the_truth_wherever_two_agree_with_it(world: Any, held: Held) -> None:
     folder = Path("annotations", *ROUND)
     with workspace(world.settings, revision=held.head) as clone:
-        with clone.dvc() as repo:
-            repo.pull(targets=[f"{folder}/{name}.parquet.dvc" for name in ("annotations", "adjudications")])
-            repo.pull(targets=["gold@memes"])
+        clone.checkout(str(folder), "snapshot/memes/gold")
         given = tables.read(clone.path / folder / "annotations.parquet", name="annotations").to_pylist()
         given += tables.read(clone.path / folder / "adjudications.parquet", name="adjudications").to_pylist()
         gold = tables.read(clone.path / "snapshot/memes/gold/gold.parquet", name="gold").to_pylist()
@@ -224,15 +222,9 @@ def found(folder: Path, *, needles: list[bytes]) -> int:
     return sum(n in whole or escaped[n] in whole for n in needles)
 
 
-def pointers(root: Path, *folders: str) -> list[str]:
-    """Return the pointer files below some folders of a clone."""
-    return [str(path.relative_to(root)) for folder in folders for path in sorted((root / folder).rglob("*.dvc"))]
-
-
 def pictures_of(world: Any, held: Held, *, vault: Vault) -> list[bytes]:
     with workspace(world.settings, revision=held.head) as clone:
-        with clone.dvc() as repo:
-            repo.pull(targets=pointers(clone.path, "data/memes", "annotations/memes/calibration"))
+        clone.checkout("data/memes", "annotations/memes/calibration")
         asked = tables.read(
             clone.path / "annotations/memes/calibration/assignments.parquet", name="assignments"
         ).to_pylist()
@@ -249,8 +241,7 @@ def pictures_of(world: Any, held: Held, *, vault: Vault) -> list[bytes]:
 
 def titles_of(world: Any, *, vault: Vault) -> list[bytes]:
     with workspace(world.settings) as clone:
-        with clone.dvc() as repo:
-            repo.pull(targets=pointers(clone.path, "data/posts", "annotations/posts/round-1"))
+        clone.checkout("data/posts", "annotations/posts/round-1")
         asked = tables.read(clone.path / "annotations/posts/round-1/assignments.parquet", name="assignments")
         months = sorted((clone.path / "data/posts").glob("*/posts.parquet"))
         table = tables.concat(months, name="posts", columns=["record_id", "title"])

@@ -123,7 +123,7 @@ def canary(
         workspace(world.settings) as clone,
         Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault,
     ):
-        clone.pull("data", *(f"snapshot/{corpus}/{part}" for corpus in CORPORA for part in ("dedupe", "split")))
+        clone.checkout("data", *(f"snapshot/{corpus}/{part}" for corpus in CORPORA for part in ("dedupe", "split")))
         who = chosen(clone.path)
         ids = set().union(*who.values())
         fullnames = vault.fullnames(ids)
@@ -179,7 +179,7 @@ def test_the_places_are_all_there_are(world: Any, canary: Canary) -> None:
 
 def test_everybody_else_is_byte_for_byte_who_they_were(world: Any, canary: Canary) -> None:
     with workspace(world.settings) as clone:
-        clone.pull("data")
+        clone.checkout("data")
         assert rows_of_others(clone.path, without=set(canary.fullnames)) == canary.others
         assert sum(map(len, canary.others.values())) > 300
 
@@ -229,7 +229,7 @@ def test_a_backfill_brings_none_of_them_back_and_no_split_moves(world: Any, cana
     )
     world.settle()
     with workspace(world.settings) as clone:
-        clone.pull("data")
+        clone.checkout("data")
         there = pa.chunked_array([pq.read_table(p, columns=["record_id"])["record_id"] for _, p in shards(clone.path)])
         dropped = json.loads(world.run("pipelines", "status", "--json"))["collect"]["dropped"]
     assert not set(there.to_pylist()) & set(canary.fullnames)
@@ -242,7 +242,7 @@ def test_a_backfill_brings_none_of_them_back_and_no_split_moves(world: Any, cana
 def splits(world: Any) -> dict[tuple[str, int], str]:
     """Return which split each meme is in at the tip."""
     with workspace(world.settings) as clone:
-        clone.pull("snapshot/memes/split")
+        clone.checkout("snapshot/memes/split")
         rows = tables.read(clone.path / "snapshot" / "memes" / "split" / "splits.parquet", name="splits").to_pylist()
     return {(row["record_id"], row["image"]): row["split"] for row in rows}
 

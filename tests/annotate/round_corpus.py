@@ -23,6 +23,7 @@ from pipelines.store.git import git
 from pipelines.store.seal import write_rows
 from pipelines.store.workspace import workspace
 from pipelines.taxonomy import Scheme, load
+from tests.stages import reproduce
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "5e" * 64
@@ -67,7 +68,7 @@ def begin(home: Path, *, settings: Settings, vault: Vault) -> None:
     with workspace(settings) as clone:
         paths = _content(clone.path / "data", vault=vault)
         clone.add(paths)
-        clone.repro()
+        reproduce(clone)
         clone.commit("snapshot", paths=["data", "dvc.lock"])
 
 

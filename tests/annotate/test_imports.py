@@ -30,6 +30,7 @@ from pipelines.store.seal import open_column, write_rows
 from pipelines.store.tracked import read_tracked
 from pipelines.store.workspace import workspace
 from tests.annotate import published_sets as sets
+from tests.stages import rerun
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -117,7 +118,7 @@ class Imports:
         """Return the rows of all posts, their bodies in plain text, by record."""
         with workspace(self.settings) as clone:
             pointers = {n.removesuffix(".dvc"): self.show(n) for n in self.names() if n.endswith("posts.parquet.dvc")}
-            clone.place(pointers)
+            clone.checkout(*pointers)
             table = tables.concat([clone.path / name for name in pointers], name="posts")
         bodies = open_column(table, name="posts", column="body", vault=self.vault)
         return {
@@ -180,7 +181,7 @@ def test_a_stage_reads_a_split_that_stands_behind_its_pointer(run, tmp_path, set
     stage = {"deps": ["data"], "cmd": f'python -c "{code}"', "outs": [{"read": {"cache": False}}]}
     with workspace(settings) as clone:
         (clone.path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"reads": stage}}))
-        clone.repro("reads")
+        assert rerun(clone, "reads") == ["reads"]
         assert len((clone.path / "read").read_text().splitlines()) == 1 + 1049
 
 

@@ -31,6 +31,7 @@ from pipelines.store.workspace import workspace
 from pipelines.taxonomy import load as load_scheme
 from tests.annotate import round_corpus as small
 from tests.annotate.round_corpus import NOW, answer, items, other, tasks, truth
+from tests.stages import reproduce
 
 DAY = timedelta(days=1)
 ONE, TWO = "annotator-1", "annotator-2"
@@ -398,7 +399,7 @@ def test_a_review_asks_the_adjudicator_at_once(lab: Lab) -> None:
     # gold moves on meanwhile; what was asked is held against the gold of then
     with workspace(lab.settings) as clone:
         small.write_gold(clone.path / "made", vault=lab.vault, labels=["selfharm_past"])
-        clone.repro("gold@posts")
+        reproduce(clone, "gold@posts")
         clone.commit("gold follows", paths=["made", "dvc.lock"])
     answer(folder, [(small.item(str(t["item"])), {"labels": ["selfharm_past"]}) for t in shown], note="so")
     pulled = lab.do(rounds.pull, "review", corpus="posts")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,7 +13,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from dvc_airflow import annotation
+from dvc_airflow import annotation, tasks
 
 PARAMS = {"corpus": "memes", "round": "calibration"}
 
@@ -38,11 +39,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The commands that tasks ran."""
     commands: list[tuple[str, ...]] = []
 
-    def run(*argv: str) -> dict[str, Any]:
+    def run(*argv: str, given: str | None = None) -> dict[str, Any]:
         commands.append(argv)
-        return {"superseded": False}
+        return {"superseded": False, "results": []}
 
-    monkeypatch.setattr(annotation, "run", run)
+    for module in (annotation, tasks):
+        monkeypatch.setattr(module, "run", run)
     return commands
 
 

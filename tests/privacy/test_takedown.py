@@ -35,9 +35,11 @@ from pipelines.sandbox.build import build
 from pipelines.sandbox.cases import SMALLEST
 from pipelines.store import publish, seal, tables
 from pipelines.store.git import git
-from pipelines.store.workspace import PointerIncomplete, Workspace, workspace
+from pipelines.store.objects import ObjectIncomplete
+from pipelines.store.workspace import Workspace, workspace
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import EACH, MONTHS, NOW, fullname, word
+from tests.stages import rerun
 
 REPO = Path(__file__).resolve().parents[2]
 TERMS = Takedown(withdraw_share=0.01)
@@ -140,7 +142,7 @@ def _contents(house: House, *, without: set[str]) -> dict[str, list[Any]]:
 
 def test_nothing_runs_again_and_the_next_stage_builds_on_it(after: House) -> None:
     with workspace(after.settings) as clone:
-        clone.repro(replay=True)
+        assert rerun(clone) == []
         assert not (clone.path / "ran").exists(), "a stage was run"
         assert git("status", "--porcelain", cwd=clone.path) == "", "dvc.lock is what DVC itself would write"
         ids = set(after.ids(WHO))
@@ -157,7 +159,7 @@ def test_nothing_runs_again_and_the_next_stage_builds_on_it(after: House) -> Non
 
 def test_a_rewritten_table_is_what_a_stage_would_write_that_never_saw_the_records(after: House, tmp_path: Path) -> None:
     with workspace(after.settings) as clone:
-        clone.repro(replay=True)
+        clone.checkout("data")
         path = clone.path / "data" / "memes" / "2022-11" / "posts.parquet"
         tables.write(tables.read(path, name="posts"), tmp_path / "again.parquet", name="posts")
         assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
@@ -170,17 +172,14 @@ def test_a_rewritten_table_is_what_a_stage_would_write_that_never_saw_the_record
 def test_old_versions_come_back_without_the_records_or_say_that_they_do_not(after: House) -> None:
     old = git("--git-dir", after.settings.repo, "rev-list", "corpus").split()[1]
     # what was made in that version, not the stages that came later
-    made = ["data/posts/2022-11/posts.parquet.dvc", "dedupe@posts", "split@posts"]
+    made = ["data/posts/2022-11/posts.parquet", "snapshot/posts/dedupe", "snapshot/posts/split"]
     with workspace(after.settings, revision=old) as clone:
-        from dvc.exceptions import CheckoutError
-
-        with clone.dvc() as repo, pytest.raises(CheckoutError, match="posts"):
-            repo.checkout(targets=made)
+        with pytest.raises(ObjectIncomplete):
+            clone.checkout(*made)
         with Objects.opened(clone) as objects:
             changed = pointers.mend(clone.path, settings=after.settings, objects=objects)
         assert "dvc.lock" in changed
-        with clone.dvc() as repo:
-            repo.checkout(targets=made)
+        clone.checkout(*made)
         month = after.rows("data/posts/2022-11/posts.parquet", name="posts", clone=clone)
         assert len(month) == EACH - 2 and set(after.ids(WHO)).isdisjoint({row["record_id"] for row in month})
 
@@ -269,7 +268,7 @@ def test_another_publisher_in_between_is_not_put_back(house: House) -> None:
 
 def test_what_a_task_pushes_that_was_at_work_goes_with_the_next_visit(house: House) -> None:
     with workspace(house.settings) as clone:
-        clone.repro(replay=True)
+        clone.checkout("snapshot/posts/votes")
         late = (clone.path / "snapshot" / "posts" / "votes" / "one" / "votes.parquet").read_bytes()
     house.take_down(house.posts())
     with workspace(house.settings) as clone:
@@ -289,7 +288,7 @@ def test_a_month_that_was_read_before_and_is_published_after_brings_nobody_back(
 ) -> None:
     settings, path = house.settings, f"data/posts/2023-01/{pushed}.parquet"
     with workspace(settings) as clone:
-        clone.pull("data/posts")
+        clone.checkout("data/posts")
         read = tables.read(clone.path / "data" / "posts" / MONTHS[0] / "posts.parquet", name="posts").slice(0, EACH - 1)
 
     def push() -> dict[str, str]:
@@ -307,7 +306,7 @@ def test_a_month_that_was_read_before_and_is_published_after_brings_nobody_back(
     assert bool(takedown.revisit(settings=settings, vault=house.vault, terms=TERMS, now=NOW)) != bool(early)
     assert used.naming(settings, set(house.ids(WHO))) == []
     with workspace(settings) as clone:
-        clone.pull("data/posts/2023-01")
+        clone.checkout("data/posts/2023-01")
         left = house.rows(path, name="posts", clone=clone)
     assert [row["record_id"] for row in left] == [r for r in read["record_id"].to_pylist() if r not in house.ids(WHO)]
 
@@ -315,7 +314,7 @@ def test_a_month_that_was_read_before_and_is_published_after_brings_nobody_back(
 def test_a_takedown_between_the_look_and_the_commit_is_not_undone(house: House) -> None:
     path = "data/posts/2023-01/posts.parquet"
     with workspace(house.settings) as clone:
-        clone.pull("data/posts")
+        clone.checkout("data/posts")
         (clone.path / path).parent.mkdir()
         shutil.copy(clone.path / "data" / "posts" / MONTHS[0] / "posts.parquet", clone.path / path)
         given = {"corpus": "posts", "month": "2023-01", "pointers": clone.add([clone.path / path])}
@@ -324,7 +323,7 @@ def test_a_takedown_between_the_look_and_the_commit_is_not_undone(house: House) 
         house.take_down(house.posts())
         return 0
 
-    with pytest.raises((CommitLost, PointerIncomplete)):
+    with pytest.raises((CommitLost, ObjectIncomplete)):
         publish.publish_partition(house.settings, **given, leave_out=leave_out)
     assert used.naming(house.settings, set(house.ids(WHO))) == []
 

@@ -33,6 +33,7 @@ from pipelines.store.git import git
 from pipelines.store.seal import write_rows
 from pipelines.store.workspace import workspace
 from pipelines.taxonomy import load as load_scheme
+from tests.stages import reproduce
 
 SECRET = "5e" * 64
 NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
@@ -100,7 +101,7 @@ def begin(home: Path) -> Settings:
                 clone.add(_month(clone.path, month=month, numbers=range(at * EACH, (at + 1) * EACH), vault=vault))
                 if at == 0:
                     clone.add(_round(clone.path, settings=settings, vault=vault))
-                clone.repro(*(["dedupe@posts", "split@posts"] if at == 0 else []))
+                reproduce(clone, *(["dedupe@posts", "split@posts"] if at == 0 else []))
                 clone.commit(f"data: {month}", paths=["data", "annotations", "dvc.lock", "metrics"])
         _around(settings, vault=vault)
     return settings

@@ -23,6 +23,7 @@ from pipelines.store import tables
 from pipelines.store.git import git
 from pipelines.store.workspace import workspace
 from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, table
+from tests.stages import reproduce
 
 IDS = ("id", "address", "text", "picture")
 
@@ -231,16 +232,12 @@ def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path
     with workspace(settings) as clone:
         for folder in ("data", "snapshot/posts"):
             shutil.copytree(world.root / folder, clone.path / folder, dirs_exist_ok=True)
-        with clone.dvc() as repo:
-            repo.commit("split@posts", force=True)
-            repo.push(targets=["split@posts"])
+        reproduce(clone, "split@posts")
         clone.add(sorted((clone.path / "data" / "posts").glob("*/posts.parquet")))
         commit = clone.commit("data")
     with workspace(settings) as clone:
-        targets = package.inputs(clone, corpus="posts", params=world.params)
-        assert targets[0] == "split@posts"
-        with clone.dvc() as repo:
-            repo.pull(targets=targets)
+        clone.checkout(*package.inputs("posts", params=world.params))
+        clone.checkout_months("posts", "posts.parquet")
         told = world.release("posts", "p1", root=clone.path, settings=settings)
     assert told["splits"].keys() == {"dev", "test"}  # nobody voted in this one
     assert json.loads((Path(told["package"]) / "manifest.json").read_text())["data_commit"] == commit

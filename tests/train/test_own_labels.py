@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -82,10 +83,10 @@ def run_all(target: str, *, clone: Workspace) -> tuple[str, ...]:
     A process for each, as `dvc repro` has it, would import the libraries eleven times.
     """
     done = []
-    with clone.dvc() as repo:
-        repo.pull(targets=[str(path) for path in clone.path.glob("data/posts/**/*.dvc")])
-        last = next(stage for stage in repo.index.stages if getattr(stage, "name", None) == target)
-        for stage in nx.dfs_postorder_nodes(repo.index.graph, last):
+    clone.checkout("data/posts")
+    with contextlib.chdir(clone.path):
+        last = next(stage for stage in clone.repo.index.stages if getattr(stage, "name", None) == target)
+        for stage in nx.dfs_postorder_nodes(clone.repo.index.graph, last):
             if stage.cmd is None:
                 continue
             assert [dep.def_path for dep in stage.deps if not dep.exists] == [], f"{stage.name} would not start"
