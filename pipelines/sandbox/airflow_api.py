@@ -57,13 +57,35 @@ class Airflow:
         errors = [e["stack_trace"].strip().splitlines()[-1] for e in self.get("/importErrors")["import_errors"]]
         raise RunFailed(dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base)
 
-    def trigger(self, dag_id: str, **body: Any) -> str:
-        """Start a run of a Dag and return its id; ``body`` may hold ``conf`` or ``partition_key``."""
-        answer = self.session.post(
-            f"{self.base}/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, **body}, timeout=30
-        )
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the JSON answer of a POST, ``None`` where Airflow has that already (409)."""
+        answer = self.session.post(f"{self.base}/api/v2{path}", json=dict(body), timeout=30)
+        if answer.status_code == requests.codes.conflict:
+            return None
         answer.raise_for_status()
-        return str(answer.json()["dag_run_id"])
+        result: dict[str, Any] = answer.json()
+        return result
+
+    def trigger(self, dag_id: str, *, run_id: str | None = None, **body: Any) -> str:
+        """Start a run of a Dag and return its id; ``body`` may hold ``conf`` or ``partition_key``."""
+        given = {"dag_run_id": run_id} if run_id else {}
+        answer = self.post(f"/dags/{dag_id}/dagRuns", {"logical_date": None, **given, **body})
+        return str(answer["dag_run_id"] if answer else run_id)
+
+    def runs_and_tasks(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return all Dag runs and all task instances."""
+        return (
+            self._all("/dags/~/dagRuns/list", "dag_runs", "id"),
+            self._all("/dags/~/dagRuns/~/taskInstances/list", "task_instances", "id"),
+        )
+
+    def _all(self, path: str, key: str, order: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.post(path, {"page_limit": 100, "page_offset": len(found), "order_by": order}) or {}
+            found += page.get(key, [])
+            if len(found) >= page.get("total_entries", 0):
+                return found
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the Dag's runs, oldest first."""
