@@ -7,7 +7,6 @@ or in an import, is not part of the outer one.
 
 from __future__ import annotations
 
-import importlib._bootstrap as bootstrap  # type: ignore[import-not-found]
 import json
 import os
 import resource
@@ -18,12 +17,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 PHASES = "CORPUS_PHASES"
 # Set for the processes that a measured command starts: their time is part of its `work`.
 INNER = "CORPUS_PHASES_INNER"
 WORK, IMPORTS = "work", "imports"
+# Python's own import machinery: it asks for `_find_and_load` by name, for every module that is not loaded yet.
+MACHINERY: Any = sys.modules["_frozen_importlib"]
 IDS = {"dag": "AIRFLOW_CTX_DAG_ID", "run": "AIRFLOW_CTX_DAG_RUN_ID", "task": "AIRFLOW_CTX_TASK_ID"}
 
 
@@ -68,34 +70,36 @@ def measured() -> Iterator[None]:
         yield
         return
     os.environ[INNER] = "1"
-    find = bootstrap._find_and_load
+    find = MACHINERY._find_and_load
 
     def timed(name: str, import_: Any) -> Any:
-        # called for modules that are not loaded yet; an import inside an import is part of it
+        # an import inside an import is part of it
         if _clock.open[-1:] == [IMPORTS]:
             return find(name, import_)
         with phase(IMPORTS):
             return find(name, import_)
 
-    _clock.mark, _clock.thread, _clock.open = _started(), threading.get_ident(), [IMPORTS]
+    _clock.mark, _clock.thread, _clock.open = time.monotonic() - _age(), threading.get_ident(), [IMPORTS]
     _clock.charge()
     _clock.open = [WORK]
-    bootstrap._find_and_load = timed
+    MACHINERY._find_and_load = timed
     try:
         yield
     finally:
-        bootstrap._find_and_load = find
+        MACHINERY._find_and_load = find
         _clock.charge()
         _clock.open = []
         _write(path, spent=_clock.spent, inner=inner)
         _clock.spent.clear()
 
 
-def _started() -> float:
-    """Return when this process started, on the monotonic clock."""
-    import psutil
-
-    return time.monotonic() - (time.time() - psutil.Process().create_time())
+def _age() -> float:
+    """Return the seconds since this process started; where the kernel does not tell, its seconds of CPU."""
+    if sys.platform != "linux":
+        return time.process_time()
+    # psutil counts from the boot time in whole seconds, which is too coarse
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _write(path: str, *, spent: Mapping[str, float], inner: bool) -> None:
