@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def lines(path: Path, look: Look) -> list[Json]:
     return found
 
 
-def divided(tasks: float, phases: list[Json]) -> Mapping[str, float]:
+def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
     """Divide the seconds of all tasks among Airflow, git and DVC, imports and work.
 
     The processes that a command starts write lines of their own (``inner``); their time is in its ``work``.

@@ -79,4 +79,4 @@ def title_of(run: Json) -> str:
 
 def task_of(task: Json) -> str:
     """Return the name of a task instance for people."""
-    return task["task_id"] + (f"[{task['map_index']}]" if int(task["map_index"]) >= 0 else "")
+    return str(task["task_id"]) + (f"[{task['map_index']}]" if int(task["map_index"]) >= 0 else "")
