@@ -21,6 +21,7 @@ from pipelines.errors import CorpusError, StepFailed
 from pipelines.evaluate.commands import app as evaluate
 from pipelines.label.commands import app as label
 from pipelines.params import Settings
+from pipelines.phases import measured
 from pipelines.privacy.commands import app as privacy
 from pipelines.registry.commands import app as registry
 from pipelines.release.commands import app as release
@@ -99,7 +100,8 @@ def main() -> None:
     if os.environ.pop(DIES_WITH_PARENT, None):
         die_with_parent()
     try:
-        app()
+        with measured():
+            app()
     except CorpusError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         emit({"error": type(error).__name__, "retry_after": error.fields.get("retry_after")})

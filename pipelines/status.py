@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from pipelines.annotate.manifest import opened
 from pipelines.console import now
@@ -19,10 +18,8 @@ from pipelines.privacy import receipts
 from pipelines.privacy.vault import Vault
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
+from pipelines.status_table import FIRST, table
 from pipelines.store.workspace import workspace
-
-# The corpus whose parts stand at the top of the object, as they did when it was the only one.
-FIRST = "memes"
 
 
 def gather(settings: Settings) -> dict[str, Any]:
@@ -160,21 +157,4 @@ def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, flo
 
 def show(status: dict[str, Any]) -> None:
     """Print the status for people."""
-    table = Table(title=f"corpus at {status['commit'][:12]}", show_header=False, title_justify="left")
-    corpora = status.get("corpora", {})
-    parts = {key: value for key, value in status.items() if isinstance(value, dict) and key != "corpora"}
-    for corpus, found in corpora.items():
-        parts |= {f"{corpus} {key}": value for key, value in found.items()}
-    for part, value in parts.items():
-        for i, (key, number) in enumerate(value.items()):
-            table.add_row(part if i == 0 else "", key, _text(number))
-        table.add_section()
-    Console().print(table)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return "  ".join(
-            f"{key} ({_text(inner)})" if isinstance(inner, dict) else f"{key} {inner}" for key, inner in value.items()
-        )
-    return "–" if value is None else str(value)
+    Console().print(table(status))

@@ -256,7 +256,7 @@ SINKS = (
         "nothing",
         "",
         paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
-        writers=("sandbox/demo", "sandbox/promotions", "sandbox/services", "plugins/dvc_airflow/resolve"),
+        writers=("phases", "sandbox/promotions", "sandbox/services", "plugins/dvc_airflow/resolve"),
     ),
     Sink(
         "house",

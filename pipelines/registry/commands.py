@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,6 +42,7 @@ def register(
 ) -> None:
     """Package what the section registry names, and register each as a version; a version that is there stays."""
     from pipelines.registry import register as stage
+    from pipelines.registry.versions import NAMES
 
     settings = Settings.from_env()
     if not settings.mlflow_tracking_uri:
@@ -48,11 +50,14 @@ def register(
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
     told: dict[str, list[dict[str, Any]]] = {}
-    for name in names or _names(corpus):
-        with opened(settings, name=name, base=base) as context:
-            for chosen in context.params.registry.get(name, ()):
-                version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
-                told.setdefault(name, []).append({"version": version.version, "model": chosen.model, "new": new})
+    # models of one corpus are packed of the same clone
+    for _, group in groupby(names or _names(corpus), key=lambda name: NAMES[name][0] if name in NAMES else name):
+        same = list(group)
+        with opened(settings, name=same[0], base=base) as context:
+            for name in same:
+                for chosen in context.params.registry.get(name, ()):
+                    version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
+                    told.setdefault(name, []).append({"version": version.version, "model": chosen.model, "new": new})
     emit({"registered": told})
 
 

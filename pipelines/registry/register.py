@@ -125,8 +125,11 @@ def put(
         if row.files != version.digest:
             raise NumberTaken(name=name, version=version.version)
         return version, False
-    run_id = _stored(name, folder, pack=pack, mark=mark, context=context) if version is None else str(version.run_id)
-    found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
+    if version is None:
+        run_id, (found, outside) = _stored(name, folder, pack=pack, mark=mark, context=context)
+    else:
+        run_id = str(version.run_id)
+        found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
     tell("stored")
     if version is None:
         tags = {DIGEST: found, PACK: mark, "data_commit": pack.manifest.data_commit}
@@ -188,15 +191,21 @@ def _known(name: str, *, mark: str, context: Context) -> Version | None:
     return first
 
 
-def _stored(name: str, folder: Path, *, pack: Pack, mark: str, context: Context) -> str:
-    """Hand the files to a run of the corpus's registry experiment, or find one that has them; return its id."""
+def _stored(
+    name: str, folder: Path, *, pack: Pack, mark: str, context: Context
+) -> tuple[str, tuple[str, dict[str, str]]]:
+    """Hand the files to a run of the corpus's registry experiment, or find one that has them.
+
+    Returns the run's id, and what :func:`_read_back` found there.
+    """
     client, experiment = _client(context), f"{subject(name, params=context.params)[0]}-registry"
     with translated():
         place = client.get_experiment_by_name(experiment)
         wanted = f"tags.{PACK} = '{mark}' AND tags.name = '{name}' AND attributes.status = 'FINISHED'"
         known = client.search_runs([place.experiment_id], wanted) if place else []
     if known:
-        return str(known[0].info.run_id)
+        run_id = str(known[0].info.run_id)
+        return run_id, _read_back(name, run_id=run_id, mark=mark, context=context)
     # never gone on with: two savings of one pack differ (MLflow writes when), and who registers the same at the same
     # time would read files that are being written
     key = f"{name}-{secrets.token_hex(8)}"
@@ -205,9 +214,10 @@ def _stored(name: str, folder: Path, *, pack: Pack, mark: str, context: Context)
         with translated():
             client.log_artifacts(log.run_id, str(folder), PLACE)
         run_id = str(log.run_id)
-        if _read_back(name, run_id=run_id, mark=mark, context=context)[0] != digest(folder):
+        found = _read_back(name, run_id=run_id, mark=mark, context=context)
+        if found[0] != digest(folder):
             raise StoredOtherwise(name=name, run=run_id, detail="the digest is another one")
-    return run_id
+    return run_id, found
 
 
 def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[str, dict[str, str]]:

@@ -92,7 +92,7 @@ class Airflow:
         """
         run_id = dag_run_id or f"manual__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{secrets.token_hex(4)}"
         given = {"logical_date": None, **body, "dag_run_id": run_id}
-        self._call("POST", f"/dags/{dag_id}/dagRuns", json=given, expected=HTTPStatus.CONFLICT)
+        self.post(f"/dags/{dag_id}/dagRuns", given)
         return run_id
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
@@ -118,14 +118,11 @@ class Airflow:
         found = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}")
         return str(found["state"])
 
-    def clear_failed(self, dag_id: str, run_id: str) -> int:
-        """Clear the failed task instances of a run and what waits for them, so that the run goes on.
-
-        Returns how many were cleared.
-        """
-        body = {"dry_run": False, "dag_run_id": run_id, "only_failed": True, "reset_dag_runs": True}
-        answer = self._call("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
-        return int(answer.json()["total_entries"])
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the JSON answer of a POST that may be repeated, ``None`` where Airflow has it already (409)."""
+        answer = self._call("POST", path, json=dict(body), expected=HTTPStatus.CONFLICT)
+        result: dict[str, Any] | None = None if answer.status_code == HTTPStatus.CONFLICT else answer.json()
+        return result
 
     def set_pools(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
         """Create or overwrite pools, given as in the file that ``airflow pools import`` reads."""

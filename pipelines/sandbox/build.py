@@ -66,7 +66,10 @@ def build(
         if scale is None
         else _rows(folder, rows=scale, sandbox=sandbox, progress=progress)
     )
-    _json(marker, {"identity": identity, "counts": counts})
+    # the marker appears whole or not at all: a build that was killed is repeated
+    partial = marker.with_suffix(".partial")
+    _json(partial, {"identity": identity, "counts": counts})
+    partial.replace(marker)
     return counts
 
 

@@ -1,7 +1,7 @@
-"""What the demo shows of the registry: a first champion, a worse one refused, a better one, the way back, a forgery.
+"""What the demo shows of the registry: a first champion, a refusal, a better champion, a rollback, three forgeries.
 
-Every step goes as a person would go it: the Dag ``promote``, an answer in Airflow, the command ``corpus rollback``.
-What was done by an earlier call is on record and not done again.
+Every step goes the way that a person would take: the Dag ``promote``, an answer in Airflow, the command
+``corpus rollback``. The next step follows from the journal, so a demo that was killed goes on where it was.
 """
 
 from __future__ import annotations
@@ -9,83 +9,85 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from rich.console import Console
-from rich.table import Table
-
-from pipelines.evaluate.benchmark import Run
 from pipelines.params import Settings
 from pipelines.registry import contents
 from pipelines.registry.commands import opened
-from pipelines.registry.entries import Context, enter, scratch
+from pipelines.registry.entries import Context, scratch
 from pipelines.registry.journal import Journal, Row
-from pipelines.registry.versions import digest, listing, subject
-from pipelines.sandbox.airflow_api import Airflow, RunFailed
+from pipelines.registry.versions import digest, listing
+from pipelines.sandbox.airflow_api import ENDED, RunFailed
+from pipelines.sandbox.runs import Api, Json, Look
 from pipelines.sandbox.services import Deployment
 
 DAG = "promote"
 WHO = "demo"
+WHY = "the figures are as they should be for a demo"
 CONTESTED, OTHERS = "meme-severity", ("crisis-posts",)
-SHOWN = ("gated", "refused", "promoted", "rolled_back", "withdrawn")
+# The model that was trained least is refused, the two others become champion; see profiles/sandbox.yaml.
+VERSIONS = 3
 
 
-@dataclass(frozen=True)
+class Answering(Api, Protocol):
+    """A client that also answers what a task asks a person."""
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
+        """Answer a task unless it has an answer."""
+
+
+@dataclass
 class Act:
-    """What is needed to promote: Airflow, the settings, the deployment's environment."""
+    """The promotions, a step at each look; ``order`` returns the contested versions, that of the lowest score first."""
 
-    airflow: Airflow
+    airflow: Answering
     settings: Settings
     deployment: Deployment
+    order: Callable[[], Sequence[int]]
+    _awake: bool = False
 
-    def play(self, console: Console) -> None:
-        """Do what is not on record yet, and print the journal.
+    def advance(self, look: Look) -> bool:
+        """Do what can be done now; return whether every decision is on record."""
+        done = [self._advance(name, look) for name in (*OTHERS, CONTESTED)]
+        return all(done)
 
-        Raises:
-            RunFailed: a run failed, or a decision came out otherwise than planned.
-        """
-        self.airflow.unpause(DAG)
-        for name in OTHERS:
-            self.step(name, "promoted", 1, partial(self.run, name, 1))
-        registry = {"mlflow_tracking_uri": self.deployment.environment["MLFLOW_TRACKING_URI"]}
-        settings = self.settings.model_copy(update=registry)
-        if not self.on_record(CONTESTED, "rolled_back"):
-            worse, first, better = parts(settings, name=CONTESTED)
-            self.step(CONTESTED, "promoted", first, partial(self.run, CONTESTED, first))
-            self.step(CONTESTED, "refused", worse, partial(self.run, CONTESTED, worse))
-            self.step(CONTESTED, "promoted", better, partial(self.run, CONTESTED, better))
-            self.step(CONTESTED, "rolled_back", first, partial(self.rollback, leaving=better))
-        console.print(journal(self.settings, name=CONTESTED))
-        for what, reason in forgeries(settings, name=CONTESTED):
-            console.print(f"[green]✓[/] refused: {what} – {reason}")
-
-    def step(self, name: str, event: str, version: int, do: Callable[[], None]) -> None:
-        """Do something unless the journal has it, and look whether it has it then."""
-        if not self.on_record(name, event, version):
-            do()
-            if not self.on_record(name, event, version):
-                detail = f"version {version} of {name} was to be {event}"
-                raise RunFailed(dag=DAG, state="done otherwise", detail=detail, address=self.airflow.base)
-
-    def on_record(self, name: str, event: str, version: int | None = None) -> bool:
-        """Whether the journal has such a row, of any version if none is named."""
+    def _advance(self, name: str, look: Look) -> bool:
+        if run := next((run for run in look.of(DAG) if _open(run, name=name)), None):
+            if any(task["state"] == "awaiting_input" for task in look.tasks_of(run)):
+                self.airflow.answer(DAG, run["dag_run_id"], "approve", option="Promote", given={"why": WHY})
+            return False
         with Journal.open(self.settings.journal_url) as journal:
-            return any(row.event == event and version in (None, row.to_version) for row in journal.rows(name))
+            rows = list(journal.rows(name))
+        registered, promoted = (_versions(rows, event) for event in ("registered", "promoted"))
+        if name != CONTESTED:
+            if registered and not promoted:
+                self._start(name, registered[0], look)
+            return bool(promoted)
+        if _versions(rows, "rolled_back"):
+            return True
+        if len(promoted) == 2 and _versions(rows, "refused"):
+            return self._rollback(leaving=promoted[-1])
+        if len(registered) >= VERSIONS:
+            self._start(name, next_version(rows, order=self.order(), base=self.airflow.base), look)
+        return False
 
-    def run(self, name: str, version: int) -> None:
-        """Start the Dag, and approve if it asks."""
-        run_id = self.airflow.trigger(DAG, conf={"name": name, "version": version})
-        why = "the figures are as they should be for a demo"
-        self.airflow.finish(DAG, run_id, answers={"approve": ("Promote", {"why": why})})
+    def _start(self, name: str, version: int, look: Look) -> None:
+        if not self._awake:
+            self.airflow.unpause(DAG)
+            self._awake = True
+        conf = {"name": name, "version": version}
+        number = sum(conf.items() <= (run.get("conf") or {}).items() for run in look.of(DAG)) + 1
+        if number > 2:
+            detail = f"the journal has no decision about version {version} of {name}"
+            raise RunFailed(dag=DAG, state="done otherwise", detail=detail, address=self.airflow.base)
+        self.airflow.trigger(DAG, dag_run_id=f"demo__{name}__{version}__{number}", conf=conf)
 
-    def rollback(self, *, leaving: int) -> None:
-        """Go back with the command, as a person would."""
+    def _rollback(self, *, leaving: int) -> bool:
+        """Go back with the command, as a person would; repeated after a kill, it goes no further back."""
         argv = ["rollback", CONTESTED, "--who", WHO, "--why", "to show the way back", "--leaving", str(leaving)]
         done = subprocess.run(
             [sys.executable, "-m", "pipelines", *argv], cwd=self.deployment.root, env=self.deployment.environment,
@@ -93,55 +95,45 @@ class Act:
         )  # fmt: skip
         if done.returncode:
             raise RunFailed(dag="rollback", state="failed", detail=f"exit status {done.returncode}", address="-")
+        return True
 
 
-def parts(settings: Settings, *, name: str) -> tuple[int, int, int]:
-    """Return which of the first three versions plays whom: the worse one, the first champion, the better one.
+def _open(run: Json, *, name: str) -> bool:
+    return run["state"] not in ENDED and (run.get("conf") or {}).get("name") == name
 
-    They are compared as the gate compares them, on its test and by its terms: who is ahead is a matter of which memes
-    stand in the test, and that of the home's own secret.
+
+def _versions(rows: Sequence[Row], event: str) -> list[int]:
+    return [row.to_version for row in rows if row.event == event and row.to_version is not None]
+
+
+def next_version(rows: Sequence[Row], *, order: Sequence[int], base: str) -> int:
+    """Return which version is to be judged next: the middle one first, the lowest to be refused, the highest last.
+
+    The gate decides, not the order: whoever is refused or promoted against it, the next one takes the open part.
 
     Raises:
-        RunFailed: none of them is ahead of the majority set and of one other, and behind the third.
+        RunFailed: no version is left for a part.
     """
-    from pipelines.registry import frozen
-    from pipelines.registry.scores import compare
-
-    with opened(settings, name=name) as context, scratch(settings) as folder:
-        corpus, category = subject(name, params=context.params)
-        given: dict[str, Any] = {"params": context.params, "vault": context.vault, "root": context.root}
-        test = frozen.open_test(corpus, category=category, **given)
-        floors = context.terms.recall_floors.get(name, {})
-        entries = (enter(version, context=context, folder=folder) for version in context.registry.versions(name)[:3])
-        said: dict[int | None, Run] = {
-            entry.version.version: frozen.ask(entry.folder, frozen=test) for entry in entries if entry.sound
-        }
-        said[None] = test.constant()
-
-        def passes(version: int, champion: int | None) -> bool:
-            found = compare(
-                test, candidate=said[version], other=said[champion], champion=champion, floors=floors,
-                terms=context.terms,
-            )  # fmt: skip
-            return not any(found.reasons.values())
-
-        for worse, first, better in permutations(v for v in said if v is not None):
-            if passes(first, None) and not passes(worse, first) and passes(better, first):
-                return worse, first, better
-    detail = f"of the first three versions of {name} no one stands between the others"
-    raise RunFailed(dag=DAG, state="not begun", detail=detail, address="-")
+    promoted, refused = _versions(rows, "promoted"), _versions(rows, "refused")
+    low, middle, high = order
+    if not promoted:
+        part, candidates = "first champion", (middle, high, low)
+    elif not refused:
+        part, candidates = "refusal", (low, middle, high)
+    else:
+        part, candidates = "better champion", (high, middle, low)
+    left = [version for version in candidates if version not in {*promoted, *refused}]
+    if not left:
+        detail = f"of {len(order)} versions of {CONTESTED} none is left for the {part}"
+        raise RunFailed(dag=DAG, state="not finished", detail=detail, address=base)
+    return left[0]
 
 
-def journal(settings: Settings, *, name: str) -> Table:
-    """Return the decisions about a model, for a terminal."""
-    table = Table(title=f"the journal of {name}", title_justify="left")
-    for column in ("row", "event", "from", "to", "who", "why"):
-        table.add_column(column)
-    with Journal.open(settings.journal_url) as opened_journal:
-        for row in opened_journal.rows(name):
-            if row.event in SHOWN:
-                table.add_row(str(row.number), row.event, *map(_text, (row.from_version, row.to_version)), *_said(row))
-    return table
+def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
+    """Return the versions 1, 2, 3 of the contested model by the macro-F1 that ``evaluate`` published, lowest first."""
+    found = evaluated["tasks"]["severity"]["models"]
+    scores = {version: found[name]["valid"]["figures"]["macro_f1"]["mean"] for version, name in enumerate(models, 1)}
+    return sorted(scores, key=lambda version: (scores[version], version))
 
 
 def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
@@ -193,12 +185,3 @@ def _no_card(folder: Path) -> None:
 def _listed(pack: Path) -> None:
     (pack / contents.FILES).unlink()
     (pack / contents.FILES).write_text(json.dumps(listing(pack)))
-
-
-def _said(row: Row) -> tuple[str, str]:
-    reasons: Any = row.metrics.get("reasons")
-    return row.who, "; ".join(reasons) if reasons else row.why
-
-
-def _text(version: int | None) -> str:
-    return "–" if version is None else str(version)

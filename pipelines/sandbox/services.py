@@ -142,6 +142,7 @@ class Deployment:
                 for what, value in (("URL", f"http://127.0.0.1:{self.ports.sandbox}{path}"), ("KEY", "sandbox"))
             },
             "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
+            "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
             "AIRFLOW_HOME": str(home / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),

@@ -42,10 +42,11 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
                 git("--git-dir", str(partial), "branch", "--force", branch, code)
             git("--git-dir", str(partial), "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
             git("--git-dir", str(partial), "config", "receive.denyNonFastForwards", "true")
+            with workspace(settings.model_copy(update={"repo": str(partial)})) as clone:
+                _apply(clone, profile=profile)
+                clone.commit(f"corpus: begin with profile {profile or 'none'}")
+            # last of all: a repository without its profile would be taken for a finished one
             partial.rename(repo)
-        with workspace(settings) as clone:
-            _apply(clone, profile=profile)
-            clone.commit(f"corpus: begin with profile {profile or 'none'}")
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
     settings.cache.mkdir(parents=True, exist_ok=True)

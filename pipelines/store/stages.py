@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import DataError
+from pipelines.phases import phase
 from pipelines.store.inventory import Inventory, is_metric
 from pipelines.store.objects import digest_of
 from pipelines.store.results import Results, ResultUnusable, StageResult, Token, warn_differs
@@ -109,9 +110,10 @@ class Run:
             StepFailed: with the exit status of the command, its message having gone to stderr.
             ObjectIncomplete: a dependency is not on the remote.
         """
-        defined = Definition.resolve(clone.repo, stage)
-        inventory = clone.inventory()
-        digests = {path: inventory.digest(path) for path in defined.deps}
+        with phase("dvc"):
+            defined = Definition.resolve(clone.repo, stage)
+            inventory = clone.inventory()
+            digests = {path: inventory.digest(path) for path in defined.deps}
         key = _key(defined, digests)
         stored = self.results.get(key)
         if stored is not None:
@@ -210,7 +212,8 @@ def _run(clone: Workspace, defined: Definition, inventory: Inventory) -> StageRe
     outs = [_keep(clone, out, stage=defined.name) for out in defined.outs]
     made = {"cmd": defined.cmd, "deps": deps, "params": defined.params, "outs": outs}
     entry = {key: value for key, value in made.items() if value}
-    clone.objects.push(_objects(entry))
+    with phase("push"):
+        clone.objects.push(_objects(entry))
     metrics = {out: (clone.path / out).read_bytes().decode() for out in defined.outs if is_metric(out)}
     return StageResult(defined.name, entry, metrics)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from pipelines.errors import CommitLost, StepFailed
 from pipelines.params import Settings
+from pipelines.phases import phase
 from pipelines.store.git import git
 from pipelines.store.inventory import Inventory, read_yaml
 from pipelines.store.objects import ObjectStore
@@ -117,6 +118,7 @@ class Workspace:
         """Return what the clone holds by digest: git's files, pointers, and outs of its commit and of taken results."""
         return Inventory(self.path, lock=self.lock() | self._taken, objects=self.objects)
 
+    @phase("fetch")
     def link(self, files: Mapping[str, str]) -> None:
         """Fetch objects and place them: path -> digest.
 
@@ -143,6 +145,7 @@ class Workspace:
             pointer.parent.mkdir(parents=True, exist_ok=True)
             pointer.write_text(text)
 
+    @phase("push")
     def add(self, paths: Sequence[Path]) -> dict[str, str]:
         """Track files with DVC, push them, and return their pointers."""
         found = {}
@@ -190,6 +193,7 @@ class Workspace:
         outs = [read_pointer(text) for text in pointers.values()]
         self.objects.require_whole({out.md5: out.size for out in outs})
 
+    @phase("git")
     def commit(self, message: str, *, paths: Sequence[str] = (".",)) -> str | None:
         """Commit what changed under ``paths`` and push it with fast-forward only; ``None`` when nothing changed.
 
@@ -234,9 +238,10 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
     folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
     try:
         path = folder / "corpus"
-        git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
-        git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
-        configure(path, settings=settings)
+        with phase("git"):
+            git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
+            git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
+            configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
     finally:

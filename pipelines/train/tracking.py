@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class Log:
     skipped: str | None
     _client: Any = field(default=None, repr=False)
     _said: dict[str, set[tuple[int, float]]] = field(default_factory=dict, repr=False)
+    _new: bool = field(default=False, repr=False)
 
     def metrics(self, values: Mapping[str, float], *, step: int = 0) -> None:
         """Log numbers of one step (an epoch); what an earlier try of the run has logged is not logged again.
@@ -61,11 +63,16 @@ class Log:
         if self.run_id is None:
             return
         with _translated():
-            for name, value in values.items():
-                said = self._known(name)
-                if (step, float(value)) not in said:
-                    self._client.log_metric(self.run_id, name, float(value), step=step)
-                    said.add((step, float(value)))
+            new = {name: float(v) for name, v in values.items() if (step, float(v)) not in self._known(name)}
+            if not new:
+                return
+            from mlflow.entities import Metric
+
+            # one request for all of them: an epoch has ten
+            now = int(time.time() * 1000)
+            self._client.log_batch(self.run_id, metrics=[Metric(name, v, now, step) for name, v in new.items()])
+            for name, value in new.items():
+                self._said[name].add((step, value))
 
     def figure(self, figure: Any, name: str) -> None:
         """Keep a matplotlib figure, of numbers and label names only, as ``figures/<name>.png``.
@@ -92,7 +99,9 @@ class Log:
 
     def _known(self, name: str) -> set[tuple[int, float]]:
         if name not in self._said:
-            self._said[name] = {(m.step, m.value) for m in self._client.get_metric_history(self.run_id, name)}
+            # a run that was just made has no history to ask for
+            found = () if self._new else self._client.get_metric_history(self.run_id, name)
+            self._said[name] = {(m.step, m.value) for m in found}
         return self._said[name]
 
 
@@ -136,7 +145,7 @@ def run(
 
 def _open(uri: str, *, experiment: str, key: str, params: Mapping[str, Value], tags: Mapping[str, str]) -> Log:
     from mlflow import MlflowClient
-    from mlflow.entities import Param
+    from mlflow.entities import Param, RunTag
 
     client = MlflowClient(tracking_uri=uri, registry_uri=uri)
     place = _experiment(client, name=experiment)
@@ -148,11 +157,11 @@ def _open(uri: str, *, experiment: str, key: str, params: Mapping[str, Value], t
     ]
     marks = {**tags, KEY: key, PROCESS: _process(os.getpid())}
     run_id: str = same[0] if same else client.create_run(place, run_name=key, tags=marks).info.run_id
-    for name, value in marks.items():
-        client.set_tag(run_id, name, value)
-    client.log_batch(run_id, params=[Param(name, value) for name, value in wanted.items()])
-    client.update_run(run_id, status="RUNNING")
-    return Log(run_id, None, client)
+    given = [Param(name, value) for name, value in wanted.items()]
+    client.log_batch(run_id, params=given, tags=[RunTag(name, value) for name, value in marks.items()])
+    if same:
+        client.update_run(run_id, status="RUNNING")
+    return Log(run_id, None, client, _new=not same)
 
 
 def _experiment(client: Any, *, name: str) -> str:

@@ -121,3 +121,18 @@ def test_scale_writes_the_rows_asked_for(small, tmp_path):
     assert counted["rows"] == 1234
     assert (tmp_path / "scale" / "SuicideMeme_submissions.zst.sha256").is_file()
     assert not (tmp_path / "images").exists()
+
+
+def test_a_build_that_was_killed_is_repeated(small, tmp_path, monkeypatch):
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_world", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path, sandbox=small)
+    assert not (tmp_path / module.MARKER).exists()
+    monkeypatch.setattr(module, "_world", lambda root, **_: {"submissions": SMALLEST})
+    assert build(tmp_path, sandbox=small) == {"submissions": SMALLEST}
+    assert json.loads((tmp_path / module.MARKER).read_text())["counts"] == {"submissions": SMALLEST}
+    assert not list(tmp_path.glob("*.partial"))

@@ -47,6 +47,25 @@ def test_a_profile_is_written_where_dvc_sees_it(settings: Settings, checkout: Pa
     )
 
 
+def test_a_beginning_that_was_killed_leaves_no_repository(
+    settings: Settings, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository without its profile would be taken for a finished one."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(repository, "_apply", killed)
+        repository.init(settings, checkout=checkout, profile="sandbox")
+    assert not Path(settings.repo).exists()
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    assert load(repository.clone(settings, folder=checkout.parent / "laptop")).profile == "sandbox"
+
+
 def test_an_upgrade_brings_the_code_and_keeps_the_profile(settings: Settings, checkout: Path) -> None:
     repository.init(settings, checkout=checkout, profile="sandbox")
     assert repository.upgrade(settings, checkout=checkout) is None, "nothing new"
@@ -57,7 +76,7 @@ def test_an_upgrade_brings_the_code_and_keeps_the_profile(settings: Settings, ch
     assert upgraded == git("--git-dir", settings.repo, "rev-parse", "corpus")
     text = shown(settings, "params.yaml")
     assert "seed: 5" in text
-    assert "size: 300" in text, "the profile's own value stands over the new one"
+    assert "size: 200" in text, "the profile's own value stands over the new one"
     merged = git("--git-dir", settings.repo, "merge-base", "--is-ancestor", "code", "corpus")
     assert merged == ""
 

@@ -1,0 +1,95 @@
+"""What the demo prints at its end: where the time went, the decisions, the order of the contested versions."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pipelines.params import Settings
+from pipelines.sandbox import outcome, promotions
+from pipelines.sandbox.airflow_api import RunFailed
+from pipelines.sandbox.failures import Failures
+from pipelines.sandbox.runs import Look
+
+TASK = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1, "state": "success"}
+
+
+def line(*, inner: bool = False, task: str = "t", **seconds: float) -> dict[str, Any]:
+    return {"dag": "d", "run": "r", "task": task, "inner": inner, "seconds": seconds}
+
+
+def test_the_seconds_of_tasks_are_divided_and_counted_once() -> None:
+    phases = [line(imports=2, clone=1, push=3, work=10), line(inner=True, imports=4, work=6)]
+    found = outcome.divided(20, phases)
+    assert found == {"Airflow, per task": 4, "git and DVC": 4, "imports": 6, "work": 6}
+    assert sum(found.values()) == 20
+
+
+def test_lines_of_other_runs_and_cut_lines_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "phases.jsonl"
+    path.write_text(f'{json.dumps(line(work=1))}\n{json.dumps(line(task="other", work=1))}\n{{"dag": "d", \n')
+    assert len(outcome.lines(path, Look([], [dict(TASK)]))) == 1
+    assert outcome.lines(tmp_path / "none", Look([], [])) == []
+
+
+def test_where_the_time_went_is_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "phases.jsonl").write_text(json.dumps(line(imports=2, work=5)) + "\n")
+    look = Look([], [TASK | {"duration": 12.0}])
+    failures = Failures(None, logs=tmp_path)  # type: ignore[arg-type]
+    out = io.StringIO()
+    table = outcome.spent(Settings.from_env(), look, started=21.4, total=431.7, failures=failures)
+    Console(file=out, width=80).print(table)
+    text = out.getvalue()
+    assert "432 s, 1 tasks, 0 cleared" in text
+    for name, seconds in (("services, start", 21), ("Airflow, per task", 5), ("imports", 2), ("work", 5)):
+        assert any(name in row and f" {seconds} " in row for row in text.splitlines())
+
+
+@dataclass
+class Row:
+    event: str
+    to_version: int
+
+
+def played(*, refuse: set[tuple[int, int | None]]) -> list[tuple[str, int]]:
+    """Play the contested part against a gate that refuses these pairs of candidate and champion."""
+    rows: list[Any] = []
+    champion = None
+    while Counter(row.event for row in rows)["promoted"] < 2 or not any(row.event == "refused" for row in rows):
+        version = promotions.next_version(rows, order=(3, 1, 2), base="-")
+        event = "refused" if (version, champion) in refuse else "promoted"
+        champion = version if event == "promoted" else champion
+        rows.append(Row(event, version))
+    return [(row.event, row.to_version) for row in rows]
+
+
+def test_the_middle_the_lowest_and_the_highest_play_their_parts() -> None:
+    assert played(refuse={(3, 1)}) == [("promoted", 1), ("refused", 3), ("promoted", 2)]
+
+
+@pytest.mark.parametrize("refuse", [{(1, None)}, {(1, None), (2, None)}])
+def test_with_one_version_above_the_majority_or_none_there_is_no_play(refuse: set[tuple[int, int | None]]) -> None:
+    with pytest.raises(RunFailed, match="none is left"):
+        played(refuse=refuse | {(3, None), (3, 2), (2, 3)})
+
+
+def test_a_gate_that_sees_two_in_another_order_than_the_scores_is_followed() -> None:
+    # the lowest by score is promoted; the highest is refused against it: nobody is left
+    assert played(refuse={(1, None), (3, 2)} - {(3, 2)}) == [("refused", 1), ("promoted", 2), ("promoted", 3)]
+
+
+def test_versions_are_ordered_by_their_published_score() -> None:
+    def model(score: float) -> dict[str, Any]:
+        return {"valid": {"figures": {"macro_f1": {"mean": score}}}}
+
+    models = {"a": model(0.5), "b": model(0.3), "c": model(0.4)}
+    assert promotions.by_score({"tasks": {"severity": {"models": models}}}, models=["a", "b", "c"]) == [2, 3, 1]
