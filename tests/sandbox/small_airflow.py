@@ -128,10 +128,10 @@ class SmallAirflow:
 
 
 def _page(key: str, rows: list[dict[str, Any]], body: dict[str, Any]) -> dict[str, Any]:
-    """Return a page, whether it is asked for as a listing (GET) or as a search (POST)."""
-    size = int(body.get("limit", body.get("page_limit", 100)))
-    start = int(body.get("offset", body.get("page_offset", 0)))
-    return {key: rows[start : start + size], "total_entries": len(rows)}
+    """Return a page of a listing that is read by cursor."""
+    size, start = int(body["limit"]), int(body.get("cursor") or 0)
+    after = start + size
+    return {key: rows[start:after], "next_cursor": str(after) if after < len(rows) else None}
 
 
 @contextmanager
