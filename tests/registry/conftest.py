@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.built_once import built_once
 from tests.registry import small_registry
 
 
 @pytest.fixture(scope="session")
-def made_registry(tmp_path_factory: pytest.TempPathFactory) -> small_registry.Made:
+def made_registry() -> small_registry.Made:
     """Give the folders that :func:`tests.registry.small_registry.begin` copies."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    return small_registry.make(tmp_path_factory.mktemp("registry"))
+    return small_registry.made_in(built_once("registry", small_registry.make))
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ CHOSEN = Chosen(model="encoder", subset="consensus")
 
 
 def test_tuned_registered_loaded_and_asked_through_a_server(address: str, small: Path, tmp_path: Path) -> None:
-    made = small_posts.made(tmp_path / "made")
+    made = small_posts.made()
     with opened(small) as memes, small_posts.copied(made, to=tmp_path / "copy") as corpus:
         small_tuned.tuned(corpus, memes.settings, model="encoder", recall_floors={})
         small_tuned.predicted(corpus, memes.settings, model="encoder")

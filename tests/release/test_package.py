@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ from pipelines.release.package import NothingToRelease
 from pipelines.release.register import ReleaseApproved
 from pipelines.release.terms import Release, Shape
 from pipelines.store import tables
-from pipelines.store.workspace import git, workspace
+from pipelines.store.workspace import workspace
+from tests import small_corpus
 from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, table
 
 IDS = ("id", "address", "text", "picture")
@@ -212,21 +211,10 @@ def test_a_corpus_without_a_shape_labels_or_company_is_refused(world: World) -> 
 def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path) -> None:
     code, settings = tmp_path / "code", world.settings.model_copy(update=places(world.home))
     stage = {"cmd": "true", "deps": ["one"], "outs": ["snapshot/posts/split", "snapshot/posts/gold"]}
-    for name, text in {
-        "one": "",
-        "dvc.yaml": yaml.safe_dump({"stages": {"split": {"foreach": {"posts": ""}, "do": stage}}}),
-        "data/.gitignore": "*.parquet\n",
-        "snapshot/.gitignore": "*\n!.gitignore\n",
-    }.items():
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text(text)
-    git("init", "--quiet", "-b", "main", cwd=code)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "code", cwd=code)
-    git("clone", "--quiet", "--bare", str(code), settings.repo)
-    for branch in ("code", "corpus"):
-        git("--git-dir", settings.repo, "branch", branch, "main")
+    stages = yaml.safe_dump({"stages": {"split": {"foreach": {"posts": ""}, "do": stage}}})
+    small_corpus.begin(
+        settings, code=small_corpus.code_of(code, small_corpus.ANNOTATED | {"one": "", "dvc.yaml": stages})
+    )
     with workspace(settings) as clone:
         for folder in ("data", "snapshot/posts"):
             shutil.copytree(world.root / folder, clone.path / folder, dirs_exist_ok=True)

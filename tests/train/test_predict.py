@@ -28,7 +28,7 @@ LABELS = small.TASK.labels
 def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallPosts]:
     """A corpus with a tuned model of every kind, kNN with a labeller and without."""
     place = tmp_path_factory.mktemp("tuned")
-    made = small.made(place / "root")
+    made = small.made()
     with pytest.MonkeyPatch.context() as patch, small.copied(made, to=place / "own") as own:
         told = small_tuned.settings(place / "home", patch=patch)
         for model in small_tuned.MODELS:
