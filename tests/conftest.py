@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,3 +21,26 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / "var" /
 def shared_fixtures(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give :mod:`tests.built_once` a folder that all workers of the session share."""
     built_once.share(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def embeddings() -> dict[str, Any]:
+    """Embeddings by text, of all tests that use the fixture ``embedded_once``."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def embedded_once(embeddings: dict[str, Any]) -> Iterator[None]:
+    """Ask the real embedding model once for each text: many tests use the same posts."""
+    from pipelines.label.offline.minilm import MiniLM
+
+    real = MiniLM.embed
+
+    def embed(self: MiniLM, text: str) -> Any:
+        if text not in embeddings:
+            embeddings[text] = real(self, text)
+        return embeddings[text].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MiniLM, "embed", embed)
+        yield

@@ -34,6 +34,8 @@ MONTHS = ("2022-11", "2022-12")
 DAGS = ("memes_collect", "memes_dataset", "posts_collect", "posts_dataset", "posts_label")
 # Nothing waits so long where all is well: two cores that do much else besides took 430 s for both backfills.
 PATIENCE = 900.0
+# Seconds between two looks: each takes the API server's processor time from the tasks.
+POLL = 2.0
 
 
 @dataclass
@@ -96,7 +98,7 @@ class World:
         deadline = time.monotonic() + patience
         while not done():
             assert time.monotonic() < deadline, f"waited {patience:.0f} s for: {what}; {self.unfinished()}"
-            time.sleep(1)
+            time.sleep(POLL)
 
     def unfinished(self) -> list[str]:
         """Say where every run stands that has not succeeded: what a test that waits in vain was waiting for."""

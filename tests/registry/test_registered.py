@@ -16,10 +16,8 @@ from pipelines.registry.register import register
 from pipelines.registry.terms import Chosen
 from pipelines.registry.versions import Registry, digest
 from tests.registry.small_registry import opened
-from tests.registry.test_versions import address
 from tests.train import small_posts, small_tuned
 
-__all__ = ["address"]
 WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
 NAME = "crisis-posts"
 CHOSEN = Chosen(model="encoder", subset="consensus")

@@ -26,6 +26,8 @@ from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
 from tests.train.small_tuned import folder, tuned
 
+pytestmark = pytest.mark.usefixtures("embedded_once")
+
 
 @pytest.fixture(scope="module")
 def original() -> SmallPosts:

@@ -21,11 +21,12 @@ from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
 from tests.train.small_tuned import folder, predicted, rows_of, spent, tuned
 
+pytestmark = pytest.mark.usefixtures("embedded_once")
 LABELS = small.TASK.labels
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallPosts]:
+def original(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallPosts]:
     """A corpus with a tuned model of every kind, kNN with a labeller and without."""
     place = tmp_path_factory.mktemp("tuned")
     made = small.made()
