@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.built_once import built_once
+from tests.ports import free_port
 from tests.registry import small_registry
 
 
@@ -42,9 +42,7 @@ def address(made_registry: small_registry.Made, tmp_path_factory: pytest.TempPat
     """Start an MLflow server for all tests that need one; return its address."""
     home = tmp_path_factory.mktemp("server")
     shutil.copy(made_registry.database, home / "mlflow.sqlite")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
     command += [
         "--backend-store-uri",
