@@ -12,7 +12,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
 from pipelines.params import Settings
 from pipelines.store import tables
-from pipelines.train import finetune, finetuned, predict, untuned
+from pipelines.train import finetune, finetuned, predict, untuned, voted
 from pipelines.train.finetuned import ModelOutdated, NoModel
 from pipelines.train.predict import SeenInTraining
 from pipelines.train.voted import NotVoted
@@ -101,6 +101,13 @@ def test_a_blend_follows_its_labeller(posts: SmallPosts, settings: Settings) -> 
     path.unlink()
     with pytest.raises(NotVoted):
         predicted(posts, settings, model="knn-gpt")
+
+
+def test_a_refusal_of_a_labeller_is_not_an_answer(posts: SmallPosts) -> None:
+    rows = voted.read("posts", labeller="claude", task=small.TASK, root=posts.root)
+    refused = {record for record, row in rows.items() if row["outcome"] == "refused"}
+    assert refused
+    assert voted.labels(rows).keys() == rows.keys() - refused
 
 
 def move(posts: SmallPosts, *, record: str, split: str) -> None:
