@@ -47,8 +47,7 @@ lint: .venv/.installed  ## ruff and mypy
 	$(BIN)/mypy
 test: .venv/.installed  ## everything but the slow tiers, the real Airflow included
 	@$(MAKE) --no-print-directory --jobs 2 lint .label-studio/.installed need.tesseract.tesseract-ocr
-	$(BIN)/python -m pytest -m "not faults and not argilla and not airflow" -n 2 --dist loadfile
-	$(BIN)/python -m pytest -m airflow tests/airflow
+	@$(BIN)/python tests/tiers.py
 test-argilla: .argilla/.installed  ## the Argilla backend on a real Argilla server
 	$(BIN)/python -m pytest -m argilla
 test-faults: .venv/.installed need.tesseract.tesseract-ocr need.pg_ctlcluster.postgresql  ## kills, cuts and corruptions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,6 +207,8 @@ def _run(clone: Workspace, defined: Definition, inventory: Inventory) -> StageRe
     clone.link(inventory.files(*defined.deps))
     for out in map(clone.path.joinpath, defined.outs):
         # git's copy of a metric is that of an earlier run
+        if out.is_dir():
+            shutil.rmtree(out)
         out.unlink(missing_ok=True)
         out.parent.mkdir(parents=True, exist_ok=True)
     clone.command(defined.cmd, name=f"stage {defined.name}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -28,12 +27,15 @@ from pipelines.store import repository
 from pipelines.store.git import git
 from tests.airflow.by_heart import DAG, NAME, SCORING, WHY, Decided, context_of, put
 from tests.airflow.kills import kill_first
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTHS = ("2022-11", "2022-12")
 DAGS = ("memes_collect", "memes_dataset", "posts_collect", "posts_dataset", "posts_label")
 # Nothing waits so long where all is well: two cores that do much else besides took 430 s for both backfills.
 PATIENCE = 900.0
+# Seconds between two looks: each takes the API server's processor time from the tasks.
+POLL = 2.0
 
 
 @dataclass
@@ -44,12 +46,6 @@ class World:
     settings: Settings
     deployment: Deployment
     airflow: Airflow
-
-    @staticmethod
-    def free_port() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
 
     def run(self, *argv: str) -> str:
         """Run ``python -m <argv>`` in the deployment's environment."""
@@ -96,7 +92,7 @@ class World:
         deadline = time.monotonic() + patience
         while not done():
             assert time.monotonic() < deadline, f"waited {patience:.0f} s for: {what}; {self.unfinished()}"
-            time.sleep(1)
+            time.sleep(POLL)
 
     def unfinished(self) -> list[str]:
         """Say where every run stands that has not succeeded: what a test that waits in vain was waiting for."""
@@ -161,7 +157,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("deployment")
     root = checkout(folder / "checkout")
     os.environ["CORPUS_HOME"] = str(folder / "var")
-    os.environ["CORPUS_SANDBOX_PORT"] = str(World.free_port())
+    os.environ["CORPUS_SANDBOX_PORT"] = str(free_port())
     os.environ["CORPUS_LABEL_STUDIO_ENV"] = str(ROOT / ".label-studio")
     settings = Settings.from_env()
     sandbox = load(root, profile="sandbox").sandbox
@@ -227,7 +223,7 @@ def labelled(world: Any, begun: list[int]) -> str:
 @pytest.fixture(scope="session")
 def label_studio(world: Any, labelled: str) -> Future[Any]:
     """An embedded Label Studio that makes its database beside the tests that do without it."""
-    return ThreadPoolExecutor(1).submit(start, world.settings, port=world.free_port())
+    return ThreadPoolExecutor(1).submit(start, world.settings, port=free_port())
 
 
 @pytest.fixture(scope="session")

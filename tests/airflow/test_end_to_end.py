@@ -22,7 +22,7 @@ from tests.airflow.kills import kill_first
 
 pytestmark = pytest.mark.airflow
 MONTHS = ("2022-11", "2022-12")
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def opened(world: Any, revision: str, *, table: str, pattern: str, columns: list[str]) -> dict[str, list[Any]]:
@@ -81,7 +81,7 @@ def test_the_same_month_again_with_a_task_killed_is_no_commit_and_fires_the_cons
 def test_a_run_without_a_key_fails_at_once_and_says_what_to_pass(world: Any, backfilled: str) -> None:
     run_id = world.trigger("memes_collect", partition_key=None)
     world.wait(
-        lambda: world.state("memes_collect", run_id) == "failed", what="a run without a key to fail", patience=90
+        lambda: world.state("memes_collect", run_id) == "failed", what="a run without a key to fail", patience=PATIENCE
     )
     [collect] = [t for t in world.instances("memes_collect", run_id) if t["task_id"] == "collect"]
     assert collect["try_number"] == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,15 +10,10 @@ import pytest
 from pipelines.annotate.label_studio_server import Account, ensure_accounts, start
 from pipelines.params import Settings
 from pipelines.sandbox.services import down
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PSEUDONYMS = ("a1", "a2", "c1")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

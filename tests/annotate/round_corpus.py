@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 
-import pyarrow as pa
 import yaml
 from PIL import Image
 
 from pipelines.annotate.guideline import offered
 from pipelines.params import Settings
 from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.git import git
-from pipelines.store.seal import write_rows
 from pipelines.store.workspace import workspace
 from pipelines.taxonomy import Scheme, load
+from tests import small_corpus
+from tests.small_corpus import NOW, ROOT, SECRET, full, write_table
 from tests.stages import reproduce
 
-ROOT = Path(__file__).resolve().parents[2]
-SECRET = "5e" * 64
+__all__ = ["NOW", "SECRET"]
 MONTH = "2022-11"
-NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
 MEMES, POSTS = 110, 8
 NOTE = "a note that stands nowhere in plain"
 STAGES = {
@@ -46,27 +40,12 @@ def begin(home: Path, *, settings: Settings, vault: Vault) -> None:
     values = yaml.safe_load((ROOT / "params.yaml").read_text())
     values["round"] |= {"backend": "files", "daily_cap": 60}
     values["gold"]["memes"]["splits"] = None
-    for name, text in {
-        "params.yaml": yaml.safe_dump(values),
-        "dvc.yaml": yaml.safe_dump({"stages": {name: _stage(*shape) for name, shape in STAGES.items()}}),
-        "data/.gitignore": "*.parquet\n",
-        "annotations/.gitignore": "*.parquet\n",
-        "snapshot/.gitignore": "*\n!.gitignore\n",
-    }.items():
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text(text)
     _stages_results(code / "made", vault=vault)
-    git("init", "--quiet", "-b", "main", cwd=code)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "code", cwd=code)
-    git("clone", "--quiet", "--bare", str(code), settings.repo)
-    for branch in ("code", "corpus"):
-        git("--git-dir", settings.repo, "branch", branch, "main")
-    git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
-    Path(settings.remote).mkdir(parents=True)
+    stages = {"stages": {name: _stage(*shape) for name, shape in STAGES.items()}}
+    files = {"params.yaml": yaml.safe_dump(values), "dvc.yaml": yaml.safe_dump(stages)}
+    small_corpus.begin(settings, code=small_corpus.code_of(code, small_corpus.ANNOTATED | files))
     with workspace(settings) as clone:
-        paths = _content(clone.path / "data", vault=vault)
+        paths = _content(clone.path, vault=vault)
         clone.add(paths)
         reproduce(clone)
         clone.commit("snapshot", paths=["data", "dvc.lock"])
@@ -86,23 +65,16 @@ def posts(vault: Vault) -> list[Item]:
     return [(vault.record_id(f"t3_p{i}"), 0) for i in range(POSTS)]
 
 
-def _content(data: Path, *, vault: Vault) -> list[Path]:
-    written = []
+def _content(root: Path, *, vault: Vault) -> list[Path]:
     for corpus, items in (("memes", memes(vault)), ("posts", posts(vault))):
-        names = [(record, f"t3_{corpus[0]}{i}") for i, (record, _) in enumerate(items)]
-        vault.admit(names, corpus=corpus, month=MONTH, now=NOW)
-    path = data / "memes" / MONTH / "images" / "000.parquet"
-    rows = [_row("images", record_id=r, image=0, bytes=picture(i)) for i, (r, _) in enumerate(memes(vault))]
-    write_rows(rows, path, name="images", vault=vault)
-    written.append(path)
-    path = data / "posts" / MONTH / "posts.parquet"
-    rows = [_row("posts", record_id=r, title=f"Title {i}", body=f"Body {i}") for i, (r, _) in enumerate(posts(vault))]
-    write_rows(rows, path, name="posts", vault=vault)
-    return [*written, path]
-
-
-def _row(table: str, **values: object) -> dict[str, object]:
-    return {name: values.get(name) for name in tables.SCHEMAS[table].names}
+        names = {record: f"t3_{corpus[0]}{i}" for i, (record, _) in enumerate(items)}
+        small_corpus.admit(vault, names, corpus=corpus, month=MONTH)
+    images = [{"record_id": r, "image": 0, "bytes": picture(i)} for i, (r, _) in enumerate(memes(vault))]
+    texts = [{"record_id": r, "title": f"Title {i}", "body": f"Body {i}"} for i, (r, _) in enumerate(posts(vault))]
+    return [
+        *small_corpus.write_images(root, [images], corpus="memes", month=MONTH, vault=vault),
+        small_corpus.write_posts(root, texts, corpus="posts", month=MONTH, vault=vault),
+    ]
 
 
 def picture(number: int) -> bytes:
@@ -114,31 +86,27 @@ def picture(number: int) -> bytes:
 def _stages_results(made: Path, *, vault: Vault) -> None:
     for corpus, items in (("memes", memes(vault)), ("posts", posts(vault))):
         rows = [{"record_id": r, "image": i, "group": r, "split": "test"} for r, i in items]
-        _write(made / corpus / "split" / "splits.parquet", rows, name="splits")
+        write_table(made / corpus / "split" / "splits.parquet", rows, name="splits")
     write_gold(made, vault=vault, labels=["no_crisis"])
     # the first three differ from gold for both, the fourth for one alone
     for labeller, wrong in (("gpt", 4), ("claude", 3)):
         votes = [
-            _row(
+            full(
                 "votes", record_id=r, labeller=labeller, category="labels", outcome="vote",
                 labels=["selfharm_past"] if i < wrong else ["no_crisis"],
             )
             for i, (r, _) in enumerate(posts(vault))
         ]  # fmt: skip
-        _write(made / "posts" / "votes" / labeller / "votes.parquet", votes, name="votes")
+        write_table(made / "posts" / "votes" / labeller / "votes.parquet", votes, name="votes")
 
 
 def write_gold(made: Path, *, vault: Vault, labels: list[str]) -> None:
     """Write the result of the stage ``gold``: these labels for every post."""
     rows = [
-        _row("gold", record_id=r, image=0, category="labels", labels=labels, how="truth", example=False)
+        full("gold", record_id=r, image=0, category="labels", labels=labels, how="truth", example=False)
         for r, _ in posts(vault)
     ]
-    _write(made / "posts" / "gold" / "gold.parquet", rows, name="gold")
-
-
-def _write(path: Path, rows: Sequence[Mapping[str, object]], *, name: str) -> None:
-    tables.write(pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS[name]), path, name=name)
+    write_table(made / "posts" / "gold" / "gold.parquet", rows, name="gold")
 
 
 def truth(items: Sequence[Item], *, scheme: Scheme | None = None) -> Truth:

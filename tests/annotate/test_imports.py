@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -29,6 +27,7 @@ from pipelines.store.publish import publish_partition
 from pipelines.store.seal import open_column, write_rows
 from pipelines.store.tracked import read_tracked
 from pipelines.store.workspace import workspace
+from tests import small_corpus
 from tests.annotate import published_sets as sets
 from tests.stages import rerun
 
@@ -46,29 +45,15 @@ def params() -> Params:
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with DVC and nothing else."""
-    code = tmp_path_factory.mktemp("code")
-    for name, text in {
-        "data/.gitignore": "*.parquet\n",
-        "annotations/.gitignore": "*.parquet\n*.csv\n",
-        ".gitignore": "/work/\n",
-    }.items():
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text(text)
-    git("init", "--quiet", "-b", "main", cwd=code)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "code", cwd=code)
-    return code
+    files = small_corpus.BASIC | {"annotations/.gitignore": "*.parquet\n*.csv\n", ".gitignore": "/work/\n"}
+    return small_corpus.code_of(tmp_path_factory.mktemp("code"), files)
 
 
 @pytest.fixture
 def settings(tmp_path: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     found = Settings.from_env()
-    git("clone", "--quiet", "--bare", str(empty), found.repo)
-    for branch in ("code", "corpus"):
-        git("--git-dir", found.repo, "branch", branch, "main")
-    Path(found.remote).mkdir(parents=True)
+    small_corpus.begin(found, code=empty)
     return found
 
 

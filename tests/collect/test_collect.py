@@ -17,13 +17,12 @@ import pytest
 from pipelines.collect import collect
 from pipelines.collect.window import Window
 from pipelines.errors import CorruptDump, SourceError
-from pipelines.params import Params, Sandbox, Settings, load
+from pipelines.params import Params, Settings, load
 from pipelines.privacy.vault import Vault
-from pipelines.sandbox.build import build
-from pipelines.sandbox.cases import SMALLEST
 from pipelines.sandbox.server import SandboxServer
 from pipelines.store import tables
 from pipelines.store.seal import open_column
+from tests import small_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTH = "2022-12"
@@ -31,10 +30,8 @@ NOW = datetime(2023, 1, 2, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("sandbox")
-    build(root, sandbox=Sandbox(seed=3, months=("2022-11", MONTH), submissions=SMALLEST, port=8123))
-    return root
+def sandbox() -> Path:
+    return small_sandbox.folder()
 
 
 @pytest.fixture
@@ -160,7 +157,7 @@ def test_a_damaged_dump_leaves_nothing_behind(
     """Cut at a random byte, half of the cuts with a checksum to match, or one bit flipped."""
     draw = random.Random(seed)
     shutil.copytree(sandbox / "dumps", tmp_path / "dumps")
-    path = draw.choice(sorted((tmp_path / "dumps").glob("*.zst")))
+    path = draw.choice(sorted((tmp_path / "dumps").glob("SuicideMeme_*.zst")))
     data = bytearray(path.read_bytes())
     at = draw.randrange(1, len(data))
     if seed % 2:

@@ -14,11 +14,10 @@ import pytest
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.window import Window
 from pipelines.curate import dedupe, sample, score, split
-from pipelines.params import Params, Sandbox, Settings, load
+from pipelines.params import Params, Settings, load
 from pipelines.privacy.vault import Vault
-from pipelines.sandbox.build import build
-from pipelines.sandbox.cases import SMALLEST
 from pipelines.store import tables
+from tests import small_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTHS = ("2022-11", "2022-12")
@@ -40,7 +39,7 @@ def params() -> Params:
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     root = tmp_path_factory.mktemp("posts")
-    build(root / "sandbox", sandbox=Sandbox(seed=5, months=MONTHS, submissions=SMALLEST, posts=300, port=8123))
+    (root / "sandbox").symlink_to(small_sandbox.folder(small_sandbox.MORE_POSTS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(root))
         yield Settings.from_env()

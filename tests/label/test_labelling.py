@@ -22,11 +22,10 @@ from pipelines.collect.window import Window
 from pipelines.curate import dedupe, sample, split
 from pipelines.errors import BudgetSpent
 from pipelines.label import estimate, probe, silver, summary, votes
-from pipelines.params import Params, Sandbox, Settings, load
+from pipelines.params import Params, Settings, load
 from pipelines.privacy.vault import Vault
-from pipelines.sandbox.build import build
-from pipelines.sandbox.cases import SMALLEST
 from pipelines.store import tables
+from tests import small_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTHS = ("2022-11", "2022-12")
@@ -78,8 +77,7 @@ def small(values: Params) -> Params:
 def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a home with a sandbox, a vault and a clone whose posts are split and have gold."""
     home = tmp_path_factory.mktemp("labelling")
-    sandbox = Sandbox(seed=7, months=MONTHS, submissions=SMALLEST, posts=300, port=8124)
-    build(home / "sandbox", sandbox=sandbox)
+    (home / "sandbox").symlink_to(small_sandbox.folder(small_sandbox.MORE_POSTS))
     params = small(load(ROOT, profile="sandbox"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(home))

@@ -20,6 +20,7 @@ from pipelines.taxonomy import Category, tiers_of
 from pipelines.taxonomy import load as load_scheme
 from tests.label.offline_posts import Gold, pairs, written
 
+pytestmark = pytest.mark.usefixtures("embedded_once")
 VOTES = load(Path(__file__).resolve().parents[2]).votes
 CATEGORY = load_scheme("cradle").category()
 GOLD = written(120, seed=1)
@@ -39,7 +40,7 @@ def fitted(features: Any, *, gold: Gold = GOLD, groups: list[str] | None = None)
 
 
 @pytest.fixture(scope="module")
-def members() -> dict[str, Offline]:
+def members(embedded_once: None) -> dict[str, Offline]:
     return {features: fitted(features) for features in MEMBERS}
 
 

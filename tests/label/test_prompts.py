@@ -14,6 +14,7 @@ from pipelines.label.injection import TEMPLATES
 from pipelines.label.post import Post
 from pipelines.label.prompts import RESERVED, BadExample, Example, build, choose, clean, delimiter, register
 from pipelines.taxonomy.scheme import UnknownCategory
+from tests import mlflow_database
 
 SECRET = b"a project's secret"
 CRADLE = taxonomy.load("cradle")
@@ -253,7 +254,7 @@ def test_chosen_examples_cover_as_many_labels_as_possible_and_differ_by_seed():
 
 def test_the_registry_gets_each_prompt_once_and_no_example(tmp_path):
     database = tmp_path / "mlflow.sqlite"
-    uri = f"sqlite:///{database}"
+    uri = mlflow_database.place(tmp_path)
     few, zero = few_shot(), build(CRADLE, keys=["labels"], system="open")
     versions = [register(prompt, tracking_uri=uri) for prompt in (few, zero, few, zero, few_shot())]
     assert versions == [1, 2, 1, 2, 1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ from pipelines.privacy.terms import Takedown
 from pipelines.registry import contents, promote
 from pipelines.registry.entries import Context, enter, registration
 from pipelines.registry.versions import CHAMPION, DIGEST, Version, digest
-from pipelines.store.git import git
+from tests import small_corpus
 from tests.registry import conftest
 from tests.registry.small_registry import NAME, add, events, opened, trained
 
@@ -171,16 +169,7 @@ def test_a_takedown_goes_through_the_models(context: Context) -> None:
     from pipelines.privacy.selection import Selection
 
     settings, ids = context.settings, trained(context.root)
-    code = settings.home / "code"
-    code.mkdir()
-    git("init", "--quiet", "-b", "main", cwd=code)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "code", cwd=code)
-    git("clone", "--quiet", "--bare", str(code), settings.repo)
-    for branch in ("code", "corpus"):
-        git("--git-dir", settings.repo, "branch", branch, "main")
-    Path(settings.remote).mkdir()
+    small_corpus.begin(settings, code=small_corpus.code_of(settings.home / "code", {}))
     version = add(context, knows=6)
     selection = Selection("a" * 32, frozenset(ids[:3]), {"posts": 3})
     given = {"terms": Takedown(withdraw_share=0.5), "now": datetime(2023, 1, 3, tzinfo=UTC), "context": context}

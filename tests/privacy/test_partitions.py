@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,8 @@ import pytest
 from pipelines.params import Settings
 from pipelines.privacy.partitions import published
 from pipelines.store import publish
-from pipelines.store.git import git
 from pipelines.store.workspace import workspace
+from tests import small_corpus
 from tests.privacy.partition import write_posts
 
 
@@ -20,16 +18,8 @@ from tests.privacy.partition import write_posts
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A corpus repository with nothing in it."""
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
-    settings, code = Settings.from_env(), tmp_path / "code"
-    (code / "data").mkdir(parents=True)
-    (code / "data/.gitignore").write_text("*.parquet\n")
-    git("init", "--quiet", "-b", "corpus", cwd=code)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "code", cwd=code)
-    git("clone", "--quiet", "--bare", str(code), settings.repo)
-    git("--git-dir", settings.repo, "branch", "code", "corpus")
-    Path(settings.remote).mkdir(parents=True)
+    settings = Settings.from_env()
+    small_corpus.begin(settings, code=small_corpus.code_of(tmp_path / "code", small_corpus.BASIC))
     return settings
 
 

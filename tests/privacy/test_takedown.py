@@ -23,7 +23,7 @@ import yaml
 from pipelines.collect import collect
 from pipelines.collect.window import Window
 from pipelines.errors import BadParams, CommitLost
-from pipelines.params import Params, Sandbox, Settings, load
+from pipelines.params import Params, Settings, load
 from pipelines.privacy import commands, pointers, purge, receipts, rewrite, sinks, takedown
 from pipelines.privacy.gone import Gone
 from pipelines.privacy.objects import Objects, ObjectUnreadable
@@ -31,12 +31,11 @@ from pipelines.privacy.selection import Asked, Selection, select
 from pipelines.privacy.takedown import TakedownUnfinished
 from pipelines.privacy.terms import Takedown
 from pipelines.privacy.vault import Tombstone, Vault
-from pipelines.sandbox.build import build
-from pipelines.sandbox.cases import SMALLEST
 from pipelines.store import publish, seal, tables
 from pipelines.store.git import git
 from pipelines.store.objects import ObjectIncomplete
 from pipelines.store.workspace import Workspace, workspace
+from tests import small_sandbox
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import EACH, MONTHS, NOW, fullname, word
 from tests.stages import rerun
@@ -405,8 +404,7 @@ def test_what_cannot_be_read_is_named_and_stops_nothing_else_from_being_closed(h
 
 
 def test_no_source_brings_anybody_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "sandbox"
-    build(root, sandbox=Sandbox(seed=3, months=("2022-11", "2022-12"), submissions=SMALLEST, port=8123))
+    root = small_sandbox.folder()
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     monkeypatch.setenv("CORPUS_DUMPS", str(root / "dumps"))
     settings, params = Settings.from_env(), load(REPO, profile="sandbox")

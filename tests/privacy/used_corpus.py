@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,15 +23,15 @@ from pipelines.privacy.gone import Gone
 from pipelines.privacy.vault import Vault
 from pipelines.store import tables
 from pipelines.store.answers import Answers, Job
-from pipelines.store.git import git
 from pipelines.store.seal import write_rows
 from pipelines.store.workspace import workspace
 from pipelines.taxonomy import load as load_scheme
+from tests import small_corpus
+from tests.built_once import built_once
+from tests.small_corpus import MONTHS, NOW, SECRET, full
 from tests.stages import reproduce
 
-SECRET = "5e" * 64
-NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
-MONTHS = ("2022-11", "2022-12")
+__all__ = ["MONTHS", "NOW", "SECRET"]
 EACH = 12
 STAGES = {
     "dedupe": {"deps": ["data/${item.corpus}"], "metrics": [{"metrics/${item.corpus}/dedupe.json": {"cache": False}}]},
@@ -74,27 +68,15 @@ def picture(number: int) -> bytes:
 def begin(home: Path) -> Settings:
     """Make it, and everything that it leaves around it."""
     settings = settings_of(home)
-    code = home / "code"
-    for name, text in {
-        "dvc.yaml": yaml.safe_dump({"stages": {name: _stage(name, shape) for name, shape in STAGES.items()}}),
+    stages = {"stages": {name: _stage(name, shape) for name, shape in STAGES.items()}}
+    files = small_corpus.ANNOTATED | {
+        "dvc.yaml": yaml.safe_dump(stages),
         "stage.py": Path(__file__).with_name("stage.py").read_text(),
-        "data/.gitignore": "*.parquet\n",
-        "annotations/.gitignore": "*.parquet\n",
-        "snapshot/.gitignore": "*\n!.gitignore\n",
         ".gitignore": "/ran/\n__pycache__/\n",
-    }.items():
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text(text)
-    git("init", "--quiet", "-b", "main", cwd=code)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "code", cwd=code)
-    git("clone", "--quiet", "--bare", str(code), settings.repo)
-    for branch in ("code", "corpus"):
-        git("--git-dir", settings.repo, "branch", branch, "main")
-    git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
-    shutil.rmtree(code, ignore_errors=True)  # dvc's own daemon may still write there
-    Path(settings.remote).mkdir(parents=True)
+    }
+    code = small_corpus.code_of(home / "code", files)
+    small_corpus.begin(settings, code=code)
+    shutil.rmtree(code)
     with vault_of(settings) as vault:
         for at, month in enumerate(MONTHS):
             with workspace(settings) as clone:
@@ -122,48 +104,40 @@ def _month(root: Path, *, month: str, numbers: range, vault: Vault) -> list[Path
     for corpus in ("memes", "posts"):
         names = {n: fullname(corpus, n) for n in numbers}
         ids = {n: vault.record_id(name) for n, name in names.items()}
-        vault.admit([(ids[n], names[n]) for n in numbers], corpus=corpus, month=month, now=NOW)
-        folder = root / "data" / corpus / month
+        small_corpus.admit(vault, {ids[n]: names[n] for n in numbers}, corpus=corpus, month=month)
         posts = [
-            _row(
-                "posts",
-                record_id=ids[n],
-                author_id=vault.author_id(f"author-{n % 5}"),
-                subreddit="SuicideWatch" if n % 2 else "Quiet",
-                created=NOW,
-                kind="image",
-                title=f"A {word(corpus, n)} in a window",
-                body="and nothing else",
-                source="dump" if n % 4 else "reddit",
-            )
+            {
+                "record_id": ids[n],
+                "author_id": vault.author_id(f"author-{n % 5}"),
+                "subreddit": "SuicideWatch" if n % 2 else "Quiet",
+                "created": NOW,
+                "kind": "image",
+                "title": f"A {word(corpus, n)} in a window",
+                "body": "and nothing else",
+                "source": "dump" if n % 4 else "reddit",
+            }
             for n in numbers
         ]
-        write_rows(posts, folder / "posts.parquet", name="posts", vault=vault)
-        written.append(folder / "posts.parquet")
+        written.append(small_corpus.write_posts(root, posts, corpus=corpus, month=month, vault=vault))
         if corpus == "memes":
-            # two shards, so that one of them names nobody who goes
-            for shard in (0, 1):
-                rows = [
-                    _row(
-                        "images",
-                        record_id=ids[n],
-                        image=0,
-                        sha256=f"{n % 7:064x}",
-                        fingerprint=(1 << (n % 7) * 9) - 1,
-                        bytes=picture(n),
-                        text=word(corpus, n),
-                    )
+            # two shards: one of them has no record that is taken down
+            shards = [
+                [
+                    {
+                        "record_id": ids[n],
+                        "image": 0,
+                        "sha256": f"{n % 7:064x}",
+                        "fingerprint": (1 << (n % 7) * 9) - 1,
+                        "bytes": picture(n),
+                        "text": word(corpus, n),
+                    }
                     for n in numbers
                     if n % 2 == shard
                 ]
-                path = folder / "images" / f"{shard:03d}.parquet"
-                write_rows(rows, path, name="images", vault=vault)
-                written.append(path)
+                for shard in (0, 1)
+            ]
+            written += small_corpus.write_images(root, shards, corpus=corpus, month=month, vault=vault)
     return written
-
-
-def _row(table: str, **values: object) -> dict[str, object]:
-    return {name: values.get(name) for name in tables.SCHEMAS[table].names}
 
 
 def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
@@ -180,7 +154,7 @@ def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
     manifests.write(manifest, folder / manifests.FILE)
     ids = [vault.record_id(fullname("memes", n)) for n in range(EACH)]
     assigned = [
-        _row("assignments", record_id=r, image=0, annotator="annotator-1", round="calibration", batch=0, position=at)
+        full("assignments", record_id=r, image=0, annotator="annotator-1", round="calibration", batch=0, position=at)
         for at, r in enumerate(ids)
     ]
     write_rows(assigned, folder / "assignments.parquet", name="assignments", vault=vault)
@@ -231,18 +205,9 @@ def _around(settings: Settings, *, vault: Vault) -> None:
         tables.pq.write_table(pa.table({"record_id": whose}), copy / "records.parquet")
 
 
-@functools.cache
-def _made() -> Path:
-    """Make it once for all tests of a session."""
-    home = Path(tempfile.mkdtemp(prefix="used-corpus-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    begin(home)
-    return home
-
-
 def copy(home: Path) -> Settings:
-    """Give a test a copy of its own."""
-    shutil.copytree(_made(), home)
+    """Copy the corpus, which is built once for all tests, for a test that changes it."""
+    shutil.copytree(built_once("used-corpus", begin), home)
     return settings_of(home)
 
 

@@ -10,8 +10,14 @@ import signal
 import sys
 from pathlib import Path
 
+import alembic.config
 import mlflow.pyfunc
 import pandas as pd
+import pyarrow.dataset
+import sqlalchemy.dialects.sqlite
+from mlflow.store.db import utils
+from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
+from mlflow.store.tracking import sqlalchemy_workspace_store as runs
 
 from pipelines.params import Settings
 from pipelines.params import load as load_params
@@ -21,9 +27,10 @@ from pipelines.registry.entries import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.terms import Promote
 from pipelines.registry.versions import Registry
+from pipelines.train import data
 
 REPO = Path(__file__).resolve().parents[2]
-USED = (mlflow.pyfunc, pd)
+USED = (mlflow.pyfunc, pd, pyarrow.dataset, alembic.config, sqlalchemy.dialects.sqlite, utils, versions, runs, data)
 
 
 def act(asked):

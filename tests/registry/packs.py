@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pipelines.evaluate.benchmark import Sampling
 from pipelines.registry import model
 from pipelines.registry.pack import pack
 from pipelines.registry.terms import Chosen
+from tests.built_once import built_once
 from tests.train import small_posts, small_tuned
 from tests.train.small_posts import SmallPosts
 
@@ -42,15 +42,17 @@ class Made:
         ]
 
 
-@cache
-def made(base: Path, *, kind: str) -> Made:
-    """Tune, predict, evaluate, package and save one small model below the test session's folder, once."""
-    folder = base / f"packs-{kind}"
-    corpus = small_posts.made(folder / "root", sizes=SIZES)
-    with small_posts.opened(corpus.root) as vault:
-        corpus = tuned(replace(corpus, vault=vault), kind=kind, home=folder / "home")
-        to = packed(corpus, kind=kind, to=folder / "pack")
-    return Made(corpus, kind, to, model.save(to, to=folder / "saved"))
+def made(kind: str) -> Made:
+    """Tune, predict, evaluate, package and save one small model, once for all tests."""
+
+    def make(folder: Path) -> None:
+        with small_posts.copied(small_posts.made(SIZES), to=folder / "root") as corpus:
+            tuned(corpus, kind=kind, home=folder / "home")
+            model.save(packed(corpus, kind=kind, to=folder / "pack"), to=folder / "saved")
+
+    folder = built_once(f"packs-{kind}", make)
+    corpus = replace(small_posts.made(SIZES), root=folder / "root")
+    return Made(corpus, kind, folder / "pack", folder / "saved")
 
 
 def tuned(corpus: SmallPosts, *, kind: str, home: Path) -> SmallPosts:

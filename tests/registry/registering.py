@@ -10,7 +10,13 @@ import signal
 import sys
 from pathlib import Path
 
+import alembic.config
 import mlflow.pyfunc
+import pyarrow.dataset
+import sqlalchemy.dialects.sqlite
+from mlflow.store.db import utils
+from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
+from mlflow.store.tracking import sqlalchemy_workspace_store as runs
 
 from pipelines.params import Settings
 from pipelines.params import load as load_params
@@ -22,7 +28,8 @@ from pipelines.registry.terms import Promote
 from pipelines.registry.versions import Registry
 
 REPO = Path(__file__).resolve().parents[2]
-USED = mlflow.pyfunc
+# imported once, before the first process is forked
+USED = (mlflow.pyfunc, pyarrow.dataset, alembic.config, sqlalchemy.dialects.sqlite, utils, versions, runs)
 
 
 def act(asked):

@@ -25,6 +25,7 @@ from pipelines.registry.journal import Journal
 from pipelines.registry.terms import Promote
 from pipelines.registry.versions import DIGEST, Registry, Version, digest, listing
 from pipelines.store import tables
+from tests import mlflow_database
 from tests.train import small_memes
 
 REPO = Path(__file__).resolve().parents[2]
@@ -47,12 +48,16 @@ class Made:
     corpus: Path
 
 
+def made_in(folder: Path) -> Made:
+    return Made(folder / mlflow_database.FILE, folder / "model", folder / "corpus")
+
+
 def make(folder: Path) -> Made:
     """Make them."""
-    from mlflow import MlflowClient, pyfunc
+    from mlflow import pyfunc
 
-    made = Made(folder / "mlflow.sqlite", folder / "model", folder / "corpus")
-    MlflowClient(tracking_uri=f"sqlite:///{made.database}").search_experiments()
+    made = made_in(folder)
+    mlflow_database.place(folder)
     pack = folder / "pack"
     pack.mkdir()
     (pack / contents.FILES).write_text("{}")

@@ -17,8 +17,8 @@ from tests.registry.packs import Made
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return packs.made(tmp_path_factory.getbasetemp(), kind="encoder")
+def made() -> Made:
+    return packs.made("encoder")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.train.small_posts import SmallPosts
 
 
 def test_posts_of_the_test_are_sent_as_title_and_body(tmp_path: Path) -> None:
-    made = small_posts.made(tmp_path / "made")
+    made = small_posts.made()
     with small_posts.copied(made, to=tmp_path / "copy") as corpus:
         test = opened(corpus)
         assert [item[0] for item in test.board.items] == corpus.of("test")

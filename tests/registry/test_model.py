@@ -43,8 +43,8 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return packs.made(tmp_path_factory.getbasetemp(), kind="encoder")
+def made() -> Made:
+    return packs.made("encoder")
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def test_it_answers_as_the_tuned_model_does(made: Made, loaded: Any, tmp_path: P
     assert len({labels for labels, _, _ in found}) > 1 or len({tuple(s) for _, s, _ in found}) > len(found) // 2
 
 
-def test_a_causal_model_answers_as_the_tuned_one_does(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    made = packs.made(tmp_path_factory.getbasetemp(), kind="sft")
+def test_a_causal_model_answers_as_the_tuned_one_does(tmp_path: Path) -> None:
+    made = packs.made("sft")
     expected = tuned(made, tmp_path)
     found = asked(mlflow.pyfunc.load_model(str(made.saved)), [*made.inputs, {"title": " ", "body": None}])
     assert [labels for labels, _, _ in found[:-1]] == [said.labels for said in expected]

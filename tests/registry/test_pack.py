@@ -25,8 +25,8 @@ from tests.train import small_posts, small_tuned
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return packs.made(tmp_path_factory.getbasetemp(), kind="encoder")
+def made() -> Made:
+    return packs.made("encoder")
 
 
 def folder_of(root: Path) -> Path:

@@ -39,8 +39,8 @@ PATIENCE = 60  # seconds for a server to begin on a busy machine
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return packs.made(tmp_path_factory.getbasetemp(), kind="encoder")
+def made() -> Made:
+    return packs.made("encoder")
 
 
 @pytest.fixture(scope="module")

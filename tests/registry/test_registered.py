@@ -16,17 +16,15 @@ from pipelines.registry.register import register
 from pipelines.registry.terms import Chosen
 from pipelines.registry.versions import Registry, digest
 from tests.registry.small_registry import opened
-from tests.registry.test_versions import address
 from tests.train import small_posts, small_tuned
 
-__all__ = ["address"]
 WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
 NAME = "crisis-posts"
 CHOSEN = Chosen(model="encoder", subset="consensus")
 
 
 def test_tuned_registered_loaded_and_asked_through_a_server(address: str, small: Path, tmp_path: Path) -> None:
-    made = small_posts.made(tmp_path / "made")
+    made = small_posts.made()
     with opened(small) as memes, small_posts.copied(made, to=tmp_path / "copy") as corpus:
         small_tuned.tuned(corpus, memes.settings, model="encoder", recall_floors={})
         small_tuned.predicted(corpus, memes.settings, model="encoder")

@@ -193,7 +193,7 @@ def test_a_model_that_fails_or_answers_otherwise_writes_nothing(
 
 
 def test_posts_are_asked_about_by_title_and_body(small: Path, tmp_path: Path) -> None:
-    made = small_posts.made(tmp_path / "made")
+    made = small_posts.made()
     with opened(small) as memes, small_posts.copied(made, to=tmp_path / "copy") as posts:
         labels, titled = posts.task.labels, {record: post.title.split()[0] for record, post in posts.posts.items()}
         word = Counter(titled.values()).most_common(1)[0][0]

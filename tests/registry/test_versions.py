@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from mlflow import MlflowClient
@@ -35,35 +26,7 @@ from pipelines.registry.versions import (
     listing,
     subject,
 )
-from tests.registry.small_registry import NAME, REPO, Made
-
-
-@pytest.fixture(scope="module")
-def address(made_registry: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a server; give its address."""
-    home = tmp_path_factory.mktemp("server")
-    shutil.copy(made_registry.database, home / "mlflow.sqlite")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{home}/mlflow.sqlite",
-        "--artifacts-destination",
-        f"{home}/artifacts",
-    ]
-    env = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, cwd=home, env=env, stdout=quiet, stderr=quiet, start_new_session=True) as server:
-        for _ in range(600):
-            try:
-                with urlopen(f"http://127.0.0.1:{port}/health"):
-                    break
-            except OSError:
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-        os.killpg(server.pid, signal.SIGTERM)
+from tests.registry.small_registry import NAME, REPO
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.built_once import built_once
 from tests.release import small_release
 
 
 @pytest.fixture(scope="session")
-def made_release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    home = tmp_path_factory.mktemp("release") / "home"
-    return home, small_release.make(home)
+def made_release() -> tuple[Path, int]:
+    folder = built_once(
+        "release", lambda folder: (folder / "port").write_text(str(small_release.make(folder / "home")))
+    )
+    return folder / "home", int((folder / "port").read_text())
 
 
 @pytest.fixture

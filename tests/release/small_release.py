@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from PIL import Image
 
 from pipelines.collect.collect import row
@@ -28,9 +27,10 @@ from pipelines.release.terms import Release
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.store import tables
 from pipelines.store.git import git
-from pipelines.store.seal import write_rows
+from tests import small_corpus
+from tests.small_corpus import ROOT as REPO
+from tests.small_corpus import write_table
 
-REPO = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 2, 1, 9, tzinfo=UTC)
 SECRET = bytes.fromhex("7e" * 64)
 BEGIN = datetime(2022, 1, 3, 12, tzinfo=UTC)
@@ -258,8 +258,9 @@ def _collect(root: Path, *, corpus: str, vault: Vault, items: Mapping[str, Mappi
         rows.setdefault(month, []).append(row(parsed, record_id=record_id, vault=vault, kinds=kinds))
         splits += [(record_id, image, number) for image in range(max(1, len(pictures(item))))]
     for month, plain in rows.items():
-        vault.admit([f[:2] for f in found if f[2] == month], corpus=corpus, month=month, now=NOW)
-        write_rows(plain, root / "data" / corpus / month / "posts.parquet", name="posts", vault=vault)
+        fullnames = {record_id: name for record_id, name, of in found if of == month}
+        small_corpus.admit(vault, fullnames, corpus=corpus, month=month, now=NOW)
+        small_corpus.write_posts(root, plain, corpus=corpus, month=month, vault=vault)
     names = ("train", "train", "validation" if corpus == "memes" else "dev", "train", "test")
     out = []
     for record_id, image, number in splits:
@@ -281,10 +282,10 @@ def _collect(root: Path, *, corpus: str, vault: Vault, items: Mapping[str, Mappi
                 "how": "majority",
             }
         )
-    _write(root / "snapshot" / corpus / "split" / "splits.parquet", out, name="splits")
-    _write(root / "snapshot" / corpus / "gold" / "gold.parquet", gold, name="gold")
+    write_table(root / "snapshot" / corpus / "split" / "splits.parquet", out, name="splits")
+    write_table(root / "snapshot" / corpus / "gold" / "gold.parquet", gold, name="gold")
     if corpus == "posts":
-        _write(root / "snapshot" / corpus / "silver" / "cradle" / "silver.parquet", silver, name="silver")
+        write_table(root / "snapshot" / corpus / "silver" / "cradle" / "silver.parquet", silver, name="silver")
 
 
 def _labels(corpus: str, number: int) -> dict[str, list[str]]:
@@ -298,7 +299,3 @@ def _labels(corpus: str, number: int) -> dict[str, list[str]]:
         "related": [["Harmful factors"], ["Protective factors", "Harmful factors"]][number % 2],
         "context": ["no-context-required"],
     }
-
-
-def _write(path: Path, rows: list[dict[str, Any]], *, name: str) -> None:
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[name]), path, name=name)

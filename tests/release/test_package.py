@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,8 @@ from pipelines.release.package import NothingToRelease
 from pipelines.release.register import ReleaseApproved
 from pipelines.release.terms import Release, Shape
 from pipelines.store import tables
-from pipelines.store.git import git
 from pipelines.store.workspace import workspace
+from tests import small_corpus
 from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, table
 from tests.stages import reproduce
 
@@ -213,25 +211,13 @@ def test_a_corpus_without_a_shape_labels_or_company_is_refused(world: World) -> 
 
 def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path) -> None:
     code, settings = tmp_path / "code", world.settings.model_copy(update=places(world.home))
-    stage = {"cmd": "true", "deps": ["one"], "outs": ["snapshot/posts/split", "snapshot/posts/gold"]}
-    for name, text in {
-        "one": "",
-        "dvc.yaml": yaml.safe_dump({"stages": {"split": {"foreach": {"posts": ""}, "do": stage}}}),
-        "data/.gitignore": "*.parquet\n",
-        "snapshot/.gitignore": "*\n!.gitignore\n",
-    }.items():
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text(text)
-    git("init", "--quiet", "-b", "main", cwd=code)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "code", cwd=code)
-    git("clone", "--quiet", "--bare", str(code), settings.repo)
-    for branch in ("code", "corpus"):
-        git("--git-dir", settings.repo, "branch", branch, "main")
+    outs = ["snapshot/posts/split", "snapshot/posts/gold"]
+    stage = {"cmd": "cp -r made/split made/gold snapshot/posts", "deps": ["made"], "outs": outs}
+    stages = yaml.safe_dump({"stages": {"split": {"foreach": {"posts": ""}, "do": stage}}})
+    small_corpus.begin(settings, code=small_corpus.code_of(code, small_corpus.ANNOTATED | {"dvc.yaml": stages}))
     with workspace(settings) as clone:
-        for folder in ("data", "snapshot/posts"):
-            shutil.copytree(world.root / folder, clone.path / folder, dirs_exist_ok=True)
+        for folder, to in {"data": "data", "snapshot/posts": "made"}.items():
+            shutil.copytree(world.root / folder, clone.path / to, dirs_exist_ok=True)
         reproduce(clone, "split@posts")
         clone.add(sorted((clone.path / "data" / "posts").glob("*/posts.parquet")))
         commit = clone.commit("data")

@@ -9,21 +9,17 @@ from typing import Any
 import pytest
 
 from pipelines.params import Sandbox
-from pipelines.sandbox.build import build
-from pipelines.sandbox.cases import SMALLEST
-from pipelines.sandbox.post_world import SMALLEST as FEWEST
+from tests import small_sandbox
 
 
 @pytest.fixture(scope="session")
 def small() -> Sandbox:
-    return Sandbox(seed=3, months=("2022-11", "2022-12"), submissions=SMALLEST, posts=FEWEST, port=8123)
+    return small_sandbox.SMALL
 
 
 @pytest.fixture(scope="session")
-def built(small: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("sandbox")
-    build(root, sandbox=small)
-    return root
+def built() -> Path:
+    return small_sandbox.folder()
 
 
 @pytest.fixture(scope="session")

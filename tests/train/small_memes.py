@@ -7,29 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Literal
 
-import pyarrow as pa
 from PIL import Image, ImageDraw
 
 from pipelines.params import Params
 from pipelines.params import load as load_params
 from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.seal import write_rows
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train.data import Material
 from pipelines.train.data import load as load_material
 from pipelines.train.examples import Item
 from pipelines.train.task import Task, task_of
+from tests import small_corpus
+from tests.small_corpus import MONTHS, NOW, write_table
+from tests.small_corpus import ROOT as REPO
 
-REPO = Path(__file__).resolve().parents[2]
-MONTHS = ("2022-11", "2022-12")
-NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
+__all__ = ["MONTHS", "NOW", "REPO", "write_table"]
 SIZES = {"train": 60, "validation": 20, "test": 20}
 SIDE = 64  # pixels of a picture, which is a grid of four by four patches
 Shows = Literal["text", "image", "both"]
@@ -102,38 +99,15 @@ def write(
     by_item = {(vault.record_id(meme.fullname), 0): meme for meme in memes}
     for month in range(len(MONTHS)):
         _month(root, month, items=list(by_item.items())[month :: len(MONTHS)], vault=vault)
-    folder = root / "snapshot" / "memes"
-    groups: dict[Item, str] = {}
-    before: dict[str, Item] = {}
-    for item, meme in by_item.items():
-        first = before.pop(meme.split, None)
-        if first is None:
-            before[meme.split] = item
-        groups[item] = "/".join(map(str, first or item))
-    rows = [
-        {"record_id": item[0], "image": item[1], "group": groups[item], "split": meme.split}
-        for item, meme in by_item.items()
-    ]
-    write_table(folder / "split" / "splits.parquet", rows, name="splits")
+    small_corpus.write_splits(root, {item: meme.split for item, meme in by_item.items()}, corpus="memes")
     write_gold(root, {item: meme.labels for item, meme in by_item.items()})
     return SmallMemes(root, vault, load_params(REPO), by_item)
 
 
 def write_gold(root: Path, labels: Mapping[Item, Mapping[str, frozenset[str]]]) -> None:
     """Write the result of the stage ``gold``."""
-    rows: list[dict[str, object]] = [
-        {
-            "record_id": record_id, "image": image, "category": key, "labels": sorted(found), "how": "truth",
-            "round": None, "example": False,
-        }
-        for (record_id, image), categories in labels.items()
-        for key, found in categories.items()
-    ]  # fmt: skip
+    rows = small_corpus.gold_rows(labels)
     write_table(root / "snapshot" / "memes" / "gold" / "gold.parquet", rows, name="gold")
-
-
-def write_table(path: Path, rows: list[dict[str, object]], *, name: str) -> None:
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[name]), path, name=name)
 
 
 def picture(labels: Mapping[str, frozenset[str]]) -> bytes:
@@ -171,12 +145,9 @@ def _meme(number: int, split: str, *, rng: Random, shows: Shows) -> Meme:
 
 def _month(root: Path, month: int, *, items: list[tuple[Item, Meme]], vault: Vault) -> None:
     name = MONTHS[month]
-    vault.admit([(item[0], meme.fullname) for item, meme in items], corpus="memes", month=name, now=NOW)
-    for shard in range(2):
-        rows = [
-            dict.fromkeys(tables.IMAGES.names)
-            | {"record_id": item[0], "image": item[1], "bytes": meme.image, "text": meme.text}
-            for item, meme in items[shard::2]
-        ]
-        path = root / "data" / "memes" / name / "images" / f"{shard:03d}.parquet"
-        write_rows(rows, path, name="images", vault=vault)
+    small_corpus.admit(vault, {item[0]: meme.fullname for item, meme in items}, corpus="memes", month=name)
+    shards = [
+        [{"record_id": r, "image": n, "bytes": meme.image, "text": meme.text} for (r, n), meme in items[shard::2]]
+        for shard in range(2)
+    ]
+    small_corpus.write_images(root, shards, corpus="memes", month=name, vault=vault)

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
-
-import pyarrow as pa
 
 from pipelines.params import Params
 from pipelines.params import load as load_params
 from pipelines.privacy.vault import Vault
 from pipelines.sandbox import labels, narratives
-from pipelines.store import tables
-from pipelines.store.seal import write_rows
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train import posts
 from pipelines.train.task import Task, task_of
+from tests import small_corpus
+from tests.built_once import built_once
+from tests.small_corpus import MONTHS, NOW, write_table
+from tests.small_corpus import ROOT as REPO
 
-REPO = Path(__file__).resolve().parents[2]
-NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
-MONTHS = ("2022-11", "2022-12")
-SECRET = bytes.fromhex("5e" * 64)
+__all__ = ["MONTHS", "NOW", "REPO", "write_table"]
+SECRET = bytes.fromhex(small_corpus.SECRET)
 SIZES = {"train": 24, "dev": 12, "test": 12}
 # what the ensemble says of the records of train, in turns
 AGREED = ("unanimous", "consensus", "unanimous", "none")
@@ -47,10 +45,13 @@ class SmallPost:
 
 @dataclass(frozen=True)
 class SmallPosts:
-    """A corpus on disk below ``root``; ``posts`` has what went in, by record id."""
+    """A corpus on disk below ``root``; ``posts`` has what went in, by record id.
+
+    Only a copy has its vault open.
+    """
 
     root: Path
-    vault: Vault
+    vault: Any
     params: Params
     posts: Mapping[str, SmallPost]
 
@@ -95,7 +96,7 @@ def write(
     for month in range(len(MONTHS)):
         _month(root, month, rows=list(made.items())[month :: len(MONTHS)], vault=vault)
     corpus = SmallPosts(root, vault, load_params(REPO, profile="sandbox"), made)
-    write_table(corpus.snapshot / "split" / "splits.parquet", list(_splits(made)), name="splits")
+    small_corpus.write_splits(root, {(r, 0): post.split for r, post in made.items()}, corpus="posts")
     write_gold(
         corpus, {r: p.labels for r, p in made.items() if p.split != "train"}, examples=corpus.of("dev")[:examples]
     )
@@ -104,11 +105,17 @@ def write(
     return corpus
 
 
-def made(root: Path, **given: Any) -> SmallPosts:
-    """Write a corpus with a vault of its own beside it, for tests to copy."""
-    root.mkdir(parents=True, exist_ok=True)
-    with opened(root) as vault:
-        return write(root, vault=vault, **given)
+def made(sizes: Mapping[str, int] = SIZES) -> SmallPosts:
+    """Return a corpus with a vault beside it, built once for all tests, which copy it."""
+
+    def make(folder: Path) -> None:
+        with opened(folder / "root") as vault:
+            corpus = write(folder / "root", vault=vault, sizes=sizes)
+        (folder / "posts.pickle").write_bytes(pickle.dumps(dict(corpus.posts)))
+
+    folder = built_once("posts-" + "-".join(map(str, sizes.values())), make)
+    posts = pickle.loads((folder / "posts.pickle").read_bytes())
+    return SmallPosts(folder / "root", None, load_params(REPO, profile="sandbox"), posts)
 
 
 @contextmanager
@@ -120,17 +127,13 @@ def copied(original: SmallPosts, *, to: Path) -> Iterator[SmallPosts]:
 
 
 def opened(root: Path) -> Vault:
+    root.mkdir(parents=True, exist_ok=True)
     return Vault.open(f"sqlite:///{root}/vault.sqlite", secret=SECRET)
-
-
-def write_table(path: Path, rows: list[dict[str, Any]], *, name: str) -> None:
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[name]), path, name=name)
 
 
 def write_gold(corpus: SmallPosts, given: Mapping[str, frozenset[str]], *, examples: Sequence[str] = ()) -> None:
     """Write the result of the stage ``gold``."""
-    rest = {"image": 0, "category": "labels", "how": "truth", "round": None}
-    rows = [{"record_id": r, "labels": sorted(found), "example": r in examples} | rest for r, found in given.items()]
+    rows = small_corpus.gold_rows({(r, 0): {"labels": found} for r, found in given.items()}, examples=examples)
     write_table(corpus.snapshot / "gold" / "gold.parquet", rows, name="gold")
 
 
@@ -145,15 +148,6 @@ def write_silver(corpus: SmallPosts, agreement: Mapping[str, str]) -> None:
         for r, agreed in agreement.items()
     ]  # fmt: skip
     write_table(corpus.snapshot / "silver" / "cradle" / "silver.parquet", rows, name="silver")
-
-
-def _splits(made: Mapping[str, SmallPost]) -> Iterator[dict[str, Any]]:
-    before: dict[str, str] = {}
-    for record_id, post in made.items():
-        first = before.pop(post.split, None)
-        if first is None:
-            before[post.split] = record_id
-        yield {"record_id": record_id, "image": 0, "group": first or record_id, "split": post.split}
 
 
 def _votes(corpus: SmallPosts) -> None:
@@ -175,9 +169,6 @@ def _votes(corpus: SmallPosts) -> None:
 
 def _month(root: Path, month: int, *, rows: list[tuple[str, SmallPost]], vault: Vault) -> None:
     name = MONTHS[month]
-    vault.admit([(record_id, post.fullname) for record_id, post in rows], corpus="posts", month=name, now=NOW)
-    plain = [
-        dict.fromkeys(tables.POSTS.names) | {"record_id": record_id, "title": post.title, "body": post.body}
-        for record_id, post in rows
-    ]
-    write_rows(plain, root / "data" / "posts" / name / "posts.parquet", name="posts", vault=vault)
+    small_corpus.admit(vault, {record_id: post.fullname for record_id, post in rows}, corpus="posts", month=name)
+    plain = [{"record_id": record_id, "title": post.title, "body": post.body} for record_id, post in rows]
+    small_corpus.write_posts(root, plain, corpus="posts", month=name, vault=vault)

@@ -26,10 +26,12 @@ from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
 from tests.train.small_tuned import folder, tuned
 
+pytestmark = pytest.mark.usefixtures("embedded_once")
+
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> SmallPosts:
-    return small.made(tmp_path_factory.mktemp("posts"))
+def original() -> SmallPosts:
+    return small.made()
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from pipelines.train.neighbours import FILE, Index, NoNeighbours
 from pipelines.train.task import task_of
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 
+pytestmark = pytest.mark.usefixtures("embedded_once")
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
 SPEC = KnnModel(kind="knn", neighbours=(40, 10), labeller=None, blend=(0.5, 0.25))
 ASKED = SPEC.model_copy(update={"labeller": "gpt"})
@@ -35,22 +36,6 @@ SEEN = posts(120, split=TRAIN, seed=1, words=25)[0]
 DEV, GOLD = posts(70, split=VALIDATION, seed=2, words=25)
 UNSEEN, TRUTH = posts(60, split=TEST, seed=3, words=25)
 TEXTS, IDS = [e.text for e in UNSEEN], [e.item[0] for e in UNSEEN]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def once() -> Iterator[None]:
-    """Keep what the real model says of a text, as every test here asks it about the same ones."""
-    known: dict[str, Any] = {}
-    real = MiniLM.embed
-
-    def embed(self: MiniLM, text: str) -> Any:
-        if text not in known:
-            known[text] = real(self, text)
-        return known[text]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MiniLM, "embed", embed)
-        yield
 
 
 @pytest.fixture

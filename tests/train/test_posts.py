@@ -17,8 +17,8 @@ from tests.train.small_posts import SmallPosts
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> SmallPosts:
-    return small.made(tmp_path_factory.mktemp("posts"))
+def original() -> SmallPosts:
+    return small.made()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
 from pipelines.params import Settings
 from pipelines.store import tables
-from pipelines.train import finetune, finetuned, predict, untuned
+from pipelines.train import finetune, finetuned, predict, untuned, voted
 from pipelines.train.finetuned import ModelOutdated, NoModel
 from pipelines.train.predict import SeenInTraining
 from pipelines.train.voted import NotVoted
@@ -21,14 +21,15 @@ from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
 from tests.train.small_tuned import folder, predicted, rows_of, spent, tuned
 
+pytestmark = pytest.mark.usefixtures("embedded_once")
 LABELS = small.TASK.labels
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallPosts]:
+def original(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallPosts]:
     """A corpus with a tuned model of every kind, kNN with a labeller and without."""
     place = tmp_path_factory.mktemp("tuned")
-    made = small.made(place / "root")
+    made = small.made()
     with pytest.MonkeyPatch.context() as patch, small.copied(made, to=place / "own") as own:
         told = small_tuned.settings(place / "home", patch=patch)
         for model in small_tuned.MODELS:
@@ -100,6 +101,13 @@ def test_a_blend_follows_its_labeller(posts: SmallPosts, settings: Settings) -> 
     path.unlink()
     with pytest.raises(NotVoted):
         predicted(posts, settings, model="knn-gpt")
+
+
+def test_a_refusal_of_a_labeller_is_not_an_answer(posts: SmallPosts) -> None:
+    rows = voted.read("posts", labeller="claude", task=small.TASK, root=posts.root)
+    refused = {record for record, row in rows.items() if row["outcome"] == "refused"}
+    assert refused
+    assert voted.labels(rows).keys() == rows.keys() - refused
 
 
 def move(posts: SmallPosts, *, record: str, split: str) -> None:

@@ -22,6 +22,7 @@ from pipelines.registry.versions import NoRegistry
 from pipelines.sections import RegisteredModel
 from pipelines.train import registered as predictor
 from pipelines.train.registered import AnswerUnfit
+from tests import mlflow_database
 from tests.train import small_posts as small
 from tests.train import small_untuned
 from tests.train.small_posts import TASK, SmallPosts
@@ -66,8 +67,8 @@ mlflow.models.set_model(Answering())
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> SmallPosts:
-    return small.made(tmp_path_factory.mktemp("posts"))
+def original() -> SmallPosts:
+    return small.made()
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
     packed(folder / "pack")
     artifacts = {"pack": str(folder / "pack")}
     pyfunc.save_model(str(folder / "1"), python_model=str(folder / "code.py"), artifacts=artifacts, pip_requirements=[])
-    made = Registered(f"sqlite:///{folder}/mlflow.sqlite", f"sqlite:///{folder}/journal.sqlite")
+    made = Registered(mlflow_database.place(folder), f"sqlite:///{folder}/journal.sqlite")
     registry, files = versions.Registry(made.uri), versions.digest(folder / "1")
     with Journal.open(made.journal_url) as journal:
         for number in (1, 2, 3):

@@ -22,8 +22,8 @@ from tests.train.small_untuned import ASKED, LABELS, rows_of, run
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> SmallPosts:
-    return small.made(tmp_path_factory.mktemp("posts"))
+def original() -> SmallPosts:
+    return small.made()
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +84,30 @@ def test_the_weights_are_those_of_the_epoch_with_the_least_validation_loss(
     assert fitted.steps == fitted.history[-1]["step"] == 9
 
 
+@dataclass(frozen=True)
+class Plain:
+    """A run with nothing special: its folder, its result, and what it told while it ran."""
+
+    folder: Path
+    fitted: Any
+    said: tuple[dict[str, float], ...]
+
+
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    folder = tmp_path_factory.mktemp("plain")
-    return folder, a_run(folder)
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    folder, said = tmp_path_factory.mktemp("plain"), list[dict[str, float]]()
+    fitted = a_run(folder, say=said.append)
+    return Plain(folder, fitted, tuple(said))
 
 
-def test_packed_and_padded_rows_give_the_same_curve(plain: tuple[Path, Any], tmp_path: Path) -> None:
-    assert curve(a_run(tmp_path, packing=False)) == pytest.approx(curve(plain[1]), rel=1e-4)
+def test_packed_and_padded_rows_give_the_same_curve(plain: Plain, tmp_path: Path) -> None:
+    assert curve(a_run(tmp_path, packing=False)) == pytest.approx(curve(plain.fitted), rel=1e-4)
 
 
-def test_a_step_is_the_same_however_it_is_accumulated(plain: tuple[Path, Any], tmp_path: Path) -> None:
-    assert curve(a_run(tmp_path, packing=False, batch=2, accumulation=4)) == pytest.approx(curve(plain[1]), rel=1e-4)
+def test_a_step_is_the_same_however_it_is_accumulated(plain: Plain, tmp_path: Path) -> None:
+    assert curve(a_run(tmp_path, packing=False, batch=2, accumulation=4)) == pytest.approx(
+        curve(plain.fitted), rel=1e-4
+    )
 
 
 def test_the_learning_rate_falls_linearly_after_its_warm_up(tmp_path: Path) -> None:
@@ -103,12 +116,10 @@ def test_the_learning_rate_falls_linearly_after_its_warm_up(tmp_path: Path) -> N
     assert [line["learning_rate"] for line in fitted.history] == pytest.approx([2e-3 / 3, 7e-3 / 9, 4e-3 / 9, 1e-3 / 9])
 
 
-def test_what_is_told_is_what_is_returned(tmp_path: Path) -> None:
-    said: list[dict[str, float]] = []
-    fitted = a_run(tmp_path, say=said.append)
-    assert tuple(said) == fitted.history
-    assert fitted.truncated == 0
-    assert fitted.tokens > 2 * 20 * 300
+def test_what_is_told_is_what_is_returned(plain: Plain) -> None:
+    assert plain.said == plain.fitted.history
+    assert plain.fitted.truncated == 0
+    assert plain.fitted.tokens > 2 * 20 * 300
 
 
 def test_a_caller_s_random_numbers_are_left_alone(tmp_path: Path) -> None:
@@ -163,10 +174,8 @@ def test_an_adapter_and_the_weights_it_is_merged_into_say_the_same(adapted: tupl
     assert "/" not in json.loads((out / "adapter/adapter_config.json").read_text())["base_model_name_or_path"]
 
 
-def test_everything_is_safetensors_and_checkpoints_are_for_their_owner(
-    adapted: tuple[Path, Any], plain: tuple[Path, Any]
-) -> None:
-    for folder in (adapted[0], plain[0]):
+def test_everything_is_safetensors_and_checkpoints_are_for_their_owner(adapted: tuple[Path, Any], plain: Plain) -> None:
+    for folder in (adapted[0], plain.folder):
         kinds = {p.suffix for p in (folder / "out").rglob("*") if p.is_file()}
         assert kinds == {".safetensors", ".json", ".jinja"}
         assert (folder / "checkpoints").stat().st_mode & 0o077 == 0
@@ -233,8 +242,8 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
         a_run(tmp_path, learning_rate=1e30, warmup=0, epochs=3)
 
 
-def test_a_checkpoint_of_anything_else_is_not_gone_on_from(tmp_path: Path) -> None:
-    a_run(tmp_path, epochs=2)
+def test_a_checkpoint_of_anything_else_is_not_gone_on_from(plain: Plain, tmp_path: Path) -> None:
+    shutil.copytree(plain.folder, tmp_path, dirs_exist_ok=True)
     said: list[dict[str, float]] = []
     a_run(tmp_path, epochs=2, say=said.append)
     assert not said, "the same run has nothing left to do"
@@ -245,14 +254,14 @@ def test_a_checkpoint_of_anything_else_is_not_gone_on_from(tmp_path: Path) -> No
         assert len(said) == 2
 
 
-def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(plain: Plain, tmp_path: Path) -> None:
     from pipelines.train.tuner import WHOLE
 
-    first = a_run(tmp_path, epochs=2)
+    shutil.copytree(plain.folder, tmp_path, dirs_exist_ok=True)
     for path in (tmp_path / "checkpoints").glob(f"checkpoint-*/{WHOLE}"):
         path.unlink()
         (path.parent / "model.safetensors").write_bytes(b"half")
-    assert a_run(tmp_path, epochs=2).history == first.history
+    assert a_run(tmp_path, epochs=2).history == plain.fitted.history
 
 
 @pytest.mark.parametrize(

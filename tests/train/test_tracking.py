@@ -16,6 +16,7 @@ import pytest
 from pipelines.params import Settings
 from pipelines.train import tracking
 from pipelines.train.confusion import confusion
+from tests import mlflow_database
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = {"epochs": 2, "learning_rate": 0.01}
@@ -33,26 +34,15 @@ with tracking.run(Settings.from_env(), experiment="memes", key=key, params={"a":
 """
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables, which takes seconds to make."""
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.mktemp("mlflow") / "empty.sqlite"
-    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
-def client(empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     from mlflow import MlflowClient
 
-    path = tmp_path / "mlflow.sqlite"
-    path.write_bytes(empty.read_bytes())
+    address = mlflow_database.place(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    client = MlflowClient(tracking_uri=f"sqlite:///{path}")
+    client = MlflowClient(tracking_uri=address)
     client.create_experiment("memes", artifact_location=str(tmp_path / "artifacts"))
     return client
 

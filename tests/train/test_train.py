@@ -21,6 +21,7 @@ from pipelines.store import tables
 from pipelines.store.seal import write_rows
 from pipelines.train import train as stage
 from pipelines.train.features import NoCues, packed, place
+from tests import mlflow_database
 from tests.train import small_memes
 
 REPO = Path(__file__).resolve().parents[2]
@@ -39,6 +40,7 @@ def world(folder: Path) -> dict[str, str]:
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.sqlite", "MLFLOW_DISABLE_TELEMETRY": "true",
     }  # fmt: skip
     root.mkdir(parents=True)
+    mlflow_database.place(folder)
     params = yaml.safe_load((REPO / "params.yaml").read_text())
     (root / "params.yaml").write_text(yaml.safe_dump(overlay(params, SMALL)))
     with pytest.MonkeyPatch.context() as patch:

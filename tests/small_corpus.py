@@ -1,0 +1,111 @@
+"""Create small corpora for tests: a repository with git and DVC, sealed months and the results of stages.
+
+The tests of annotation, privacy, registry, release and training describe their records with these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.params import Settings
+from pipelines.privacy.vault import Vault
+from pipelines.store import tables
+from pipelines.store.git import git
+from pipelines.store.seal import write_rows
+
+ROOT = Path(__file__).resolve().parents[1]
+SECRET = "5e" * 64
+MONTHS = ("2022-11", "2022-12")
+NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
+# What each corpus repository of a test contains.
+BASIC = {"data/.gitignore": "*.parquet\n"}
+ANNOTATED = BASIC | {"annotations/.gitignore": "*.parquet\n", "snapshot/.gitignore": "*\n!.gitignore\n"}
+
+
+def code_of(folder: Path, files: Mapping[str, str]) -> Path:
+    """Commit these files, and DVC's own, to a new repository in ``folder``."""
+    from dvc.repo import Repo
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    git("init", "--quiet", "-b", "main", cwd=folder)
+    Repo.init(str(folder)).close()
+    git("add", "--all", cwd=folder)
+    git("commit", "--quiet", "-m", "code", cwd=folder)
+    return folder
+
+
+def begin(settings: Settings, *, code: Path) -> None:
+    """Create the bare corpus repository, with the branches ``code`` and ``corpus``, and an empty remote."""
+    git("clone", "--quiet", "--bare", str(code), settings.repo)
+    for branch in ("code", "corpus"):
+        git("--git-dir", settings.repo, "branch", branch, "main")
+    git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
+    Path(settings.remote).mkdir(parents=True, exist_ok=True)
+
+
+def full(table: str, **values: object) -> dict[str, object]:
+    """Return a row of a table; columns that are not given are null."""
+    return dict.fromkeys(tables.SCHEMAS[table].names) | values
+
+
+def write_table(path: Path, rows: Iterable[Mapping[str, object]], *, name: str) -> None:
+    """Write a table that has no sealed column, such as the result of a stage."""
+    tables.write(pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS[name]), path, name=name)
+
+
+def admit(vault: Vault, fullnames: Mapping[str, str], *, corpus: str, month: str, now: datetime = NOW) -> None:
+    """Admit the records of a month; ``fullnames`` is keyed by record id."""
+    vault.admit(list(fullnames.items()), corpus=corpus, month=month, now=now)
+
+
+def write_posts(root: Path, rows: Sequence[Mapping[str, object]], *, corpus: str, month: str, vault: Vault) -> Path:
+    """Write and seal the posts of a month."""
+    path = root / "data" / corpus / month / "posts.parquet"
+    write_rows([full("posts", **row) for row in rows], path, name="posts", vault=vault)
+    return path
+
+
+def write_images(
+    root: Path, shards: Sequence[Sequence[Mapping[str, object]]], *, corpus: str, month: str, vault: Vault
+) -> list[Path]:
+    """Write and seal the images of a month, one file for each shard."""
+    paths = []
+    for number, rows in enumerate(shards):
+        path = root / "data" / corpus / month / "images" / f"{number:03d}.parquet"
+        write_rows([full("images", **row) for row in rows], path, name="images", vault=vault)
+        paths.append(path)
+    return paths
+
+
+def write_splits(root: Path, splits: Mapping[tuple[str, int], str], *, corpus: str) -> None:
+    """Write the result of the stage ``split``; in each split, every second item is in the group of the one before."""
+    before: dict[str, tuple[str, int]] = {}
+    rows = []
+    for (record_id, image), split in splits.items():
+        first = before.pop(split, None)
+        if first is None:
+            before[split] = (record_id, image)
+        group = "/".join(map(str, first or (record_id, image)))
+        rows.append({"record_id": record_id, "image": image, "group": group, "split": split})
+    write_table(root / "snapshot" / corpus / "split" / "splits.parquet", rows, name="splits")
+
+
+def gold_rows(
+    labels: Mapping[tuple[str, int], Mapping[str, Iterable[str]]], *, examples: Sequence[str] = ()
+) -> list[dict[str, object]]:
+    """Return rows of gold, decided by the sandbox's truth, for the labels of each item and category."""
+    return [
+        full(
+            "gold", record_id=record_id, image=image, category=category, labels=sorted(found), how="truth",
+            example=record_id in examples,
+        )
+        for (record_id, image), categories in labels.items()
+        for category, found in categories.items()
+    ]  # fmt: skip

@@ -1,0 +1,77 @@
+"""Run the quick tier and the Airflow tier side by side.
+
+Most of the Airflow tier waits for the scheduler. The quick tier uses the rest of the processors, at a lower priority,
+so that the time-outs of the Airflow tier hold. Show the quick tier's progress while it runs, the Airflow tier's report
+when both have ended, and the summary lines of both at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTEST = [sys.executable, "-m", "pytest"]
+AIRFLOW = [*PYTEST, "-m", "airflow", "tests/airflow"]
+QUICK = ["nice", "-n", "5", *PYTEST, "-m", "not faults and not argilla and not airflow", "--ignore=tests/airflow"]
+
+
+def workers(cores: int) -> list[str]:
+    """Return pytest's options for the quick tier: one process on two cores.
+
+    Each further worker imports all libraries again, which takes half a minute of processor time.
+    """
+    return ["-n", str(cores - 1), "--dist", "loadfile"] if cores > 2 else []
+
+
+def main() -> int:
+    """Run both tiers to their end; return 0 if both have passed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryFile("w+") as kept:
+        airflow = subprocess.Popen(AIRFLOW, cwd=ROOT, stdout=kept, stderr=subprocess.STDOUT)
+        try:
+            quick, shown = run([*QUICK, *workers(len(os.sched_getaffinity(0)))])
+            status = airflow.wait()
+        finally:
+            # its fixtures stop the services that they have started
+            if airflow.poll() is None:
+                airflow.send_signal(signal.SIGINT)
+                airflow.wait()
+        kept.seek(0)
+        report = kept.read()
+    say(f"\nAirflow tier:\n{report}\n")
+    say(f"quick tier:   {summary(shown)} (exit status {quick})\n")
+    say(f"Airflow tier: {summary(report)} (exit status {status})\n")
+    return int(bool(quick or status))
+
+
+def run(command: list[str]) -> tuple[int, str]:
+    """Run a command and show its output; return its exit status and output."""
+    shown = b""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        while part := os.read(process.stdout.fileno(), 4096):
+            shown += part
+            say(part.decode(errors="replace"))
+    return process.returncode, shown.decode(errors="replace")
+
+
+def say(text: str) -> None:
+    with suppress(BrokenPipeError):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def summary(report: str) -> str:
+    """Return pytest's last line, which counts the tests."""
+    lines = report.strip().splitlines()
+    return lines[-1].strip("= ") if lines else "no output"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
