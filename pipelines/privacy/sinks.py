@@ -93,7 +93,8 @@ SINKS = (
     Sink(
         "objects",
         "content",
-        "tables are written anew without the rows, the old objects of every version are removed (`rewrite`, `objects`)",
+        "tables are rewritten without the rows; the old objects of every version, and the stage results that name them, "
+        "are removed (`rewrite`, `objects`)",
         paths=lambda settings: [settings.cache, *([] if "://" in settings.remote else [Path(settings.remote)])],
         settings=("cache", "remote"),
         outs=("data/*", "annotations/*", "snapshot/*"),
@@ -101,7 +102,7 @@ SINKS = (
             "annotate/agreement_figure", "annotate/gold", "annotate/import_commit", "annotate/round_store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe",
             "curate/sample", "curate/split", "evaluate/report", "label/remarks", "label/silver", "label/votes",
-            "privacy/gone", "privacy/objects", "store/seal", "store/tables", "train/finetuned", "train/floors",
+            "privacy/gone", "privacy/objects", "store/results", "store/seal", "store/stages", "store/tables", "train/finetuned", "train/floors",
             "train/neighbours", "train/predict", "train/prompted", "train/train", "train/untuned",
         ),
     ),
@@ -256,7 +257,9 @@ SINKS = (
         "nothing",
         "",
         paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
-        writers=("phases", "sandbox/promotions", "sandbox/services", "plugins/dvc_airflow/resolve"),
+        writers=(
+            "phases", "sandbox/postgres", "sandbox/promotions", "sandbox/services", "plugins/dvc_airflow/resolve",
+        ),
     ),
     Sink(
         "house",

@@ -213,10 +213,10 @@ class Deployment:
     def _mlflow(self) -> None:
         mlflow, store = [sys.executable, "-m", "mlflow"], self.home / "mlflow.sqlite"
         if not store.exists():
-            for left in self.home.glob("mlflow.half-*"):
+            for left in self.run.glob("mlflow.half-*"):
                 left.unlink()
             # a name of its own: a child of a process that was killed may still be writing to the other one
-            half = self.home / f"mlflow.half-{os.getpid()}"
+            half = self.run / f"mlflow.half-{os.getpid()}"
             self._once("mlflow-init", [*mlflow, "db", "upgrade", f"sqlite:///{half}"])
             half.rename(store)
         self._start(
