@@ -13,7 +13,8 @@ from pipelines.errors import SourceNotApproved
 class Section(BaseModel):
     """A frozen section of ``params.yaml``; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # built on first use: most commands read settings and never all sections
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 SourceName = Literal["dump", "reddit", "arctic_shift"]

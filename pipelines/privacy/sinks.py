@@ -93,8 +93,8 @@ SINKS = (
     Sink(
         "objects",
         "content",
-        "tables are rewritten without the rows; the old objects of every version, and the stage results that name them, "
-        "are removed (`rewrite`, `objects`)",
+        "tables are rewritten without the rows; the old objects of every version, and the stage results that name "
+        "them, are removed (`rewrite`, `objects`)",
         paths=lambda settings: [settings.cache, *([] if "://" in settings.remote else [Path(settings.remote)])],
         settings=("cache", "remote"),
         outs=("data/*", "annotations/*", "snapshot/*"),
@@ -102,7 +102,8 @@ SINKS = (
             "annotate/agreement_figure", "annotate/gold", "annotate/import_commit", "annotate/round_store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe",
             "curate/sample", "curate/split", "evaluate/report", "label/remarks", "label/silver", "label/votes",
-            "privacy/gone", "privacy/objects", "store/results", "store/seal", "store/stages", "store/tables", "train/finetuned", "train/floors",
+            "privacy/gone", "privacy/objects", "store/results", "store/seal",
+            "store/stages", "store/tables", "train/finetuned", "train/floors",
             "train/neighbours", "train/predict", "train/prompted", "train/train", "train/untuned",
         ),
     ),

@@ -91,11 +91,24 @@ def _chosen(path: Path) -> dict[str, int]:
 def write_private(path: Path, text: str) -> None:
     """Write a file as a whole or not at all, readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f"{path.name}.{os.getpid()}")
-    half.unlink(missing_ok=True)
+    _half(path, text).replace(path)
+
+
+def create_private(path: Path, text: str) -> str:
+    """Write a file unless it exists, and return what it holds: of several writers the first one wins."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = _half(path, text)
+    with contextlib.suppress(FileExistsError):
+        path.hardlink_to(half)
+    half.unlink()
+    return path.read_text()
+
+
+def _half(path: Path, text: str) -> Path:
+    half = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     half.touch(mode=0o600)
     half.write_text(text)
-    half.replace(path)
+    return half
 
 
 def _free(port: int) -> int:
@@ -186,10 +199,8 @@ class Deployment:
         }
 
     def _secret(self, name: str) -> str:
-        path = self.run / f"{name}.secret"
-        if not path.exists() or not path.read_text():
-            write_private(path, secrets.token_hex(48))
-        return path.read_text()
+        # components are started by several threads, and all of them must get one secret
+        return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
 
     def up(self, *, say: Callable[[str], None]) -> None:
         """Start what is not running, and wait until each answers; the parts that need nothing of another, at once.

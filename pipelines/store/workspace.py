@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Workspace:
         self.settings = settings
         self.head = git("rev-parse", "HEAD", cwd=path)
         self._taken: dict[str, Any] = {}
+        self._locks = cache(self._read_lock)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -171,6 +172,9 @@ class Workspace:
 
     def lock(self, *, revision: str = "HEAD") -> dict[str, Any]:
         """Return the stages of ``dvc.lock`` in a commit; none where nothing was ever run."""
+        return dict(self._locks(revision))
+
+    def _read_lock(self, revision: str) -> dict[str, Any]:
         if not git("ls-tree", revision, "dvc.lock", cwd=self.path):
             return {}
         stages: dict[str, Any] = read_yaml(git("show", f"{revision}:dvc.lock", cwd=self.path))["stages"]
@@ -209,6 +213,7 @@ class Workspace:
             git("push", "--quiet", "origin", f"HEAD:{BRANCH}", cwd=self.path)
         except StepFailed:
             raise CommitLost(expected=self.head[:12]) from None
+        self._locks.cache_clear()
         return git("rev-parse", "HEAD", cwd=self.path)
 
 

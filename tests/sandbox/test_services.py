@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from pipelines.params import Settings
+from pipelines.sandbox import services
 from pipelines.sandbox.services import Deployment, Ports, PortTaken, ServiceFailed, down, running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,3 +169,12 @@ def test_a_component_outlives_the_process_that_started_it(settings: Settings, de
     assert process is not None
     assert down(settings) == ["sleeper"]
     assert not process.is_running()
+
+
+def test_writers_at_once_agree_on_one_secret(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.secret"
+    with ThreadPoolExecutor(8) as pool:
+        read = set(pool.map(lambda n: services.create_private(path, str(n)), range(200)))
+    assert read == {path.read_text()}
+    assert list(path.parent.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o600
