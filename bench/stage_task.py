@@ -1,47 +1,116 @@
-"""CPU of a stage's task beside the stage's own command, cached and not, with 10 and with 10,000 earlier results.
+"""CPU of the task of a stage, cached and not, with 10 and with 10,000 earlier results on the remote.
 
-Ours is ``corpus task stage`` as an Airflow task starts it, on the project's own graph. The baseline is the way of
-handing results over that DVC offers: reproduce the stage in a clone with what is upstream of it restored from the
-run-cache, and push with the run-cache, which copies every entry ever made.
+Ours is ``corpus task stage`` as an Airflow task starts it, on the project's own graph, without the CPU of the stage's
+command. The baseline is how DVC hands results over: reproduce the stage in a clone and push with the run-cache, which
+copies every entry ever made. It holds as many entries as there are results.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from statistics import median
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.params import Settings
 from pipelines.store import repository
+from pipelines.store.workspace import workspace
 
-STAGE = "gold@posts"
+ROOT = Path(__file__).resolve().parents[1]
+STAGE = "agreement@posts"
 ROUNDS = 5
-FEW, MANY = 10, 10_000
+EARLIER = (10, 10_000)
+# With 10,000 entries the baseline copies two times 10,000 files: once is enough.
+BASELINE_ROUNDS = {10: 5, 10_000: 1}
 BASELINE = """
 import sys
 from dvc.repo import Repo
 repo = Repo(".")
 repo.reproduce(targets=[sys.argv[1]], pull=True)
-repo.push(run_cache=True)
+repo.push(targets=[sys.argv[1]], run_cache=True)
 """
 
 
 def begin(home: Path) -> Settings:
-    """Make a corpus from this checkout's HEAD, with an empty split: the stage then does next to nothing."""
+    """Make a corpus from this checkout's HEAD."""
     os.environ |= {"CORPUS_HOME": str(home), "CORPUS_SECRET": "5e" * 64}
     settings = Settings.from_env()
     repository.init(settings, checkout=ROOT, profile=None)
     return settings
 
 
-def cpu(argv: list[str], **how: object) -> float:
-    """Run a command and return its CPU seconds, those of its children included."""
+def fill(settings: Settings, *, results: int) -> None:
+    """Put so many earlier results on the remote, as ours and as DVC's run-cache has them."""
+    for number in range(results):
+        ours = Path(settings.remote, "results", f"{number % 256:02x}", f"{number:062x}")
+        theirs = [Path(place, "runs", f"{number % 256:02x}", f"{number:064x}", f"{number:064x}")
+                  for place in (settings.remote, settings.cache)]  # fmt: skip
+        for path in (ours, *theirs):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"cmd: 'true'\nouts:\n- path: out\n  md5: {number:032x}\n")
+
+
+def cpu(argv: list[str], *, cwd: Path) -> float:
+    """Run a command and return its CPU seconds, with those of its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **how)  # type: ignore[call-overload]
+    subprocess.run(argv, cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def task(settings: Settings, base: str) -> float:
+    """Run the stage's task; return its CPU seconds without those of the stage's command."""
+    phases = settings.home / "phases.jsonl"
+    phases.unlink(missing_ok=True)
+    os.environ["CORPUS_PHASES"] = str(phases)
+    used = cpu([sys.executable, "-m", "pipelines", "task", "stage", STAGE, "--base", base, "--run", "bench"], cwd=ROOT)
+    os.environ.pop("CORPUS_PHASES")
+    lines = [json.loads(line) for line in phases.read_text().splitlines()]
+    return used - sum(line["cpu"] for line in lines if line["inner"])
+
+
+def forget(settings: Settings) -> None:
+    """Remove the stage's own result, so that its next task runs the command."""
+    for path in Path(settings.remote, "results").rglob("*"):
+        if path.is_file() and STAGE.encode() in path.read_bytes():
+            path.unlink()
+
+
+def theirs(settings: Settings, base: str) -> float:
+    """Return the CPU seconds of DVC's way on a result that its run-cache holds."""
+    with workspace(settings, revision=base) as clone:
+        return cpu([sys.executable, "-c", BASELINE, STAGE], cwd=clone.path)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = begin(Path(folder) / "var")
+        with workspace(settings) as clone:
+            base = clone.head
+        os.environ |= clone.environment
+        theirs(settings, base)
+        for earlier in EARLIER:
+            fill(settings, results=earlier)
+            uncached, cached, baseline = [], [], []
+            for number in range(ROUNDS):
+                forget(settings)
+                uncached.append(task(settings, base))
+                cached.append(task(settings, base))
+                if number < BASELINE_ROUNDS[earlier]:
+                    baseline.append(theirs(settings, base))
+            for name, ours in (("cached", cached), ("uncached", uncached)):
+                row = {"name": f"stage_task_{name}_{earlier}_results", "ours": round(median(ours), 2),
+                       "baseline": round(median(baseline), 2), "baseline_name": "dvc repro and push with the run-cache",
+                       "ratio": round(median(baseline) / median(ours), 2), "unit": "CPU s"}  # fmt: skip
+                sys.stdout.write(json.dumps(row) + "\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

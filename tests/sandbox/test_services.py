@@ -151,12 +151,6 @@ def test_ports_of_an_older_version_are_kept(tmp_path: Path) -> None:
     assert chosen.postgres > 0
 
 
-def test_a_secret_that_was_cut_off_is_made_anew(deployment: Deployment) -> None:
-    (deployment.run / "airflow-jwt.secret").write_text("")
-    assert len(deployment.environment["AIRFLOW__API_AUTH__JWT_SECRET"]) == 96
-    assert (deployment.run / "airflow-jwt.secret").stat().st_mode & 0o077 == 0
-
-
 def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: Deployment) -> None:
     script = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.params import Settings\n"
