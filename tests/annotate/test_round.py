@@ -112,7 +112,7 @@ def gold_of(lab: Lab) -> dict[tuple[str, int, str], tuple[list[str], str]]:
     """Make gold in a clone of the tip."""
     with workspace(lab.settings) as clone:
         round_store.fetch_stages(clone, "split@memes")
-        round_store.fetch(clone, [str(p.relative_to(clone.path)) for p in clone.path.glob("annotations/memes/*/*.dvc")])
+        clone.checkout("annotations/memes")
         params = load(clone.path)
         gold.run("memes", params=params, settings=lab.settings, vault=lab.vault, root=clone.path)
         rows = tables.read(clone.path / "snapshot/memes/gold/gold.parquet", name="gold").to_pylist()
