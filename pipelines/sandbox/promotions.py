@@ -29,7 +29,6 @@ DAG = "promote"
 WHO = "demo"
 WHY = "the figures are as they should be for a demo"
 CONTESTED, OTHERS = "meme-severity", ("crisis-posts",)
-# The model that was trained least is refused, the two others become champion; see profiles/sandbox.yaml.
 VERSIONS = 3
 
 
@@ -69,7 +68,7 @@ class Act:
             return bool(promoted)
         if _versions(rows, "rolled_back"):
             return True
-        if len(promoted) == 2 and _versions(rows, "refused"):
+        if len(promoted) > 1 and _versions(rows, "refused"):
             return self._rollback(leaving=promoted[-1])
         if len(registered) >= VERSIONS:
             self._start(name, next_version(rows, order=self.order(), base=self.airflow.base), look)
@@ -107,24 +106,23 @@ def _versions(rows: Sequence[Row], event: str) -> list[int]:
 
 
 def next_version(rows: Sequence[Row], *, order: Sequence[int], base: str) -> int:
-    """Return which version is to be judged next: the middle one first, the lowest to be refused, the highest last.
+    """Return which version is to be judged next.
 
-    The gate decides, not the order: whoever is refused or promoted against it, the next one takes the open part.
+    The lowest becomes the first champion, the highest the better one, the third is refused. The gate decides, not the
+    order: where two versions are close, it may promote the third as well, and then refuses the one that it replaced,
+    because of two versions at most one is ahead of the other in most resamples.
 
     Raises:
-        RunFailed: no version is left for a part.
+        RunFailed: no version is left to be judged.
     """
     promoted, refused = _versions(rows, "promoted"), _versions(rows, "refused")
     low, middle, high = order
-    if not promoted:
-        part, candidates = "first champion", (middle, high, low)
-    elif not refused:
-        part, candidates = "refusal", (low, middle, high)
-    else:
-        part, candidates = "better champion", (high, middle, low)
-    left = [version for version in candidates if version not in {*promoted, *refused}]
+    candidates = (low, middle, high) if not promoted else (high, middle, low)
+    if len(promoted) > 1:
+        candidates = (middle, high, low)
+    left = [version for version in candidates if version not in {*promoted[-1:], *refused}]
     if not left:
-        detail = f"of {len(order)} versions of {CONTESTED} none is left for the {part}"
+        detail = f"of {len(order)} versions of {CONTESTED} none is left to be judged"
         raise RunFailed(dag=DAG, state="not finished", detail=detail, address=base)
     return left[0]
 
