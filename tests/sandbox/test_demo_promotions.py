@@ -101,7 +101,7 @@ def test_nothing_is_asked_before_the_versions_are_registered(settings: Settings)
     assert gate.runs == [] and gate.awake == []
 
 
-@pytest.mark.parametrize("refuses", [{(2, 3)}, {(3, 2)}, {(2, 3), (1, 3), (1, 2)}])
+@pytest.mark.parametrize("refuses", [{(2, 3)}, {(3, 2)}])
 def test_a_champion_a_better_one_a_refusal_and_the_way_back(
     settings: Settings, rolled: list[int], refuses: set[tuple[int, int]]
 ) -> None:
