@@ -47,7 +47,8 @@ def begin(settings: Settings, *, code: Path) -> None:
     for branch in ("code", "corpus"):
         git("--git-dir", settings.repo, "branch", branch, "main")
     git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
-    Path(settings.remote).mkdir(parents=True, exist_ok=True)
+    if "://" not in settings.remote:
+        Path(settings.remote).mkdir(parents=True, exist_ok=True)
 
 
 def full(table: str, **values: object) -> dict[str, object]:

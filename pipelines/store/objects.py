@@ -50,7 +50,7 @@ class ObjectStore:
         for place in (self.cache, self.remote):
             runs = place.fs.join(_above(place), "runs")
             if place.fs.exists(runs):
-                removed += len(place.fs.find(runs))
+                removed += len(list(place.fs.find(runs)))
                 place.fs.rm(runs, recursive=True)
         return removed
 

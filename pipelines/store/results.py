@@ -26,6 +26,8 @@ from pipelines.errors import DataError
 FOLDER = "results"
 DIGEST = re.compile(rb'"([0-9a-f]{32}(?:\.dir)?)"')
 PURPOSE = b"crisis-corpus/stage-result"
+# S3: there is an object, or another writer is about to create one.
+TAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
 Token = dict[str, Any]
 """What tasks exchange: ``stage``, ``key``, ``digest``, ``differs`` and ``mac``; a few hundred bytes."""
 
@@ -92,11 +94,10 @@ class Results:
             The stored result, and whether it differs from ``result``: the stage is then not deterministic.
         """
         data = self._sealed(result.encode())
-        if not self._create(self._path(key), data):
-            stored = self.get(key)
-            if stored is not None:
+        while not self._create(self._path(key), data):
+            # absent again: it was removed meanwhile, or the writer that won has not ended yet
+            if (stored := self.get(key)) is not None:
                 return stored, stored.encode() != result.encode()
-            self._create(self._path(key), data)
         return result, False
 
     def remove(self, key: str) -> None:
@@ -118,7 +119,8 @@ class Results:
         """
         stage = str(token.get("stage"))
         own = {name: token.get(name) for name in ("stage", "key", "digest", "differs")}
-        if not hmac.compare_digest(self._mac(own, run=run, base=base), str(token.get("mac"))):
+        # bytes: of strings, only those in ASCII can be compared
+        if not hmac.compare_digest(self._mac(own, run=run, base=base).encode(), str(token.get("mac")).encode()):
             raise ResultUnusable(stage=stage, detail="its token is not one of this run and commit")
         data = self._read(str(own["key"]))
         if data is None:
@@ -168,8 +170,8 @@ class Results:
 
     def _read(self, key: str) -> bytes | None:
         try:
-            with self._fs.open(self._path(key), "rb") as file:
-                return bytes(file.read())
+            # one request, so that the bytes are those of one version of the object
+            return bytes(self._fs.cat_file(self._path(key)))
         except FileNotFoundError:
             return None
 
@@ -182,7 +184,17 @@ class Results:
             self._fs.fs.pipe_file(path, data, mode="create")
         except FileExistsError:
             return False
+        except OSError as error:
+            if _refused(error):
+                return False
+            raise
         return True
+
+
+def _refused(error: OSError) -> bool:
+    """Return whether an S3 server refused to replace an object; s3fs knows only the form of Amazon's answer."""
+    answer = getattr(error.__cause__, "response", None) or {}
+    return answer.get("Error", {}).get("Code") in TAKEN
 
 
 def _link_new(path: Path, data: bytes) -> bool:
@@ -208,3 +220,8 @@ def _temporary(path: Path) -> Iterator[Path]:
 def warn_differs(stage: str) -> None:
     """Say that a stage made another result from the same inputs than the one that is stored and used."""
     sys.stderr.write(f"Stage {stage} is not deterministic: the result stored first for the same inputs is used.\n")
+
+
+def warn_unusable(stage: str) -> None:
+    """Say that a stored result cannot be used and that the stage is run again."""
+    sys.stderr.write(f"The stored result of stage {stage} is damaged or lacks objects: it is made again.\n")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import DataError
 from pipelines.phases import phase
-from pipelines.store.inventory import Inventory, is_metric
+from pipelines.store.inventory import DependencyMissing, Inventory, is_metric
 from pipelines.store.objects import digest_of
-from pipelines.store.results import Results, ResultUnusable, StageResult, Token, warn_differs
+from pipelines.store.results import Results, ResultUnusable, StageResult, Token, warn_differs, warn_unusable
 
 if TYPE_CHECKING:
     from pipelines.store.workspace import Workspace
@@ -109,24 +109,43 @@ class Run:
 
         Raises:
             StepFailed: with the exit status of the command, its message having gone to stderr.
+            DependencyMissing: a stage that makes a dependency, or a part of one, handed over nothing.
             ObjectIncomplete: a dependency is not on the remote.
         """
         with phase("dvc"):
             defined = Definition.resolve(clone.repo, stage)
             inventory = clone.inventory()
+            _require_made(clone, defined, inventory)
             digests = {path: inventory.digest(path) for path in defined.deps}
         key = _key(defined, digests)
-        stored = self.results.get(key)
-        if stored is not None:
-            _check(stored, defined)
-            if clone.objects.holds(_objects(stored.entry)):
-                return self._token(key, stored)
+        try:
+            stored = self.results.get(key)
+            usable = stored is None or self._usable(stored, clone, defined, digests)
+        except ResultUnusable:
+            stored, usable = None, False
+        if stored is not None and usable:
+            return self._token(key, stored)
+        if not usable:
+            # a damaged result must not keep the stage from being run for ever
+            warn_unusable(stage)
             self.results.remove(key)
         result = _committed(clone, defined, digests) or _run(clone, defined, inventory)
         kept, differs = self.results.create(key, result)
         if differs:
             warn_differs(stage)
         return self._token(key, kept, differs=differs)
+
+    @staticmethod
+    def _usable(stored: StageResult, clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> bool:
+        """Return whether a stored result is one of these inputs and its objects are whole."""
+        # whoever can write to the remote could copy the result of other inputs to this key
+        return (
+            stored.stage == defined.name
+            and defined.matches(stored.entry)
+            and dependencies(stored.entry) == digests
+            and _own_metrics(stored)
+            and clone.objects.holds(_objects(stored.entry))
+        )
 
     def _token(self, key: str, result: StageResult, *, differs: bool = False) -> Token:
         return self.results.token(key, result, run=self.name, base=self.base, differs=differs)
@@ -169,6 +188,15 @@ def _check(result: StageResult, defined: Definition) -> None:
         raise ResultUnusable(stage=defined.name, detail="its command, names or params are not those of this commit")
     if not _own_metrics(result):
         raise ResultUnusable(stage=defined.name, detail="its metrics do not have the digests that it names")
+
+
+def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -> None:
+    """Refuse a folder that lacks what some stage writes into it."""
+    for path in defined.deps:
+        there = inventory.outs(path)
+        for out in clone.graph.outs(path):
+            if out not in there:
+                raise DependencyMissing(path=out)
 
 
 def _own_metrics(result: StageResult) -> bool:

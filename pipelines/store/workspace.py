@@ -20,10 +20,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from pipelines.console import DIES_WITH_PARENT
 from pipelines.errors import CommitLost, StepFailed
 from pipelines.params import Settings
 from pipelines.phases import phase
 from pipelines.store.git import git
+from pipelines.store.graph import Graph
 from pipelines.store.inventory import Inventory, read_yaml
 from pipelines.store.objects import ObjectStore
 from pipelines.store.pointer import pointer_text, read_pointer
@@ -54,6 +56,8 @@ class Workspace:
             "PYTHONPATH": "",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "DVC_NO_ANALYTICS": "1",
+            # a task that is killed leaves no step behind that works on beside the next attempt
+            DIES_WITH_PARENT: "1",
             "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(self.settings.home / "kernels"),
             "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.kernel_cache.ByContent",
         }
@@ -74,6 +78,11 @@ class Workspace:
     def results(self) -> Results:
         """The stage results on the remote."""
         return Results(self.objects.remote.fs, self.objects.root, secret=self.settings.secret())
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The stages that the clone's ``dvc.yaml`` defines."""
+        return Graph(self.repo)
 
     def close(self) -> None:
         """Close what DVC opened."""
@@ -116,8 +125,12 @@ class Workspace:
             result.write_metrics(self.path)
 
     def inventory(self) -> Inventory:
-        """Return what the clone holds by digest: git's files, pointers, and outs of its commit and of taken results."""
-        return Inventory(self.path, lock=self.lock() | self._taken, objects=self.objects)
+        """Return what the clone holds by digest: git's files, pointers, and outs of its commit and of taken results.
+
+        Outs of stages that were removed from ``dvc.yaml`` do not count: DVC ignores their entries of ``dvc.lock``.
+        """
+        lock = {name: entry for name, entry in self.lock().items() if self.graph.defines(name)}
+        return Inventory(self.path, lock=lock | self._taken, objects=self.objects)
 
     @phase("fetch")
     def link(self, files: Mapping[str, str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from pipelines.annotate.label_studio_server import start
 from pipelines.params import Settings, load
@@ -28,6 +26,7 @@ from pipelines.store.git import git
 from tests.airflow.by_heart import DAG, NAME, SCORING, WHY, Decided, context_of, put
 from tests.airflow.kills import kill_first
 from tests.ports import free_port
+from tests.small_checkout import checkout
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTHS = ("2022-11", "2022-12")
@@ -126,15 +125,8 @@ class World:
             time.sleep(1)
 
 
-def checkout(folder: Path) -> Path:
-    """Commit the working tree as it is, with a smaller sandbox, into a checkout of its own."""
-    names = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
-    for name in names:
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    path = folder / "profiles" / "sandbox.yaml"
-    profile = yaml.safe_load(path.read_text())
+def smaller(profile: dict[str, Any]) -> None:
+    """Make the sandbox's profile as small as these tests allow."""
     profile["sandbox"]["submissions"] = 120
     profile["collect"]["shard_size"] = 50
     profile["sample"]["memes"]["size"] = 60
@@ -145,17 +137,12 @@ def checkout(folder: Path) -> Path:
     profile["votes"] |= {"labellers": ["gpt", "claude", "gemini"], "batch": True, "shard_size": 100, "budget_usd": 200}
     profile["silver"]["ensembles"] = ["cradle"]
     profile["probe"]["size"] = 40
-    path.write_text(yaml.safe_dump(profile))
-    git("init", "--quiet", "-b", "main", cwd=folder)
-    git("add", "--all", cwd=folder)
-    git("commit", "--quiet", "-m", "the working tree", cwd=folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("deployment")
-    root = checkout(folder / "checkout")
+    root = checkout(folder / "checkout", smaller=smaller)
     os.environ["CORPUS_HOME"] = str(folder / "var")
     os.environ["CORPUS_SANDBOX_PORT"] = str(free_port())
     os.environ["CORPUS_LABEL_STUDIO_ENV"] = str(ROOT / ".label-studio")

@@ -1,0 +1,31 @@
+"""Commit the working tree into a checkout of its own, with a smaller sandbox."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.store.git import git
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def checkout(folder: Path, *, smaller: Callable[[dict[str, Any]], object]) -> Path:
+    """Copy what git knows or would add, change the sandbox's profile in place by ``smaller``, and commit all of it."""
+    names = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    for name in names:
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    path = folder / "profiles" / "sandbox.yaml"
+    profile = yaml.safe_load(path.read_text())
+    smaller(profile)
+    path.write_text(yaml.safe_dump(profile))
+    git("init", "--quiet", "-b", "main", cwd=folder)
+    git("add", "--all", cwd=folder)
+    git("commit", "--quiet", "-m", "the working tree", cwd=folder)
+    return folder

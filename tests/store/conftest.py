@@ -1,0 +1,48 @@
+"""A local S3 server for the tests of the store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.ports import free_port
+
+SERVER = Path(__file__).with_name("s3_server.py")
+S3 = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    # none of these: the keys of whoever runs the test are not used
+    "AWS_CONFIG_FILE": os.devnull + "/none",
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull + "/none",
+}
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """A bucket on a local S3 server; the endpoint and its keys are in the environment."""
+    port = free_port()
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        for name, value in {**S3, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+            patch.setenv(name, value)
+        server = stack.enter_context(subprocess.Popen([sys.executable, str(SERVER), str(port)], stderr=-3))
+        stack.callback(server.kill)
+        from dvc_s3 import S3FileSystem
+
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                S3FileSystem().fs.mkdir("bucket")
+                break
+            except Exception:
+                assert server.poll() is None and time.monotonic() < deadline, "the S3 server does not answer"
+                time.sleep(0.2)
+        yield "s3://bucket/corpus"
