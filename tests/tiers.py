@@ -22,11 +22,8 @@ QUICK = ["nice", "-n", "5", *PYTEST, "-m", "not faults and not argilla and not a
 
 
 def workers(cores: int) -> list[str]:
-    """Return pytest's options for the quick tier: one process on two cores.
-
-    Each further worker imports all libraries again, which takes half a minute of processor time.
-    """
-    return ["-n", str(cores - 1), "--dist", "loadfile"] if cores > 2 else []
+    """Return pytest's options for the quick tier: a worker for each processor, for the time after the Airflow tier."""
+    return ["-n", str(cores), "--dist", "loadfile"]
 
 
 def main() -> int:
