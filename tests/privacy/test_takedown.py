@@ -158,7 +158,7 @@ def test_nothing_runs_again_and_the_next_stage_builds_on_it(after: House) -> Non
 
 def test_a_rewritten_table_is_what_a_stage_would_write_that_never_saw_the_records(after: House, tmp_path: Path) -> None:
     with workspace(after.settings) as clone:
-        clone.checkout("data")
+        clone.checkout("data", "snapshot/posts")
         path = clone.path / "data" / "memes" / "2022-11" / "posts.parquet"
         tables.write(tables.read(path, name="posts"), tmp_path / "again.parquet", name="posts")
         assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
