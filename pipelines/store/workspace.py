@@ -43,7 +43,6 @@ class Workspace:
         self.settings = settings
         self.head = git("rev-parse", "HEAD", cwd=path)
         self._taken: dict[str, Any] = {}
-        self._locks = cache(self._read_lock)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -183,15 +182,14 @@ class Workspace:
         """Whether ``path`` differs between the commit ``since`` and this clone's head."""
         return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))
 
-    def lock(self, *, revision: str = "HEAD") -> dict[str, Any]:
-        """Return the stages of ``dvc.lock`` in a commit; none where nothing was ever run."""
-        return dict(self._locks(revision))
-
-    def _read_lock(self, revision: str) -> dict[str, Any]:
+    def lock(self, *, revision: str | None = None) -> dict[str, Any]:
+        """Return the stages of ``dvc.lock`` in the working tree or in a commit; none where nothing was ever run."""
+        if revision is None:
+            path = self.path / "dvc.lock"
+            return _stages(path.read_text()) if path.exists() else {}
         if not git("ls-tree", revision, "dvc.lock", cwd=self.path):
             return {}
-        stages: dict[str, Any] = read_yaml(git("show", f"{revision}:dvc.lock", cwd=self.path))["stages"]
-        return stages
+        return _stages(git("show", f"{revision}:dvc.lock", cwd=self.path))
 
     def write_lock(self, stages: Mapping[str, Any]) -> None:
         """Write ``dvc.lock`` as DVC writes it, unless it says the same already."""
@@ -226,7 +224,6 @@ class Workspace:
             git("push", "--quiet", "origin", f"HEAD:{BRANCH}", cwd=self.path)
         except StepFailed:
             raise CommitLost(expected=self.head[:12]) from None
-        self._locks.cache_clear()
         return git("rev-parse", "HEAD", cwd=self.path)
 
 
@@ -242,6 +239,16 @@ def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
         f"['remote \"corpus\"']\n    url = {settings.remote}",
     ]
     (path / ".dvc" / "config.local").write_text("\n".join(lines) + "\n")
+
+
+def _stages(text: str) -> dict[str, Any]:
+    return dict(_parsed(text))
+
+
+@cache
+def _parsed(text: str) -> dict[str, Any]:
+    stages: dict[str, Any] = read_yaml(text)["stages"]
+    return stages
 
 
 @contextlib.contextmanager

@@ -331,7 +331,7 @@ def test_a_run_that_was_pinned_before_publishes_nothing(house: House) -> None:
     base = git("--git-dir", house.settings.repo, "rev-parse", "corpus")
     house.take_down(house.posts())
     tip = git("--git-dir", house.settings.repo, "rev-parse", "corpus")
-    given = {"corpus": "memes", "targets": ["split@memes"], "base": base}
+    given = {"corpus": "memes", "targets": ["split@memes"], "base": base, "run": "a run", "tokens": []}
     told = publish.publish_snapshot(house.settings, remember=lambda root: None, **given)
     assert (told["superseded"], told["changed"], told["commit"]) == (True, False, tip)
 
