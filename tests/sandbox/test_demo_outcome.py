@@ -60,31 +60,37 @@ class Row:
     to_version: int
 
 
-def played(*, refuse: set[tuple[int, int | None]]) -> list[tuple[str, int]]:
-    """Play the contested part against a gate that refuses these pairs of candidate and champion."""
+def played(scores: dict[int, float], *, majority: float = 0) -> list[tuple[str, int]]:
+    """Play the contested part, by published score 3, 1, 2, against a gate that compares these scores."""
     rows: list[Any] = []
-    champion = None
-    while Counter(row.event for row in rows)["promoted"] < 2 or not any(row.event == "refused" for row in rows):
+    champion = majority
+    for _ in range(6):
+        if Counter(row.event for row in rows)["promoted"] > 1 and any(row.event == "refused" for row in rows):
+            return [(row.event, row.to_version) for row in rows]
         version = promotions.next_version(rows, order=(3, 1, 2), base="-")
-        event = "refused" if (version, champion) in refuse else "promoted"
-        champion = version if event == "promoted" else champion
+        event = "promoted" if scores[version] > champion else "refused"
+        champion = max(champion, scores[version])
         rows.append(Row(event, version))
-    return [(row.event, row.to_version) for row in rows]
+    raise AssertionError(rows)
 
 
-def test_the_middle_the_lowest_and_the_highest_play_their_parts() -> None:
-    assert played(refuse={(3, 1)}) == [("promoted", 1), ("refused", 3), ("promoted", 2)]
-
-
-@pytest.mark.parametrize("refuse", [{(1, None)}, {(1, None), (2, None)}])
-def test_with_one_version_above_the_majority_or_none_there_is_no_play(refuse: set[tuple[int, int | None]]) -> None:
-    with pytest.raises(RunFailed, match="none is left"):
-        played(refuse=refuse | {(3, None), (3, 2), (2, 3)})
+def test_the_lowest_the_highest_and_the_middle_play_their_parts() -> None:
+    assert played({3: 1, 1: 2, 2: 3}) == [("promoted", 3), ("promoted", 2), ("refused", 1)]
 
 
 def test_a_gate_that_sees_two_in_another_order_than_the_scores_is_followed() -> None:
-    # the lowest by score is promoted; the highest is refused against it: nobody is left
-    assert played(refuse={(1, None), (3, 2)} - {(3, 2)}) == [("refused", 1), ("promoted", 2), ("promoted", 3)]
+    assert played({3: 1, 2: 2, 1: 3}) == [("promoted", 3), ("promoted", 2), ("promoted", 1), ("refused", 2)]
+    assert played({1: 1, 3: 2, 2: 3}) == [("promoted", 3), ("promoted", 2), ("refused", 1)]
+
+
+def test_a_version_behind_the_majority_is_the_refused_one() -> None:
+    assert played({3: 1, 1: 3, 2: 4}, majority=2) == [("refused", 3), ("promoted", 1), ("promoted", 2)]
+
+
+@pytest.mark.parametrize("majority", [3, 5])
+def test_with_one_version_above_the_majority_or_none_there_is_no_play(majority: float) -> None:
+    with pytest.raises(RunFailed, match="none is left"):
+        played({3: 1, 1: 2, 2: 4}, majority=majority)
 
 
 def test_versions_are_ordered_by_their_published_score() -> None:
