@@ -131,6 +131,8 @@ class Deployment:
         self.ports = Ports.choose(self.home / "ports.json", sandbox=sandbox_port)
         self.run = self.home / "run"
         self.logs = self.home / "logs"
+        for cut_off in (path for path in self.run.glob("*.secret") if not path.stat().st_size):
+            cut_off.unlink()
         self.database = Postgres(self.home / "airflow" / "postgres", self.ports.postgres, self._secret("postgres"))
 
     @property
@@ -162,7 +164,7 @@ class Deployment:
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then stands
-            # still until whoever holds the lock is done, and that may be a request which needs the loop to go on.
+            # still until the lock is released, possibly by a request that needs this loop to go on.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database.url,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": "",  # only /wait and task states use it; needs a second driver
             "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers

@@ -2,8 +2,8 @@
 
 The object holds the stage's entry of ``dvc.lock`` and the exact bytes of its uncached metrics. It is stored under a
 key of the stage's inputs and created only if absent, so that two tasks with the same inputs go on with one result.
-Object and token are authenticated under the project secret: whoever can write to the remote or to Airflow's database
-can make a task fail, and cannot make it use another result.
+Object and token are authenticated under the project secret: write access to the remote or to Airflow's database is
+enough to make a task fail, and not to make it use another result.
 """
 
 from __future__ import annotations

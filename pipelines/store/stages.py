@@ -138,7 +138,7 @@ class Run:
     @staticmethod
     def _usable(stored: StageResult, clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> bool:
         """Return whether a stored result is one of these inputs and its objects are whole."""
-        # whoever can write to the remote could copy the result of other inputs to this key
+        # with write access to the remote, the result of other inputs could be copied to this key
         return (
             stored.stage == defined.name
             and defined.matches(stored.entry)

@@ -94,7 +94,7 @@ def test_what_runs_is_not_started_again(deployment: Deployment) -> None:
 
 
 def test_a_component_notes_itself(deployment: Deployment) -> None:
-    """Whoever started it may be killed before it notes anything."""
+    """The process that started it may be killed before it notes anything."""
     deployment._start("sleeper", SLEEP)
     note = deployment.run / "sleeper.pid"
     noted = json.loads(note.read_text())
@@ -163,6 +163,14 @@ def test_a_component_outlives_the_process_that_started_it(settings: Settings, de
     assert process is not None
     assert down(settings) == ["sleeper"]
     assert not process.is_running()
+
+
+def test_a_secret_that_was_cut_off_is_replaced(deployment: Deployment) -> None:
+    note = deployment.run / "airflow-jwt.secret"
+    note.write_text("")
+    again = Deployment(Settings.from_env(), root=ROOT, profile="sandbox", sandbox_port=deployment.ports.sandbox)
+    assert len(again.environment["AIRFLOW__API_AUTH__JWT_SECRET"]) == 96
+    assert note.stat().st_mode & 0o077 == 0
 
 
 def test_writers_at_once_agree_on_one_secret(tmp_path: Path) -> None:

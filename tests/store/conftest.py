@@ -20,7 +20,7 @@ S3 = {
     "AWS_SECRET_ACCESS_KEY": "test",
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
-    # none of these: the keys of whoever runs the test are not used
+    # none of these: the keys of the person who runs the test are not used
     "AWS_CONFIG_FILE": os.devnull + "/none",
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull + "/none",
 }
