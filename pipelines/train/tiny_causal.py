@@ -30,8 +30,8 @@ def model(words: Sequence[str]) -> Any:
     ids = tokenizer(words).convert_tokens_to_ids
     special = {"pad_token_id": ids(PAD), "eos_token_id": ids(END), "bos_token_id": None}
     config = Qwen3Config(
-        vocab_size=PIECES, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, head_dim=128, max_position_embeddings=4096, tie_word_embeddings=True,
+        vocab_size=PIECES, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=1,
+        num_key_value_heads=1, head_dim=128, max_position_embeddings=4096, tie_word_embeddings=True,
         initializer_range=0.1, **special,
     )  # fmt: skip
     made = Qwen3ForCausalLM(config)
