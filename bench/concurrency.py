@@ -20,14 +20,14 @@ from pydantic import SecretStr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.label.outcome import Outcome
-from pipelines.label.post import Post
-from pipelines.label.prompts import build
+from pipelines.config.params import Endpoint, Price, RemoteLabeller, load
+from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
-from pipelines.params import Endpoint, Price, RemoteLabeller, load
-from pipelines.privacy.vault import Vault
-from pipelines.store.answers import Answers
+from pipelines.llm.outcome import Outcome
+from pipelines.llm.prompts import build
+from pipelines.storage.answers import Answers
 from pipelines.taxonomy import load as load_scheme
+from pipelines.vault.vault import Vault
 
 AT_ONCE = 32
 LATENCY = 0.05

@@ -20,15 +20,15 @@ from typing import Any
 
 import torch
 
-from pipelines.label.post import Post
-from pipelines.params import Params, load
-from pipelines.sandbox.post_world import PostWorld
+from pipelines.config.params import Params, load
+from pipelines.datasets.example import TRAIN, VALIDATION, Example
+from pipelines.datasets.post import Post
+from pipelines.sandbox.reddit.post_world import PostWorld
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train.examples import TRAIN, VALIDATION, Example
-from pipelines.train.generate import Generator
-from pipelines.train.instruct import conversation, instruction, read
-from pipelines.train.sft import fit
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
+from pipelines.train.sft.generate import Generator
+from pipelines.train.sft.instruct import conversation, instruction, read
+from pipelines.train.sft.sft import fit
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, TAUGHT, JUDGED = 500, 160, 20

@@ -24,9 +24,9 @@ from statistics import median
 import orjson
 import zstandard
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import DumpSource
-from pipelines.collect.window import Window
-from pipelines.params import load
+from pipelines.config.params import load
 
 WANTED = "SuicideMeme"
 KEY = "2022-12"

@@ -24,9 +24,9 @@ from PIL import Image as Pillow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.collect.decode import Decoder, Picture
 from pipelines.collect.fetch import Image, fetch_images
-from pipelines.params import load
+from pipelines.config.params import load
+from pipelines.extract.decode import Decoder, Picture
 
 PICTURES = 200
 LATENCY = 0.02

@@ -33,23 +33,25 @@ import pyarrow.parquet as pq
 import torch
 import transformers
 
-from pipelines.label.post import Post
-from pipelines.params import Settings, load
-from pipelines.privacy.vault import Vault
-from pipelines.registry import contents, model
-from pipelines.registry.entries import Context
+from pipelines.config.params import Settings, load
+from pipelines.config.sections import EncoderModel
+from pipelines.datasets.post import Post
+from pipelines.metrics import recall_constraints
+from pipelines.metrics.calibration import Calibration
+from pipelines.models import tiny
+from pipelines.packaging import model
+from pipelines.packaging.model_described import SCHEME, Described, Trained
+from pipelines.packaging.register import put
+from pipelines.registry import contents
+from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.registry.model_described import SCHEME, Described, Trained
-from pipelines.registry.moves import Move, finish, intend
-from pipelines.registry.register import put
+from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry, listing
-from pipelines.sandbox import labels, narratives
-from pipelines.sections import EncoderModel
+from pipelines.sandbox.reddit import labels, narratives
 from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.files import FOLDER
-from pipelines.train import floors, tiny
-from pipelines.train.calibration import Calibration
-from pipelines.train.task import task_of
+from pipelines.taxonomy.loader import FOLDER
+from pipelines.taxonomy.task import task_of
+from pipelines.vault.vault import Vault
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, ROUNDS, BATCH, TOKENS, FRESH = 256, 3, 32, 512, 5
@@ -98,7 +100,7 @@ def packed(shape: str, *, to: Path) -> Path:
         epochs=1,
     )  # fmt: skip
     identity = Calibration("multi", np.tile([1.0, 0.0], (len(task.labels), 1)))
-    floors.save(to, task=task, thresholds=np.full(len(task.labels), np.inf), calibration=identity.as_json())
+    recall_constraints.save(to, task=task, thresholds=np.full(len(task.labels), np.inf), calibration=identity.as_json())
     Described(
         name="crisis-posts", corpus="posts", kind="encoder", task=task.key, model=shape, subset="consensus", base=shape,
         seed=1, labels=task.labels, definitions={}, scheme="cradle", scheme_digest="0" * 64, data_commit="none",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.privacy.vault import Vault
-from pipelines.store import seal, tables
+from pipelines.storage import seal, tables
+from pipelines.vault.vault import Vault
 
 POSTS = 100_000
 WHEN = datetime(2022, 12, 1, tzinfo=UTC)

@@ -27,10 +27,11 @@ from peft import get_peft_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.sections import SftModel
-from pipelines.train import packing, recipe, tiny, tiny_causal
-from pipelines.train.packing import Sample
-from pipelines.train.tuner import Keeper, Rows, Steps, Tuner
+from pipelines.config.sections import SftModel
+from pipelines.models import tiny, tiny_causal
+from pipelines.train.sft import packing, recipe
+from pipelines.train.sft.packing import Sample
+from pipelines.train.sft.tuner import Keeper, Rows, Steps, Tuner
 
 GPU = torch.cuda.is_available()
 STEP = 32 if GPU else 8  # conversations of one step of the optimiser

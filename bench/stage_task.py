@@ -18,9 +18,9 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.params import Settings
-from pipelines.store import repository
-from pipelines.store.workspace import workspace
+from pipelines.config.params import Settings
+from pipelines.workspace import repository
+from pipelines.workspace.clone import workspace
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGE = "agreement@posts"

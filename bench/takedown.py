@@ -25,15 +25,15 @@ import pyarrow.parquet as pq
 import yaml
 from dvc.repo import Repo
 
-from pipelines.params import Settings
-from pipelines.privacy import takedown
-from pipelines.privacy.selection import Selection
-from pipelines.privacy.terms import Takedown
-from pipelines.privacy.vault import Vault
-from pipelines.store import seal, tables
-from pipelines.store.git import git
-from pipelines.store.stages import Run
-from pipelines.store.workspace import Workspace, workspace
+from pipelines.config.params import Settings
+from pipelines.config.takedown import Takedown
+from pipelines.storage import seal, tables
+from pipelines.takedown import takedown
+from pipelines.takedown.selection import Selection
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.stages import Run
 
 RECORDS, MONTHS, BYTES, SHARD = 50_000, 10, 4_000, 1_000
 WHEN = datetime(2022, 12, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ STAGE = """
 import sys
 from pathlib import Path
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
-from pipelines.store import tables
+from pipelines.storage import tables
 stage, out = sys.argv[1], Path(sys.argv[2])
 ids = pa.concat_tables([pq.read_table(p, columns=["record_id"]) for p in Path("data").glob("*/*/posts.parquet")])
 ids = ids["record_id"].combine_chunks().sort()

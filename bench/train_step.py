@@ -24,13 +24,13 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.params import load
+from pipelines.config.params import load
+from pipelines.datasets.example import Example
+from pipelines.models.built import Batch, Built
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train.built import Batch, Built
-from pipelines.train.examples import Example
-from pipelines.train.steps import Loop
-from pipelines.train.task import Task, task_of
-from pipelines.train.weights import weigh
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.classifiers.class_weights import weigh
+from pipelines.train.classifiers.steps import Loop
 
 GPU = torch.cuda.is_available()
 BATCH = 16

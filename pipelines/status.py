@@ -10,16 +10,16 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.annotate.manifest import opened
-from pipelines.console import now
+from pipelines.cli.shared import now
+from pipelines.config.params import Settings
 from pipelines.errors import NoCorpus, StepFailed
 from pipelines.label import summary
-from pipelines.params import Settings
-from pipelines.privacy import receipts
-from pipelines.privacy.vault import Vault
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
 from pipelines.status_table import FIRST, table
-from pipelines.store.workspace import workspace
+from pipelines.takedown import receipts
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 
 
 def gather(settings: Settings) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def embeddings() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def embedded_once(embeddings: dict[str, Any]) -> Iterator[None]:
     """Ask the real embedding model once for each text: many tests use the same posts."""
-    from pipelines.label.offline.minilm import MiniLM
+    from pipelines.extract.embedding import MiniLM
 
     real = MiniLM.embed
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.store.git import git
+from pipelines.workspace.git import git
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.params import Settings
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.git import git
-from pipelines.store.seal import write_rows
+from pipelines.config.params import Settings
+from pipelines.storage import tables
+from pipelines.storage.seal import write_rows
+from pipelines.vault.vault import Vault
+from pipelines.workspace.git import git
 
 ROOT = Path(__file__).resolve().parents[1]
 SECRET = "5e" * 64

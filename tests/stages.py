@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.results import Token
-from pipelines.store.stages import Definition, Run, in_graph_order
-from pipelines.store.workspace import Workspace
+from pipelines.workspace.clone import Workspace
+from pipelines.workspace.results import Token
+from pipelines.workspace.stages import Definition, Run, in_graph_order
 
 
 def reproduce(clone: Workspace, *targets: str, run: str = "a run") -> list[Token]:

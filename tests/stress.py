@@ -401,9 +401,9 @@ def _month(corpus: str, month: str, *, items: str) -> list[Task]:
 
 def digests(world: World) -> dict[str, str]:
     """Return what the tip of the corpus branch holds: outs of stages, uncached metrics and pointers, by path."""
-    from pipelines.params import Settings
-    from pipelines.store.inventory import read_yaml
-    from pipelines.store.workspace import workspace
+    from pipelines.config.params import Settings
+    from pipelines.workspace.clone import workspace
+    from pipelines.workspace.inventory import read_yaml
 
     with workspace(Settings.from_env()) as clone:
         found = {out["path"]: out["md5"] for entry in clone.lock().values() for out in entry.get("outs", ())}
@@ -416,9 +416,9 @@ def digests(world: World) -> dict[str, str]:
 
 def broken_keys(world: World) -> int:
     """Return how many stored results cannot be read, or name objects that are not whole."""
-    from pipelines.params import Settings
-    from pipelines.store.stages import objects_of
-    from pipelines.store.workspace import workspace
+    from pipelines.config.params import Settings
+    from pipelines.workspace.clone import workspace
+    from pipelines.workspace.stages import objects_of
 
     broken = 0
     with workspace(Settings.from_env()) as clone:
@@ -436,8 +436,8 @@ def broken_keys(world: World) -> int:
 
 def run_graph(world: World, *, seed: int | None, vault: Path | None = None) -> dict[str, Any]:
     """Run the whole graph in a new repository, with a copy of ``vault``, and return the figures of the run."""
-    from pipelines.params import Settings
-    from pipelines.store import repository
+    from pipelines.config.params import Settings
+    from pipelines.workspace import repository
 
     shutil.rmtree(world.home, ignore_errors=True)
     world.home.mkdir(parents=True)
@@ -520,8 +520,8 @@ def _code() -> str:
 @contextmanager
 def _machinery(code: str) -> Iterator[tuple[Path, Path, int]]:
     """Make the checkout and the sandbox once, and serve the sandbox."""
-    from pipelines.params import load
-    from pipelines.sandbox.build import build
+    from pipelines.config.params import load
+    from pipelines.sandbox.reddit.build import build
     from tests.small_checkout import checkout
 
     folder = HOME / f"code-{code}"

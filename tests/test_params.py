@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.config.params import Settings, Source, load, overlay
 from pipelines.errors import BadParams, CorruptDump, SourceNotApproved
-from pipelines.params import Settings, Source, load, overlay
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pipelines import status
+from pipelines.config.params import Settings
 from pipelines.errors import NoCorpus
-from pipelines.params import Settings
-from pipelines.store import publish
-from pipelines.store.git import git
+from pipelines.workspace import publish
+from pipelines.workspace.git import git
 
 SPLIT = {"sizes": {"train": 6}, "excluded": 0, "max_deviation": 0.5, "mean_deviation": 0.2, "leakage": 0, "balance": []}
 

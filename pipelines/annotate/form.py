@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.annotate.guideline import guideline, how_many, offered
 from pipelines.taxonomy import Category, Checked, Scheme, tiers_of
+from pipelines.taxonomy.guideline import guideline, how_many, offered
 
 # What may be put right without asking: how a label is written, never which one is meant.
 SPELLING = frozenset({"alias", "duplicate"})

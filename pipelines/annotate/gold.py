@@ -21,17 +21,17 @@ from typing import Any, cast
 import pyarrow as pa
 
 from pipelines.annotate import manifest as manifests
-from pipelines.annotate.backend import Item
+from pipelines.annotate.backends.backend import Item
 from pipelines.annotate.manifest import Manifest
-from pipelines.annotate.reading import Question, Row, agreed, answered, item_of, labels_of, roster
+from pipelines.annotate.response_validation import Question, Row, agreed, answered, item_of, labels_of, roster
+from pipelines.config.params import Params, Settings
 from pipelines.errors import BadParams
-from pipelines.label.prompts import DEV, choose
-from pipelines.params import Params, Settings
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.metrics import write_metrics
-from pipelines.store.tracked import read_tracked
+from pipelines.llm.prompts import DEV, choose
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.tracked import read_tracked
 from pipelines.taxonomy import Scheme, load, tiers_of
+from pipelines.vault.vault import Vault
 
 HEADER = ["record_id", "image", "category", "labels"]
 # ``how`` of the table; within a round a decision beats what annotators agree on

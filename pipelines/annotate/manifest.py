@@ -14,8 +14,8 @@ import yaml
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
 from pipelines.annotate.protocol import NAME, Draw, Name, Phase
+from pipelines.config.sections import Positive, Pseudonym, Section
 from pipelines.errors import DataError, UnknownRound
-from pipelines.sections import Positive, Pseudonym, Section
 
 FILE = "manifest.yaml"
 

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from pipelines.config.sections import Positive, Section
 from pipelines.errors import ConfigError, UnknownRound
-from pipelines.sections import Positive, Section
 
 FOLDER = Path(__file__).parent / "protocols"
 NAME = r"^[a-z][a-z0-9-]*$"

@@ -10,13 +10,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.collect.window import Window
-from pipelines.params import Params, Settings
-from pipelines.privacy.scrub import scrub
-from pipelines.privacy.vault import Vault
-from pipelines.store.seal import write_rows
+from pipelines.config.params import Params, Settings
+from pipelines.pii.scrub import scrub
+from pipelines.storage.seal import write_rows
+from pipelines.vault.vault import Vault
 
 STEP, TOMBSTONED = "collect", "tombstoned"
 

@@ -22,8 +22,8 @@ import httpx
 
 from pipelines.collect.pace import METER, Gate, Meter, Refused, retry_after
 from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
+from pipelines.config.params import Fetch
 from pipelines.errors import BadParams
-from pipelines.params import Fetch
 
 BACKOFF_SECONDS = 0.5  # ours: 0.5, 1, 2 ... between tries, no jitter: nothing here draws random numbers
 REDIRECTS = frozenset({301, 302, 303, 307, 308})

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.collect import work
-from pipelines.collect.decode import Decoder, Picture
 from pipelines.collect.fetch import Image, fetch_images
-from pipelines.collect.window import Window
-from pipelines.curate.fingerprint import FINGERPRINT_ID, fingerprint_or_none
-from pipelines.curate.language import LanguageGate
-from pipelines.curate.ocr import OcrEngine, open_engine
-from pipelines.curate.words import words
-from pipelines.params import Params
-from pipelines.privacy.scrub import scrub
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.seal import open_column, write_rows
+from pipelines.collect.month import Window
+from pipelines.config.params import Params
+from pipelines.extract.decode import Decoder, Picture
+from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprint_or_none
+from pipelines.extract.language import LanguageGate
+from pipelines.extract.ocr import OcrEngine, open_engine
+from pipelines.extract.words import words
+from pipelines.pii.scrub import scrub
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column, write_rows
+from pipelines.vault.vault import Vault
 
 STEP = "images"
 # Pictures fetched ahead of the reading: enough to hide the network behind the OCR, few enough to fit in memory.

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.collect.collect import TOMBSTONED, drop_rows, nameless, work
-from pipelines.collect.window import Window
-from pipelines.params import Params
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
+from pipelines.collect.month import Window
+from pipelines.config.params import Params
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
 
 STEP = "partition"
 

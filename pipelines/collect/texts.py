@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.collect import work
-from pipelines.collect.window import Window
-from pipelines.curate.language import LanguageGate
-from pipelines.curate.shingles import signature
-from pipelines.curate.words import words
-from pipelines.params import Params
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.seal import open_column, write_rows
+from pipelines.collect.month import Window
+from pipelines.config.params import Params
+from pipelines.extract.language import LanguageGate
+from pipelines.extract.shingles import signature
+from pipelines.extract.words import words
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column, write_rows
+from pipelines.vault.vault import Vault
 
 STEP = "texts"
 

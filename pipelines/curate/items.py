@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.curate.units import Ints, Links
+from pipelines.config.params import Params
+from pipelines.curate.split_groups import Ints, Links
 from pipelines.errors import SchemaMismatch
-from pipelines.params import Params
-from pipelines.store import tables
+from pipelines.storage import tables
 
 Item = tuple[str, int]
 

@@ -6,9 +6,9 @@ import csv
 from io import StringIO
 from pathlib import Path
 
+from pipelines.config.params import Split
 from pipelines.errors import BadParams
-from pipelines.params import Split
-from pipelines.store.tracked import read_tracked
+from pipelines.storage.tracked import read_tracked
 
 HEADER = ["record_id", "image", "split"]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.config.params import Params
 from pipelines.curate.items import Item, kept_items
 from pipelines.curate.published import published
-from pipelines.params import Params
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.metrics import write_metrics
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.vault.vault import Vault
 
 
 def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import DataError
-from pipelines.evaluate import metrics
-from pipelines.evaluate.bootstrap import BLOCK, CONFIDENCE, cluster_sums
-from pipelines.evaluate.metrics import Floats, LabelSet, Tally
-from pipelines.train.task import Task
+from pipelines.metrics import label_sets
+from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, cluster_sums
+from pipelines.metrics.label_sets import Floats, LabelSet, Tally
+from pipelines.taxonomy.task import Task
 
 Item = tuple[str, int]
 Json: TypeAlias = dict[str, Any]
@@ -156,7 +156,7 @@ def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) 
     ``valid`` leaves out what was not answered: its row is 0.
     """
     labels = board.task.labels
-    rows = metrics.tally(board.gold, predicted=predicted, labels=labels).flat()
+    rows = label_sets.tally(board.gold, predicted=predicted, labels=labels).flat()
     if board.task.kind == "single":
         rows = np.concatenate([rows, _cells(board, predicted=predicted)], axis=1)
     if valid:
@@ -194,7 +194,7 @@ def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
     """
     size = 3 + 3 * len(task.labels)
     tally = Tally.of_flat(sums[..., :size])
-    whole, parts = metrics.figures(tally), metrics.per_label(tally)
+    whole, parts = label_sets.figures(tally), label_sets.per_label(tally)
     support = tally.tp + tally.fn
     # without any label in gold the weights are nothing, and so is the figure, as in scikit-learn
     weighted = (parts["f1"] * support).sum(axis=-1) / np.maximum(support.sum(axis=-1), 1)

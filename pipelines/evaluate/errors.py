@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.evaluate.benchmark import Board, Item, Json, Run, bounds, number
-from pipelines.evaluate.bootstrap import cluster_sums
-from pipelines.evaluate.metrics import Floats, LabelSet
+from pipelines.metrics.bootstrap import cluster_sums
+from pipelines.metrics.label_sets import Floats, LabelSet
 
 Bools = npt.NDArray[np.bool_]
 ANY = "Any"

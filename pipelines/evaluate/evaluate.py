@@ -74,20 +74,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.annotate.guideline import offered
+from pipelines.config.params import Params, PromptedModel, RemoteLabeller
 from pipelines.errors import BadParams
-from pipelines.evaluate import benchmark, crises, errors, paired, reliability, sources
+from pipelines.evaluate import benchmark, crisis_errors, errors, paired, reliability, sources
 from pipelines.evaluate.benchmark import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
-from pipelines.evaluate.bootstrap import CONFIDENCE
 from pipelines.evaluate.errors import Traits
-from pipelines.evaluate.metrics import LabelSet
 from pipelines.evaluate.runs import DEV, TEST, TRAIN, Gold, runs_of
 from pipelines.evaluate.sources import Origin
-from pipelines.label.capabilities import capabilities
-from pipelines.params import Params, PromptedModel, RemoteLabeller
-from pipelines.store.metrics import write_metrics
+from pipelines.llm.capabilities import capabilities
+from pipelines.metrics.bootstrap import CONFIDENCE
+from pipelines.metrics.label_sets import LabelSet
+from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Category, Scheme, load
-from pipelines.train.task import TASKS, Task, task_of
+from pipelines.taxonomy.guideline import offered
+from pipelines.taxonomy.task import TASKS, Task, task_of
 
 OUTPUT_TOKENS = 128  # FigSIM T10
 
@@ -209,7 +209,7 @@ def measure(
             "calibration": reliability.calibration(board, runs=made),
             "floors": reliability.floors(board, runs=made, dev=dev, dev_runs=on_dev, wanted=beside.floors),
             "spent": beside.spent.get(name),
-            "crises": crises.analyse(board, runs=made),
+            "crises": crisis_errors.analyse(board, runs=made),
         }
     found["best"] = best_of(found["models"])
     entrants = {name: paired.Entrant.of(board, runs=made, scored=scored[name]) for name, made in runs.items()}

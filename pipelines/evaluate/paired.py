@@ -23,8 +23,8 @@ from math import comb
 import numpy as np
 
 from pipelines.evaluate.benchmark import DIGITS, Board, Json, Run, Scored, bounds, counted, number
-from pipelines.evaluate.bootstrap import cluster_sums
-from pipelines.evaluate.metrics import Floats
+from pipelines.metrics.bootstrap import cluster_sums
+from pipelines.metrics.label_sets import Floats
 
 TESTS = ("bootstrap", "randomisation", "mcnemar")
 COMPARED = ("macro_f1", "weighted_f1")

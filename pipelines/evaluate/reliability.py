@@ -35,8 +35,8 @@ import numpy.typing as npt
 
 from pipelines.evaluate.benchmark import Board, Json, Run, number
 from pipelines.evaluate.errors import Rates, gather
-from pipelines.evaluate.metrics import Floats
-from pipelines.train.floors import MIN_POSITIVES, highest
+from pipelines.metrics.label_sets import Floats
+from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
 
 Bools = npt.NDArray[np.bool_]
 BINS = 10  # of equal width, as Guo et al. (2017) have them; fewer than their 15, for 600 posts (ours)

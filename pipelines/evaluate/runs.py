@@ -10,9 +10,9 @@ from typing import Any
 
 from pipelines.errors import BadParams
 from pipelines.evaluate.benchmark import VOTE, BadPredictions, Item, Run
-from pipelines.evaluate.metrics import LabelSet
-from pipelines.store import tables
-from pipelines.train.task import Task
+from pipelines.metrics.label_sets import LabelSet
+from pipelines.storage import tables
+from pipelines.taxonomy.task import Task
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 COLUMNS = ["record_id", "image", "task", "model", "seed", "split", "outcome", "scores", "labels"]

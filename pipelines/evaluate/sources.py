@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.params import Params
 from pipelines.errors import DataError
 from pipelines.evaluate.benchmark import Json, number
 from pipelines.evaluate.runs import COLUMNS
-from pipelines.params import Params
-from pipelines.store import tables
+from pipelines.storage import tables
 
 FINETUNED, UNTUNED = "finetuned", "untuned"
 AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")

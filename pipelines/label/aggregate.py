@@ -282,7 +282,7 @@ def mean_logit(
 
 def _most_probable(probabilities: Floats, *, category: Category) -> list[LabelSet | None]:
     """Return the valid set of the greatest probability for each row of (records, labels); ``None`` for a tie."""
-    from pipelines.label.offline.decode import worth_of_sets
+    from pipelines.metrics.decoding import worth_of_sets
 
     sets, worth = worth_of_sets(probabilities, category=category)
     ties = (worth == worth.max(axis=1, keepdims=True)).sum(axis=1) > 1

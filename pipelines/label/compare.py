@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipelines.evaluate import bootstrap, metrics
 from pipelines.label.aggregate import AGGREGATORS, Ballots, Decision, LabelSet, Scores, quorum, weights_of
+from pipelines.metrics import bootstrap, label_sets
 from pipelines.taxonomy import Category
 
 FOLDS = 5  # ours: each weight then rests on four fifths of dev
@@ -83,7 +83,7 @@ def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any
 
     Returns:
         name -> ``kind`` (member or aggregate), ``n``, ``n_valid``, ``valid`` and ``all`` (see
-        :func:`pipelines.evaluate.metrics.score`), ``interval`` (metric over all -> [low, high]) and, for aggregates,
+        :func:`pipelines.metrics.label_sets.score`), ``interval`` (metric over all -> [low, high]) and, for aggregates,
         ``best_member`` with ``lead`` over it on exact match ({value, low, high, probability}). Empty without gold.
     """
     if not panel.gold:
@@ -100,7 +100,7 @@ def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any
         intervals = {key: [found.low, found.high] for key, found in draws[name].intervals().items()}
         rows[name] = {
             "kind": "member" if member else "aggregate",
-            **metrics.score(panel.gold, predicted=given, labels=labels),
+            **label_sets.score(panel.gold, predicted=given, labels=labels),
             "interval": intervals,
         }
         if not member:

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.params import Params, RemoteLabeller, Settings
 from pipelines.errors import LabellingError
 from pipelines.label.remote import Remote
 from pipelines.label.votes import Material, open_labeller
-from pipelines.params import Params, RemoteLabeller, Settings
-from pipelines.privacy.vault import Vault
+from pipelines.vault.vault import Vault
 
 
 class BudgetTooSmall(LabellingError):
@@ -25,7 +25,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     """Estimate every remote labeller of ``votes.labellers``.
 
     Returns:
-        ``estimates`` by labeller (see :func:`pipelines.label.costs.estimate`), ``usd_expected``, ``usd_at_most``,
+        ``estimates`` by labeller (see :func:`pipelines.llm.costs.estimate`), ``usd_expected``, ``usd_at_most``,
         ``budget_usd``, ``spent_usd``, and ``jobs`` ({labeller, provider, shard, batch}), those of which some record is
         not answered yet.
 

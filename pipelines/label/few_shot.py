@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pipelines.datasets.example import TRAIN, only
 from pipelines.errors import ConfigError
-from pipelines.label import prompts
 from pipelines.label.memes import meme
-from pipelines.train.examples import TRAIN, only
+from pipelines.llm import prompts
 
 if TYPE_CHECKING:
-    from pipelines.train.examples import Example
-    from pipelines.train.task import Task
+    from pipelines.datasets.example import Example
+    from pipelines.taxonomy.task import Task
 
 
 class TooFewExamples(ConfigError):

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from dataclasses import replace
 
-from pipelines.label.post import Post
+from pipelines.datasets.post import Post
 
 MACHINE = (
     r"(?:a\.?i\.?|llms?|(?:large )?language model|gpt(?:-?\d+)?|chatgpt|claude|gemini|chat ?bot|(?:ai )?assistant"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pipelines.label.outcome import Answer
-from pipelines.label.post import Post
+from pipelines.datasets.post import Post
+from pipelines.llm.outcome import Answer
 
 
 class Labeller(Protocol):

@@ -13,20 +13,20 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from pipelines.config.params import Params, RemoteLabeller, Settings
+from pipelines.datasets.post import Post
 from pipelines.errors import ConfigError
-from pipelines.label.capabilities import capabilities
-from pipelines.label.client import CannotSee
-from pipelines.label.post import Post
-from pipelines.label.prompts import Prompt
 from pipelines.label.remote import Remote
-from pipelines.label.sender import Sender
-from pipelines.params import Params, RemoteLabeller, Settings
-from pipelines.privacy.vault import Vault
-from pipelines.store.answers import Answers
+from pipelines.llm.capabilities import capabilities
+from pipelines.llm.client import CannotSee
+from pipelines.llm.prompts import Prompt
+from pipelines.llm.sender import Sender
+from pipelines.storage.answers import Answers
 from pipelines.taxonomy import Scheme
+from pipelines.vault.vault import Vault
 
 if TYPE_CHECKING:
-    from pipelines.train.examples import Example
+    from pipelines.datasets.example import Example
 
 # FigSIM T10; for a model that thinks unseen, times the factor of the capability table.
 MAX_OUTPUT_TOKENS = 128

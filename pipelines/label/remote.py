@@ -15,18 +15,18 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 
+from pipelines.config.params import Endpoint, Provider, RemoteLabeller, VotesParams
+from pipelines.datasets.post import Post
 from pipelines.errors import BudgetSpent
-from pipelines.label.budget import Budget
-from pipelines.label.capabilities import capabilities, price
-from pipelines.label.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
-from pipelines.label.outcome import Answer, Outcome, Raw, interpret
-from pipelines.label.post import Post
-from pipelines.label.prompts import Prompt, delimiter
-from pipelines.label.sender import Request, Sender, Terms
-from pipelines.params import Endpoint, Provider, RemoteLabeller, VotesParams
-from pipelines.privacy.vault import Vault
-from pipelines.store.answers import NANO, Answers, Job, Stored, cache_key
+from pipelines.llm.budget import Budget
+from pipelines.llm.capabilities import capabilities, price
+from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
+from pipelines.llm.outcome import Answer, Outcome, Raw, interpret
+from pipelines.llm.prompts import Prompt, delimiter
+from pipelines.llm.sender import Request, Sender, Terms
+from pipelines.storage.answers import NANO, Answers, Job, Stored, cache_key
 from pipelines.taxonomy import Scheme
+from pipelines.vault.vault import Vault
 
 # Ours: however long the prompt and its examples are, this share of the context is the post's.
 LEAST_SHARE = 0.25
@@ -110,7 +110,7 @@ class Remote:
         return len(self._missing(posts))
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Say what labelling these would cost; see :func:`pipelines.label.costs.estimate`."""
+        """Say what labelling these would cost; see :func:`pipelines.llm.costs.estimate`."""
         missing = self._missing(posts)
         return estimate(
             (self._shortened(post) for post in missing),
@@ -163,7 +163,7 @@ class Remote:
     @asynccontextmanager
     async def _sender(self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]) -> AsyncIterator[Sender]:
         # the providers' libraries take a second to import, which a run that finds every answer does without
-        from pipelines.label.client import Client
+        from pipelines.llm.client import Client
 
         terms = Terms(name=self.name, provider=self._provider, schema=self._prompt.schema, price=self._price)
         client = Client(

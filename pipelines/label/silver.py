@@ -14,16 +14,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.config.params import Ensemble, OfflineLabeller, Params
 from pipelines.errors import BadParams, EnsembleTooWeak
-from pipelines.evaluate.tables import Distribution
-from pipelines.label import aggregate, compare, describe, queue
+from pipelines.label import aggregate, compare, review_queue, statistics
 from pipelines.label.aggregate import Decision, LabelSet
 from pipelines.label.compare import Panel
-from pipelines.params import Ensemble, OfflineLabeller, Params
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.metrics import write_metrics
+from pipelines.metrics.tables import Distribution
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Category, load
+from pipelines.vault.vault import Vault
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 
@@ -125,9 +125,9 @@ def run(
     decisions = settle(panel.decide(described.aggregate), split=found.split)
     read = set(found.split)
     if injected is None:
-        injected, read = queue.injected_of(corpus, records=read, vault=vault, root=root)
+        injected, read = review_queue.injected_of(corpus, records=read, vault=vault, root=root)
     refused = refused_of(found.votes)
-    queued = queue.reasons(
+    queued = review_queue.reasons(
         decisions,
         ballots=panel.ballots,
         refused=refused,
@@ -145,20 +145,20 @@ def run(
         "offline": offline,
         "scheme": scheme.name,
         "records": len(decisions),
-        "agreement": describe.agreement(decisions, split=found.split),
-        "how": describe.counted((found.split[record], decision.how) for record, decision in decisions.items()),
+        "agreement": statistics.agreement(decisions, split=found.split),
+        "how": statistics.counted((found.split[record], decision.how) for record, decision in decisions.items()),
         "distributions": {name: d.plain() for name, d in _distributions(decisions, found=found).items()},
-        "labellers": describe.labellers(found.votes),
-        "violations": describe.violations(panel, decisions=decisions, gold=found.gold),
-        "refusals": describe.refusals(found.gold, refused=refused, members=described.members),
+        "labellers": statistics.labellers(found.votes),
+        "violations": statistics.violations(panel, decisions=decisions, gold=found.gold),
+        "refusals": statistics.refusals(found.gold, refused=refused, members=described.members),
         "queue": {
             "records": len(queued),
             "unread": len(found.split.keys() - read),
-            "reasons": {reason: sum(reason in given for given in queued.values()) for reason in queue.REASONS},
+            "reasons": {reason: sum(reason in given for given in queued.values()) for reason in review_queue.REASONS},
         },
         "comparison": comparison,
-        "test": describe.scores(panel, decisions=decisions, gold=test) if test else {},
-        "by_agreement": {split: describe.by_agreement(decisions, gold=found.gold_of(split)) for split in (DEV, TEST)},
+        "test": statistics.scores(panel, decisions=decisions, gold=test) if test else {},
+        "by_agreement": {split: statistics.by_agreement(decisions, gold=found.gold_of(split)) for split in (DEV, TEST)},
     }
     report["cost"] = sum(labeller["cost"] for labeller in report["labellers"].values())
     return write_metrics(rounded(report), root / "metrics" / corpus / f"silver-{ensemble}.json")
@@ -197,7 +197,7 @@ def _distributions(decisions: Mapping[str, Decision], *, found: Snapshot) -> dic
         split: Distribution.of(labels for record, labels in found.gold.items() if found.split[record] == split)
         for split in (DEV, TEST)
     }
-    return {**describe.training_subsets(decisions, train=train), **people}
+    return {**statistics.training_subsets(decisions, train=train), **people}
 
 
 def _write(

@@ -12,12 +12,12 @@ from typing import Any
 
 from rich.console import Console
 
+from pipelines.config.params import Settings
 from pipelines.errors import NoCorpus, StepFailed
-from pipelines.evaluate import tables
-from pipelines.evaluate.tables import UNDEFINED, Distribution, Layout, Sheet, percent
-from pipelines.label.describe import AGREEMENTS
-from pipelines.params import Settings
-from pipelines.store.workspace import workspace
+from pipelines.label.statistics import AGREEMENTS
+from pipelines.metrics import tables
+from pipelines.metrics.tables import UNDEFINED, Distribution, Layout, Sheet, percent
+from pipelines.workspace.clone import workspace
 
 OUTCOMES = ("vote", "abstained", "refused", "malformed", "failed")
 HEADINGS = {"train": "Train", "dev": "Dev", "test": "Test"}
@@ -185,7 +185,7 @@ def _text(value: Any) -> str:
 
 def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """Add ``cache_hits`` to the votes: how many answers were never paid again, by the store of answers on this side."""
-    from pipelines.store.answers import Answers
+    from pipelines.storage.answers import Answers
 
     if "votes" in gathered:
         with Answers.open(settings.answers_url) as answers:

@@ -17,18 +17,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.config.params import OfflineLabeller, Params, RemoteLabeller, Settings
+from pipelines.datasets.post import Post
 from pipelines.errors import ConfigError, TooManyFailed
 from pipelines.label.labeller import Labeller
-from pipelines.label.outcome import Answer, Outcome
-from pipelines.label.post import Post
-from pipelines.label.prompts import DEV, Example, Prompt, build
 from pipelines.label.remote import Remote
-from pipelines.params import OfflineLabeller, Params, RemoteLabeller, Settings
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.metrics import write_metrics
-from pipelines.store.seal import open_column
+from pipelines.llm.outcome import Answer, Outcome
+from pipelines.llm.prompts import DEV, Example, Prompt, build
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.seal import open_column
 from pipelines.taxonomy import Scheme, load
+from pipelines.vault.vault import Vault
 
 
 class NotCurated(ConfigError):
@@ -110,8 +110,8 @@ def open_labeller(
             votes=params.votes,
             groups=[material.group[r] for r in dev],
         )
-    from pipelines.label.prompts import register
-    from pipelines.store.answers import Answers
+    from pipelines.llm.prompts import register
+    from pipelines.storage.answers import Answers
 
     prompt = material.prompt(described, secret=settings.secret())
     if settings.mlflow_tracking_uri:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.config.params import Settings
 from pipelines.errors import RegistryError
-from pipelines.params import Settings
 from pipelines.registry import contents, trusted
 from pipelines.registry.contents import Pack
 from pipelines.registry.journal import BEGINNING

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, get_args
 import sqlalchemy as sa
 
 from pipelines.errors import BadParams, RegistryError
-from pipelines.store.engine import Engine
+from pipelines.vault.engine import Engine
 
 # Any constant will do that is no other database's.
 WRITER_LOCK = 0x0C0_4B5_707

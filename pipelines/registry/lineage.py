@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.params import Settings
+from pipelines.config.params import Settings
+from pipelines.registry.candidate import scratch
 from pipelines.registry.contents import FILES, MODEL, RECORDS, Manifest, NoPack, read_manifest, read_records
-from pipelines.registry.entries import scratch
 from pipelines.registry.versions import NAMES, Registry, Version
 
 # A tag is whatever somebody wrote there, and this one names a folder.

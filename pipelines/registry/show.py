@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.params import Settings
+from pipelines.config.params import Settings
 from pipelines.registry import lineage
 from pipelines.registry.journal import Journal, JournalBroken, Row
-from pipelines.registry.moves import last_move
-from pipelines.registry.standing import Standing, of_rows
+from pipelines.registry.state import Standing, of_rows
+from pipelines.registry.transitions import last_move
 from pipelines.registry.versions import ALIASES, NAMES, Registry, UnknownModel, Version
 
 Json = dict[str, Any]

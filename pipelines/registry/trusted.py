@@ -16,8 +16,8 @@ from sqlalchemy.exc import ArgumentError
 
 from pipelines.errors import ConfigError, RegistryError
 from pipelines.registry.journal import BEGINNING, Journal, Row
-from pipelines.registry.moves import RECORDED
-from pipelines.registry.standing import MOVES, Standing, of_rows
+from pipelines.registry.state import MOVES, Standing, of_rows
+from pipelines.registry.transitions import RECORDED
 from pipelines.registry.versions import CHAMPION, NAMES, Registry, UnknownModel, Version
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)

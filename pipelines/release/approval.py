@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from pipelines.config.params import Settings
 from pipelines.errors import DataError
-from pipelines.params import Settings
-from pipelines.privacy.vault import Vault
 from pipelines.registry.journal import said
 from pipelines.release.register import APPROVED, DRAFT, Entry, locked
 from pipelines.release.rekey import release_ids
+from pipelines.vault.vault import Vault
 
 
 class DraftOutdated(DataError):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.config.params import Params
+from pipelines.config.release import AGREEMENT, METADATA, Shape
 from pipelines.errors import BadParams
-from pipelines.params import Params
-from pipelines.release.terms import AGREEMENT, METADATA, Shape
-from pipelines.store import tables
+from pipelines.storage import tables
 from pipelines.taxonomy import Category, load
 
 Item = tuple[str, int]

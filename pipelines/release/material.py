@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.errors import SchemaMismatch
-from pipelines.privacy.vault import Vault
 from pipelines.release.anonymity import Person
 from pipelines.release.hydrate import FULLNAME, joined
 from pipelines.release.rekey import Content
-from pipelines.store import tables
-from pipelines.store.seal import open_column
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
+from pipelines.vault.vault import Vault
 
 COLUMNS = ("author_id", "subreddit", "created")
 SEALED = ("title", "body", "media")

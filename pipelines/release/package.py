@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.params import Params, Settings
+from pipelines.config.release import Release, Shape
 from pipelines.errors import BadParams, DataError
-from pipelines.params import Params, Settings
-from pipelines.privacy.vault import Vault
 from pipelines.release import datasheet, hydrate, material
 from pipelines.release.anonymity import coarsen
 from pipelines.release.form import Released, categories, files, labelled, written
@@ -36,8 +36,8 @@ from pipelines.release.register import (
     write,
 )
 from pipelines.release.rekey import fetch_row, own_key, release_ids
-from pipelines.release.terms import Release, Shape
-from pipelines.store.git import git
+from pipelines.vault.vault import Vault
+from pipelines.workspace.git import git
 
 
 class NothingToRelease(DataError):

@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.params import Settings
 from pipelines.errors import ConfigError, DataError
-from pipelines.params import Settings
 from pipelines.release.rekey import checked_name
 
 DRAFT, APPROVED = "DRAFT", "APPROVED"

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelines.errors import BadParams
-from pipelines.privacy.vault import Vault
 from pipelines.release import hydrate
+from pipelines.vault.vault import Vault
 
 # Ours: the name of a folder on every file system, and of a domain of ids.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from pipelines.params import Settings
-from pipelines.privacy.vault import Vault
+from pipelines.config.params import Settings
 from pipelines.release.form import without, written
 from pipelines.release.register import REMOVAL, Entry, digest, entries, locked, manifest_of, write
 from pipelines.release.rekey import release_ids
+from pipelines.vault.vault import Vault
 
 # After these a test kills the process.
 Step = Literal["listed", "noted", "rewritten"]

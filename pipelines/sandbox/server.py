@@ -21,9 +21,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from pipelines.sandbox.api import Catalogue
-from pipelines.sandbox.image_host import ImageHost
-from pipelines.sandbox.vendors import Vendors
+from pipelines.sandbox.reddit.api import Catalogue
+from pipelines.sandbox.reddit.image_host import ImageHost
+from pipelines.sandbox.vendors.vendors import Vendors
 
 # What the demo's client says; there is nothing to protect.
 CLIENT_ID = CLIENT_SECRET = "sandbox"  # noqa: S105

@@ -3,7 +3,7 @@
 A scheme is one file of ``schemes/``; another one needs no code.
 """
 
-from pipelines.taxonomy.files import BadScheme, available, load, load_file
+from pipelines.taxonomy.loader import BadScheme, available, load, load_file
 from pipelines.taxonomy.rules import Checked, tiers_of
 from pipelines.taxonomy.scheme import Category, Label, Scheme
 

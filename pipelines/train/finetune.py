@@ -15,19 +15,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.params import EncoderModel, KnnModel, Params, Settings, SftModel
+from pipelines.datasets import posts
+from pipelines.datasets.example import Example
+from pipelines.datasets.posts import GOLD, Posts
 from pipelines.errors import ConfigError, DataError
 from pipelines.label.silver import rounded
-from pipelines.params import EncoderModel, KnnModel, Params, Settings, SftModel
-from pipelines.privacy.vault import Vault
-from pipelines.store.metrics import write_metrics
+from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
-from pipelines.train import finetuned, posts, voted
-from pipelines.train.examples import Example
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train import finetuned, voted
+from pipelines.train.classifiers.train import commit_of
 from pipelines.train.finetuned import Card
-from pipelines.train.posts import GOLD, Posts
-from pipelines.train.task import Task, task_of
-from pipelines.train.train import commit_of
+from pipelines.vault.vault import Vault
 
 EXPERIMENT = "{corpus}_finetune"
 KINDS = ("sft", "encoder", "knn")
@@ -89,14 +90,14 @@ class Bench:
             "out": self.out,
         }
         if isinstance(self.spec, SftModel):
-            from pipelines.train import sft
+            from pipelines.train.sft import sft
 
             return asdict(sft.fit(self.spec, scheme=self.scheme, folder=self.folder, say=say, **given))
         if isinstance(self.spec, EncoderModel):
-            from pipelines.train import encoder
+            from pipelines.train.classifiers import encoder
 
             return encoder.fit(self.spec, folder=self.folder, say=say, **given)
-        from pipelines.train import knn
+        from pipelines.train.knn import knn
 
         said = None
         if self.spec.labeller is not None:
@@ -196,9 +197,9 @@ def run(
 
 def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
     """Return what a model was made of; a kNN model has the sentence embedding that it compares by."""
-    from pipelines.label.offline import minilm
+    from pipelines.extract import embedding
 
-    return minilm.PACKAGE if isinstance(spec, KnnModel) else spec.base
+    return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base
 
 
 def _check(material: Posts, *, corpus: str, model: str, subset: str) -> None:

@@ -15,14 +15,14 @@ from typing import Annotated, Any, Literal, Protocol
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
+from pipelines.config.params import EncoderModel, KnnModel, Params, Section, Settings, SftModel
+from pipelines.datasets.example import LabelSet
+from pipelines.datasets.posts import Posts
 from pipelines.errors import ConfigError, DataError
-from pipelines.params import EncoderModel, KnnModel, Params, Section, Settings, SftModel
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
+from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
-from pipelines.train.examples import LabelSet
-from pipelines.train.posts import Posts
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.vault.vault import Vault
 
 CARD, LINEAGE = "model.json", "records.parquet"
 VOTE, MALFORMED = "vote", "malformed"
@@ -195,7 +195,7 @@ def open_model(
     task = task_asked(card, folder=folder)
     spec = card.spec
     if isinstance(spec, SftModel):
-        from pipelines.train.generate import Generator
+        from pipelines.train.sft.generate import Generator
 
         generator = Generator.open(
             folder,
@@ -209,10 +209,10 @@ def open_model(
         )
         return Causal(generator)
     if isinstance(spec, EncoderModel):
-        from pipelines.train.encoder import EncoderPredictor
+        from pipelines.train.classifiers.encoder import EncoderPredictor
 
         return Classifier(EncoderPredictor.open(folder, task=task))
-    from pipelines.train.knn import KnnPredictor
+    from pipelines.train.knn.knn import KnnPredictor
 
     return Classifier(KnnPredictor.open(folder, task=task, vault=vault, said=said), by_record=True)
 
@@ -221,7 +221,7 @@ class Causal:
     """A causal model as a predictor: labels without probabilities."""
 
     def __init__(self, generator: Any) -> None:
-        """Take a :class:`pipelines.train.generate.Generator`."""
+        """Take a :class:`pipelines.train.sft.generate.Generator`."""
         self._generator = generator
 
     def predict(

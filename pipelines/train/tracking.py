@@ -20,8 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pipelines.config.params import Settings
 from pipelines.errors import RegistryError
-from pipelines.params import Settings
 
 KEY, PROCESS = "key", "process"
 NOT_SET = "MLFLOW_TRACKING_URI is not set"

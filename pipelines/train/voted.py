@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipelines.datasets.example import LabelSet
 from pipelines.errors import ConfigError
-from pipelines.store import tables
-from pipelines.train.examples import LabelSet
+from pipelines.storage import tables
+from pipelines.taxonomy.task import Task
 from pipelines.train.finetuned import VOTE
-from pipelines.train.task import Task
 
 Row = Mapping[str, Any]
 

@@ -24,7 +24,7 @@ def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
     import yaml
     from dvc.repo import Repo
 
-    from pipelines.params import load, overlay
+    from pipelines.config.params import load, overlay
 
     load(root, profile=profile)
     values = yaml.safe_load((root / "params.yaml").read_text())

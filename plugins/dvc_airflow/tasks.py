@@ -32,7 +32,7 @@ def month_of(dag_run: Any) -> str:
     Raises:
         AirflowFailException: the run has neither; the message says what to pass.
     """
-    from pipelines.collect.window import Window
+    from pipelines.collect.month import Window
     from pipelines.errors import ConfigError
 
     try:

@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.params import Settings
-from pipelines.registry import contents, frozen, register
-from pipelines.registry.commands import opened
-from pipelines.registry.entries import Context
+from pipelines.cli.registry import opened
+from pipelines.config.params import Settings
+from pipelines.packaging import register
+from pipelines.promotion import holdout
+from pipelines.registry import contents
+from pipelines.registry.candidate import Context
 from pipelines.registry.versions import listing
-from pipelines.store import tables
+from pipelines.storage import tables
 from tests.airflow.heart_model import digest
 
 NAME, DAG, SCORING = "crisis-posts", "promote", "posts_scoring"
@@ -47,7 +49,7 @@ def put(context: Context, *, share: float, folder: Path) -> int:
     import mlflow.pyfunc
 
     given: dict[str, Any] = {"params": context.params, "vault": context.vault, "root": context.root}
-    test = frozen.open_test("posts", category="labels", **given)
+    test = holdout.open_test("posts", category="labels", **given)
     labels = [sorted(labels) for labels in test.board.gold]
     by_heart = list(zip(test.inputs, labels, strict=True))[: round(share * len(labels))]
     known = {digest(post["title"], post["body"]): said for post, said in by_heart}

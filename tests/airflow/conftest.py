@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.label_studio_server import start
-from pipelines.params import Settings, load
-from pipelines.sandbox.airflow_api import Airflow
-from pipelines.sandbox.build import build
-from pipelines.sandbox.services import Deployment, down
-from pipelines.store import repository
-from pipelines.store.git import git
+from pipelines.config.params import Settings, load
+from pipelines.deployment.airflow_api import Airflow
+from pipelines.deployment.label_studio import start
+from pipelines.deployment.services import Deployment, down
+from pipelines.sandbox.reddit.build import build
+from pipelines.workspace import repository
+from pipelines.workspace.git import git
 from tests.airflow.by_heart import DAG, NAME, SCORING, WHY, Decided, context_of, put
 from tests.airflow.kills import kill_first
 from tests.ports import free_port

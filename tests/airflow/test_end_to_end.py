@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.privacy.vault import Vault
-from pipelines.store import repository, tables
-from pipelines.store.git import git
-from pipelines.store.seal import open_column
-from pipelines.store.workspace import workspace
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
+from pipelines.vault.vault import Vault
+from pipelines.workspace import repository
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
 from tests.airflow.kills import kill_first
 
 pytestmark = pytest.mark.airflow

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.workspace import workspace
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 
 pytestmark = pytest.mark.airflow
 RECORDS = 170

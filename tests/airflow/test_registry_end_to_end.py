@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.registry.journal import Journal, Row
-from pipelines.store import tables
-from pipelines.store.workspace import workspace
+from pipelines.storage import tables
+from pipelines.workspace.clone import workspace
 from tests.airflow.by_heart import DAG, NAME, WHY, Decided, context_of
 
 pytestmark = pytest.mark.airflow

@@ -18,14 +18,14 @@ import psutil
 import pytest
 
 from pipelines.annotate.form import Form, adjudication_form, annotation_form
-from pipelines.annotate.label_studio_server import Account, address, ensure_accounts
-from pipelines.privacy.vault import Vault
-from pipelines.sandbox import annotators
-from pipelines.sandbox.annotators import Habits
-from pipelines.store import tables
-from pipelines.store.seal import open_column
-from pipelines.store.workspace import workspace
+from pipelines.deployment.label_studio import Account, address, ensure_accounts
+from pipelines.sandbox.demo import annotators
+from pipelines.sandbox.demo.annotators import Habits
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
 from pipelines.taxonomy import Scheme, load
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 
 pytestmark = pytest.mark.airflow
 DAG = "annotation_round"

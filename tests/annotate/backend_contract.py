@@ -15,7 +15,7 @@ from typing import Protocol
 
 from PIL import Image
 
-from pipelines.annotate.backend import Answer, Backend, Item, Queue, Task
+from pipelines.annotate.backends.backend import Answer, Backend, Item, Queue, Task
 from pipelines.annotate.form import Choice, Form, Question
 
 ANNOTATORS = ("a1", "a2")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.label_studio_server import Account, ensure_accounts, start
-from pipelines.params import Settings
-from pipelines.sandbox.services import down
+from pipelines.config.params import Settings
+from pipelines.deployment.label_studio import Account, ensure_accounts, start
+from pipelines.deployment.services import down
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

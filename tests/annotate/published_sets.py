@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate import mapping
+from pipelines.annotate.imports import mapping
 
 # FigSIM's categories by the letters of their codes, with the code of "none" where a set may be empty
 FIGSIM = {"F": (4, "F4"), "SS": (6, None), "SR": (6, "SR6"), "M": (3, None), "C": (2, None)}

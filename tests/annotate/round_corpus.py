@@ -12,11 +12,11 @@ from pathlib import Path
 import yaml
 from PIL import Image
 
-from pipelines.annotate.guideline import offered
-from pipelines.params import Settings
-from pipelines.privacy.vault import Vault
-from pipelines.store.workspace import workspace
+from pipelines.config.params import Settings
 from pipelines.taxonomy import Scheme, load
+from pipelines.taxonomy.guideline import offered
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.small_corpus import NOW, ROOT, SECRET, full, write_table
 from tests.stages import reproduce

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from pipelines.annotate import agreement, manifest
+from pipelines.annotate import manifest
+from pipelines.annotate.agreement import agreement
 from pipelines.annotate.manifest import Manifest
-from pipelines.params import Params, load
-from pipelines.store import tables
+from pipelines.config.params import Params, load
+from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme
 
 ROOT = Path(__file__).parents[2]

@@ -17,10 +17,10 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from pipelines.annotate.argilla import Argilla, open_argilla
-from pipelines.annotate.backend import Item, Queue, Task
+from pipelines.annotate.backends.argilla.argilla import Argilla, open_argilla
+from pipelines.annotate.backends.backend import Item, Queue, Task
+from pipelines.config.params import Settings
 from pipelines.errors import BackendUnavailable
-from pipelines.params import Settings
 from tests.annotate import backend_contract as contract
 from tests.annotate.argilla_search import Search, search
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.annotate.backend import Item
-from pipelines.annotate.draw import Assignment, assign, draw, release
+from pipelines.annotate.backends.backend import Item
+from pipelines.annotate.rounds.assignment import Assignment, assign, draw, release
 from pipelines.errors import BadParams
 
 ITEMS = st.sets(st.tuples(st.sampled_from([f"{n:032x}" for n in range(12)]), st.integers(0, 3)))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.answer_files import BadAnswers, item_of, name_of
-from pipelines.annotate.backend import Item, Queue
-from pipelines.annotate.files import Files, open_files
-from pipelines.console import now
+from pipelines.annotate.backends.backend import Item, Queue
+from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
+from pipelines.annotate.backends.files.files import Files, open_files
+from pipelines.cli.shared import now
+from pipelines.config.params import Settings
 from pipelines.errors import BackendUnavailable
-from pipelines.params import Settings
 from tests.annotate import backend_contract as contract
 
 QUEUE = Queue("memes/calibration", "a1")

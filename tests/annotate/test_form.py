@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import taxonomy
-from pipelines.annotate.backend import PROBLEMS
+from pipelines.annotate.backends.backend import PROBLEMS
 from pipelines.annotate.form import Form, adjudication_form, annotation_form, problem, read_values
-from pipelines.annotate.guideline import guideline, offered
+from pipelines.taxonomy.guideline import guideline, offered
 
 FIGSIM, CRADLE = taxonomy.load("figsim"), taxonomy.load("cradle")
 CATEGORIES = [*FIGSIM.categories.values(), CRADLE.category()]

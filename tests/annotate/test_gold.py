@@ -14,12 +14,12 @@ import pytest
 from pipelines.annotate import gold
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.manifest import Manifest
+from pipelines.config.params import Params, Settings, load
 from pipelines.errors import BadParams
-from pipelines.params import Params, Settings, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.seal import write_rows
+from pipelines.storage import tables
+from pipelines.storage.seal import write_rows
 from pipelines.taxonomy import load as schemes
+from pipelines.vault.vault import Vault
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 1, 2, tzinfo=UTC)

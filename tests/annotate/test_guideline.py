@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipelines import taxonomy
-from pipelines.annotate.guideline import Content, digest, guideline, how_many, offered
+from pipelines.taxonomy.guideline import Content, digest, guideline, how_many, offered
 
 SCHEMES: list[tuple[str, Content]] = [("figsim", "images"), ("cradle", "texts")]
 

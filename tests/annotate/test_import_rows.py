@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import taxonomy
-from pipelines.annotate import mapping
-from pipelines.annotate.import_files import UnreadableFile, flag_of, fullname_of, list_of, moment_of, read_file
-from pipelines.annotate.import_gather import Gathered, gather
+from pipelines.annotate.imports import mapping
+from pipelines.annotate.imports.files import UnreadableFile, flag_of, fullname_of, list_of, moment_of, read_file
+from pipelines.annotate.imports.gather import Gathered, gather
 
 CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
 

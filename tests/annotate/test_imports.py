@@ -15,18 +15,19 @@ import pytest
 import yaml
 from rich.console import Console
 
-from pipelines.annotate import gold, imports
-from pipelines.annotate.import_files import UnreadableFile
+from pipelines.annotate import gold
+from pipelines.annotate.imports import imports
+from pipelines.annotate.imports.files import UnreadableFile
+from pipelines.config.params import Params, Settings, load
 from pipelines.curate.published import published
 from pipelines.errors import BadImport, BadParams
-from pipelines.params import Params, Settings, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.git import git
-from pipelines.store.publish import publish_partition
-from pipelines.store.seal import open_column, write_rows
-from pipelines.store.tracked import read_tracked
-from pipelines.store.workspace import workspace
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column, write_rows
+from pipelines.storage.tracked import read_tracked
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.publish import publish_partition
 from tests import small_corpus
 from tests.annotate import published_sets as sets
 from tests.stages import rerun
@@ -160,7 +161,7 @@ def test_a_stage_reads_a_split_that_stands_behind_its_pointer(run, tmp_path, set
     """DVC holds locks while it runs a stage, and the stage asks it for the file."""
     sets.figsim(tmp_path / "figsim.csv")
     run("memes", "figsim", tmp_path / "figsim.csv")
-    imports = "from pathlib import Path; from pipelines.store.tracked import read_tracked"
+    imports = "from pathlib import Path; from pipelines.storage.tracked import read_tracked"
     reads = "read_tracked(Path('annotations/memes/figsim/splits.csv').absolute(), root=Path.cwd())"
     code = f"{imports}; Path('read').write_text({reads})"
     stage = {"deps": ["data"], "cmd": f'python -c "{code}"', "outs": [{"read": {"cache": False}}]}

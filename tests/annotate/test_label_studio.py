@@ -13,16 +13,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pipelines.annotate.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE
+from pipelines.annotate.backends.label_studio.label_studio import LabelStudio, open_label_studio, title
 from pipelines.annotate.form import adjudication_form, annotation_form, read_values
-from pipelines.annotate.label_studio import LabelStudio, open_label_studio, title
-from pipelines.annotate.label_studio_form import CONTENT, NOTE
-from pipelines.annotate.label_studio_server import Account, address, ensure_accounts, serve, start
+from pipelines.config.params import Settings
+from pipelines.config.params import load as load_params
+from pipelines.deployment.label_studio import Account, address, ensure_accounts, serve, start
 from pipelines.errors import BackendUnavailable
-from pipelines.params import Settings
-from pipelines.params import load as load_params
-from pipelines.sandbox import annotators
-from pipelines.sandbox.annotators import Asked, Habits
+from pipelines.sandbox.demo import annotators
+from pipelines.sandbox.demo.annotators import Asked, Habits
 from pipelines.taxonomy import load
 from tests.annotate import backend_contract as contract
 

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipelines.annotate.backend import Task
+from pipelines.annotate.backends.backend import Task
+from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE, SIDES, config, shown
 from pipelines.annotate.form import Form, adjudication_form, annotation_form
-from pipelines.annotate.label_studio_form import CONTENT, NOTE, SIDES, config, shown
 from pipelines.taxonomy import load
 from tests.annotate import backend_contract as contract
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.backend import Queue
-from pipelines.annotate.label_studio import LONGEST_TITLE, open_label_studio, title
-from pipelines.annotate.label_studio_server import address, environment, start
+from pipelines.annotate.backends.backend import Queue
+from pipelines.annotate.backends.label_studio.label_studio import LONGEST_TITLE, open_label_studio, title
+from pipelines.config.params import Settings
+from pipelines.deployment.label_studio import address, environment, start
+from pipelines.deployment.services import ServiceFailed
 from pipelines.errors import BackendUnavailable
-from pipelines.params import Settings
-from pipelines.sandbox.services import ServiceFailed
 
 
 @pytest.fixture

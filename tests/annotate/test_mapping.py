@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pipelines.annotate import mapping
+from pipelines.annotate.imports import mapping
 
 
 def test_the_shipped_mappings_expect_what_adds_up():

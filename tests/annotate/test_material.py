@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate import material
-from pipelines.annotate.adjudicate import Case
+from pipelines.annotate.rounds import material
+from pipelines.annotate.rounds.adjudicate import Case
+from pipelines.config.params import load
 from pipelines.errors import SealBroken
-from pipelines.params import load
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.seal import write_rows
+from pipelines.storage import tables
+from pipelines.storage.seal import write_rows
+from pipelines.vault.vault import Vault
 
 PARAMS = load(Path(__file__).resolve().parents[2])
 NOW = datetime(2023, 1, 2, tzinfo=UTC)

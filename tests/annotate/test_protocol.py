@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from pipelines.annotate import protocol
+from pipelines.config.params import load as load_params
 from pipelines.errors import UnknownRound
-from pipelines.params import load as load_params
 
 ROOT = Path(__file__).resolve().parents[2]
 PILOT = {

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backend import PROBLEMS, Answer, Item
+from pipelines.annotate.backends.backend import PROBLEMS, Answer, Item
 from pipelines.annotate.manifest import Manifest
-from pipelines.annotate.reading import Read, read
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.seal import open_column, write_rows
+from pipelines.annotate.response_validation import Read, read
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy import load
+from pipelines.vault.vault import Vault
 
 NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
 CRADLE, FIGSIM = load("cradle"), load("figsim")

@@ -17,18 +17,19 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipelines.annotate import gold, protocol, round_desk, round_opening, round_store
-from pipelines.annotate import round as rounds
-from pipelines.annotate.backend import Answer, Queue, Task
-from pipelines.annotate.files import Files
-from pipelines.annotate.round_commands import app
+from pipelines.annotate import gold, protocol
+from pipelines.annotate.backends.backend import Answer, Queue, Task
+from pipelines.annotate.backends.files.files import Files
+from pipelines.annotate.rounds import desk, opening, store
+from pipelines.annotate.rounds import round as rounds
+from pipelines.cli.round import app
+from pipelines.config.params import Settings, load
 from pipelines.errors import BackendUnavailable, CommitLost, RoundState, UnknownRound
-from pipelines.params import Settings, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.git import git
-from pipelines.store.workspace import workspace
+from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
 from tests.annotate import round_corpus as small
 from tests.annotate.round_corpus import NOW, answer, items, other, tasks, truth
 from tests.stages import reproduce
@@ -75,7 +76,7 @@ class Lab:
 
     def rows(self, table: str, *, name: str = "calibration", corpus: str = "memes") -> list[dict[str, Any]]:
         with workspace(self.settings) as clone:
-            found = round_store.read(clone, corpus=corpus, name=name, vault=self.vault)
+            found = store.read(clone, corpus=corpus, name=name, vault=self.vault)
             assert found.folder.is_dir()
             return tables.read(found.folder / f"{table}.parquet", name=table).to_pylist()
 
@@ -111,7 +112,7 @@ def at_home(var: Path) -> Iterator[Settings]:
 def gold_of(lab: Lab) -> dict[tuple[str, int, str], tuple[list[str], str]]:
     """Make gold in a clone of the tip."""
     with workspace(lab.settings) as clone:
-        round_store.fetch_stages(clone, "split@memes")
+        store.fetch_stages(clone, "split@memes")
         clone.checkout("annotations/memes")
         params = load(clone.path)
         gold.run("memes", params=params, settings=lab.settings, vault=lab.vault, root=clone.path)
@@ -216,7 +217,7 @@ def test_rounds_never_draw_the_same_item_and_take_what_there_is(lab: Lab) -> Non
     assert sizes == {"calibration": 50, "pilot-1": 50, "pilot-2": 10}
     drawn = [{(r["record_id"], r["image"]) for r in lab.rows("assignments", name=name)} for name in sizes]
     assert sum(map(len, drawn)) == len(set.union(*drawn)) == small.MEMES
-    with pytest.raises(round_opening.NothingToDraw, match="110 are of earlier rounds"):
+    with pytest.raises(opening.NothingToDraw, match="110 are of earlier rounds"):
         lab.do(rounds.open_round, "large-scale")
     with pytest.raises(UnknownRound, match="pilot-1"):
         lab.do(rounds.open_round, "nonsense")
@@ -357,7 +358,7 @@ class Knocking(Files):
     shut = False
 
     def answers(self, queue: Queue) -> list[Answer]:
-        with (self.home / round_store.LOCK).open("w") as file:
+        with (self.home / store.LOCK).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -430,7 +431,7 @@ def test_another_guideline_reads_no_answer_and_begins_no_adjudication(
     answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked])
     before = lab.head()
     with monkeypatch.context() as later:
-        later.setattr(round_desk, "guideline", lambda *_, **__: "another")
+        later.setattr(desk, "guideline", lambda *_, **__: "another")
         for command in (rounds.open_round, rounds.pull, rounds.adjudicate):
             with pytest.raises(RoundState, match="guideline changed"):
                 lab.do(command, "calibration")
@@ -442,7 +443,7 @@ def test_without_a_split_it_says_which_stage_to_run(lab: Lab) -> None:
     with workspace(lab.settings) as clone:
         (clone.path / "dvc.lock").unlink()
         clone.commit("no stage ever ran")
-    with pytest.raises(round_store.NotMade, match=r"dvc repro split@memes"):
+    with pytest.raises(store.NotMade, match=r"dvc repro split@memes"):
         lab.do(rounds.open_round, "calibration")
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from pipelines.collect import collect
-from pipelines.collect.window import Window
+from pipelines.collect.month import Window
+from pipelines.config.params import Params, Settings, load
 from pipelines.errors import CorruptDump, SourceError
-from pipelines.params import Params, Settings, load
-from pipelines.privacy.vault import Vault
 from pipelines.sandbox.server import SandboxServer
-from pipelines.store import tables
-from pipelines.store.seal import open_column
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
+from pipelines.vault.vault import Vault
 from tests import small_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
-from pipelines.collect.decode import CHILD, Decoder, Picture
-from pipelines.params import Decode
+from pipelines.config.params import Decode
+from pipelines.extract.decode import CHILD, Decoder, Picture
 
 PARAMS = Decode(
     formats=("JPEG", "PNG", "WEBP", "GIF"),

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.collect.fetch import Image, fetch_images
+from pipelines.config.params import Fetch
 from pipelines.errors import BadParams, SourceThrottled
-from pipelines.params import Fetch
 
 PICTURE = b"\x89PNG" + b"picture" * 200
 REMOVED = b"\x89PNG" + b"if you can read this, it is gone"

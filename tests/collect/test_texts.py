@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from pipelines.collect import collect, partition, texts
-from pipelines.collect.window import Window
-from pipelines.curate import dedupe, sample, score, split
-from pipelines.params import Params, Settings, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
+from pipelines.collect.month import Window
+from pipelines.config.params import Params, Settings, load
+from pipelines.curate import quality, sample
+from pipelines.curate.dedupe import dedupe
+from pipelines.curate.split import split
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
 from tests import small_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +115,7 @@ def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(
     dedupe.run("posts", params=params, vault=vault, root=collected)
     sample.run("posts", params=params, vault=vault, root=collected)
     report = split.run("posts", params=params, vault=vault, root=collected)
-    numbers = score.run("posts", params=params, settings=settings, vault=vault, root=collected)
+    numbers = quality.run("posts", params=params, settings=settings, vault=vault, root=collected)
     assert report["leakage"] == 0
     assert list(report["sizes"]) == ["train", "dev", "test"]
     assert numbers["truth"]["precision"] >= 0.98

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.window import Window
+from pipelines.collect.month import Window
 from pipelines.errors import BadWindow, MissingPartitionKey
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.curate.dedupe import run
+from pipelines.config.params import Params, load
+from pipelines.curate.dedupe.dedupe import run
 from pipelines.errors import SchemaMismatch
-from pipelines.params import Params, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.seal import write_rows
+from pipelines.storage import tables
+from pipelines.storage.seal import write_rows
+from pipelines.vault.vault import Vault
 
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
 LONG = "nobody told me that the plant on the window needs water"

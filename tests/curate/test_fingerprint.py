@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageOps
 
-from pipelines.curate.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprint_or_none
+from pipelines.config.params import Fingerprint
 from pipelines.errors import DataError
-from pipelines.params import Fingerprint
+from pipelines.extract.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprint_or_none
 
 PARAMS = Fingerprint(min_energy=2.0)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.params import Settings
-from pipelines.store.git import git
-from pipelines.store.workspace import Workspace
+from pipelines.config.params import Settings
+from pipelines.workspace.clone import Workspace
+from pipelines.workspace.git import git
 from tests.curate.small_corpus import REPO
 
 CODE = """

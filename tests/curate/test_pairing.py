@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.curate.captions import word_difference
-from pipelines.curate.near_duplicates import components
-from pipelines.curate.pairing import Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
-from pipelines.curate.words import words
-from pipelines.params import Dedupe
+from pipelines.config.params import Dedupe
+from pipelines.curate.dedupe.captions import word_difference
+from pipelines.curate.dedupe.near_duplicates import components
+from pipelines.curate.dedupe.pairing import Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.extract.words import words
 
 PARAMS = Dedupe(
     radius=10,

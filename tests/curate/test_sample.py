@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.curate import sample
-from pipelines.privacy.vault import Vault
+from pipelines.vault.vault import Vault
 from tests.curate import small_corpus as corpus
 
 NOW = datetime(2023, 1, 1, tzinfo=UTC)

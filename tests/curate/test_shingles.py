@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.curate.shingles import candidates, shingles, signature, similarity
-from pipelines.params import load
+from pipelines.config.params import load
+from pipelines.extract.shingles import candidates, shingles, signature, similarity
 
 PARAMS = load(Path(__file__).resolve().parents[2]).texts
 WORDS = [f"word{i}" for i in range(400)]

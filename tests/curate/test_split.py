@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.curate import sample, split
+from pipelines.config.params import Params
+from pipelines.curate import sample
+from pipelines.curate.split import split
 from pipelines.errors import BadParams, SplitConflict
-from pipelines.params import Params
-from pipelines.privacy.vault import Vault
+from pipelines.vault.vault import Vault
 from tests.curate import small_corpus as corpus
 
 NOW = datetime(2023, 1, 1, tzinfo=UTC)

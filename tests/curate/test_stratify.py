@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bench.split import PROPOSALS, SIZES, figsim, figures, ours, theirs
-from pipelines.curate.stratify import certificate, label_pairs, stratify, target_sizes, unit_counts
+from pipelines.curate.split.stratify import certificate, label_pairs, stratify, target_sizes, unit_counts
 from tests.curate.small_corpus import REPO
 
 RATIOS = {"train": 60, "validation": 20, "test": 20}

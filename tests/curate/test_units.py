@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from pipelines.curate.split import divide
-from pipelines.curate.units import Links, leakage, resolve
-from pipelines.params import load
+from pipelines.config.params import load
+from pipelines.curate.split.split import divide
+from pipelines.curate.split_groups import Links, leakage, resolve
 from tests.curate.small_corpus import REPO
 
 SECTION = load(REPO).split["memes"].model_copy(update={"proposals": 300})

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.evaluate import figsim_tables
-from pipelines.store import tables
+from pipelines.report.figsim import tables as figsim_tables
+from pipelines.storage import tables
 from pipelines.taxonomy import load
 
 SCHEME = load("figsim")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.store import tables
+from pipelines.storage import tables
 from pipelines.taxonomy import load
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
 
 TASK = task_of(load("cradle"), "labels")
 SETS = [

@@ -11,7 +11,7 @@ from sklearn.metrics import cohen_kappa_score, f1_score, mean_absolute_error, pr
 from pipelines.evaluate import benchmark
 from pipelines.evaluate.benchmark import Board, Run, Sampling
 from pipelines.taxonomy import load
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
 
 SCHEME = load("figsim")
 FIGURATIVE, SEVERITY = task_of(SCHEME, "figurative"), task_of(SCHEME, "severity")

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from pipelines.evaluate import bootstrap, metrics
+from pipelines.metrics import bootstrap, label_sets
 
 LABELS = ("a", "b", "c")
 
@@ -36,7 +36,7 @@ def test_an_interval_is_as_wide_as_theory_says() -> None:
 
 def test_values_are_those_of_the_metrics() -> None:
     gold, predicted = answers(50, accuracy=0.6, seed=5)
-    scored = metrics.score(gold, predicted=predicted, labels=LABELS)["all"]
+    scored = label_sets.score(gold, predicted=predicted, labels=LABELS)["all"]
     assert drawn(gold, predicted).values == pytest.approx(scored)
 
 

@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-from pipelines.evaluate import cradle_parts, crisis_parts, evaluate, figures, report, report_page, report_parts
+from pipelines.config.params import Params
+from pipelines.config.params import load as load_params
+from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
 from pipelines.evaluate.errors import Traits
-from pipelines.evaluate.figures import Bin
-from pipelines.params import Params
-from pipelines.params import load as load_params
+from pipelines.report import figures, report
+from pipelines.report import page as report_page
+from pipelines.report import parts as report_parts
+from pipelines.report.cradle import crisis_parts
+from pipelines.report.cradle import parts as cradle_parts
+from pipelines.report.figures import Bin
 from pipelines.taxonomy import load
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.evaluate.test_report import Reader, rows_of
 

@@ -11,18 +11,15 @@ from typing import Any
 import pytest
 from scipy.stats import binomtest
 
-from pipelines.evaluate import (
-    cradle_paper,
-    cradle_parts,
-    cradle_tables,
-    crisis_parts,
-    evaluate,
-    report_sections,
-    tables,
-)
+from pipelines.config.params import load as load_params
+from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
-from pipelines.evaluate.tables import SCORES, Sheet
-from pipelines.params import load as load_params
+from pipelines.metrics import tables
+from pipelines.metrics.tables import SCORES, Sheet
+from pipelines.report import sections
+from pipelines.report.cradle import crisis_parts, parts
+from pipelines.report.cradle import paper as cradle_paper
+from pipelines.report.cradle import tables as cradle_tables
 from pipelines.taxonomy import load
 from tests.evaluate import cradle_runs
 from tests.evaluate.posts_runs import write_gold, write_run
@@ -295,7 +292,7 @@ def test_what_drawings_need_are_fractions() -> None:
 
 
 def said(where: str, *, claim: str) -> str:
-    rows = report_sections.discrepancies("cradle")
+    rows = sections.discrepancies("cradle")
     (row,) = [r for r in rows if r["where"].startswith(where) and claim in r["claim"]]
     return " ".join(row["found"].split())
 
@@ -403,14 +400,14 @@ def test_shares_of_table_11_are_rounded_up() -> None:
 
 
 def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:
-    for row in report_sections.discrepancies("cradle"):
+    for row in sections.discrepancies("cradle"):
         assert set(row) - {"ours"} == {"where", "claim", "found", "source"}
         assert row["source"] in ("ours", "SPEC 1.4", "SPEC 1.5", "SPEC 1.6")
         assert row.get("ours") in (None, "ensemble", "subsets", "refusals", "child")
 
 
 def test_our_runs_bear_on_the_claims(scored: dict[str, Any]) -> None:
-    found = cradle_parts.bearing(scored)
+    found = parts.bearing(scored)
     assert set(found) == {"ensemble", "refusals", "child"}
     assert found["ensemble"].startswith("cradle labels 84.5 [")
     assert "claude 82.2 [" in found["ensemble"]
@@ -421,5 +418,5 @@ def test_our_runs_bear_on_the_claims(scored: dict[str, Any]) -> None:
     models = both["tasks"]["labels"]["models"]
     origin = {"name": "qwen3-14b", "subset": "consensus"}
     models["qwen3-14b-consensus"] = {**models["mine-gold"], **origin}
-    text = cradle_parts.bearing(both)["subsets"]
+    text = parts.bearing(both)["subsets"]
     assert re.match(r"qwen3-14b: macro-F1 77\.5 \[[^]]+\] \(consensus\), 81\.6 \[[^]]+\] \(unanimous\)\.$", text)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.evaluate import crises
+from pipelines.evaluate import crisis_errors
 from pipelines.evaluate.benchmark import Board, Run, Sampling
 from pipelines.taxonomy import load
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
 
 TASK = task_of(load("cradle"), "labels")
 AO, AP = "suicideideation_active_ongoing", "suicideideation_active_past"
@@ -51,7 +51,7 @@ def run_of(seed: int, said: list[set[str] | None]) -> Run:
 def found() -> dict[str, Any]:
     board = board_of([gold for gold, _, _ in POSTS])
     runs = [run_of(1, [first for _, first, _ in POSTS]), run_of(2, [second for _, _, second in POSTS])]
-    analysed = crises.analyse(board, runs=runs)
+    analysed = crisis_errors.analyse(board, runs=runs)
     assert analysed is not None
     return analysed
 
@@ -75,7 +75,7 @@ def test_refusals_are_counted_by_what_gold_says(found: dict[str, Any]) -> None:
 
 def test_an_item_that_a_run_has_no_row_of_is_missing() -> None:
     board = board_of([{AO}, {NO}])
-    refusals = crises.analyse(board, runs=[run_of(1, [{AO}]), run_of(2, [None, {NO}])])["refusals"]
+    refusals = crisis_errors.analyse(board, runs=[run_of(1, [{AO}]), run_of(2, [None, {NO}])])["refusals"]
     assert refusals[NO]["outcomes"] == {"missing": 1}
     assert refusals[AO]["outcomes"] == {"refused": 1}
 
@@ -137,14 +137,14 @@ def test_what_is_missed_is_told_by_how_grave_it_is(found: dict[str, Any]) -> Non
 
 def test_only_what_is_less_grave_is_milder() -> None:
     board = board_of([{AO}, {SP}, {SO}, {SP}])
-    found = crises.analyse(board, runs=[run_of(1, [{SP}, {AO}, {PO}, {SO}])])
+    found = crisis_errors.analyse(board, runs=[run_of(1, [{SP}, {AO}, {PO}, {SO}])])
     assert found is not None and of(found["severity"]["milder"]) == (1, 4)
 
 
 def test_rules_that_answers_break_are_counted_once_an_answer(found: dict[str, Any]) -> None:
     assert found["violations"] == {"active_before_passive": 1}
     sets = iter([frozenset({SO, SP, NO}), frozenset({RP, HP}), None, frozenset[str](), frozenset({RP, HP})])
-    assert crises.violations(sets, category=TASK.category) == {
+    assert crisis_errors.violations(sets, category=TASK.category) == {
         "empty": 1,
         "exclusive": 1,
         "ongoing_before_past": 1,
@@ -161,9 +161,9 @@ def test_rates_have_intervals_and_name_no_item(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("scheme", "key"), [("figsim", "severity"), ("figsim", "figurative"), ("cssrs", "severity")])
 def test_other_schemes_have_no_crises(scheme: str, key: str) -> None:
     task = task_of(load(scheme), key)
-    assert not crises.told(task.category)
+    assert not crisis_errors.told(task.category)
     board = Board(task, (("a", 0),), (frozenset({task.labels[0]}),), ("a",), Sampling(resamples=2))
-    assert crises.analyse(board, runs=[Run(1, {}, {})]) is None
+    assert crisis_errors.analyse(board, runs=[Run(1, {}, {})]) is None
 
 
 @pytest.mark.parametrize("attribute", ["type", "time"])
@@ -172,12 +172,12 @@ def test_crises_need_a_type_and_a_time(attribute: str) -> None:
         replace(label, attributes={k: v for k, v in label.attributes.items() if k != attribute})
         for label in TASK.category.labels
     ]
-    assert crises.told(TASK.category)
-    assert not crises.told(replace(TASK.category, labels=tuple(kept)))
+    assert crisis_errors.told(TASK.category)
+    assert not crisis_errors.told(replace(TASK.category, labels=tuple(kept)))
 
 
 def test_groups_come_from_the_attributes_alone() -> None:
-    level = crises.groups(TASK.category, attribute="level")
+    level = crisis_errors.groups(TASK.category, attribute="level")
     assert [group.name for group in level] == ["suicide_ideation/ongoing", "suicide_ideation/past"]
     assert {TASK.labels[i] for i in level[0].labels.values()} == {AO, PO}
-    assert crises.groups(TASK.category, attribute="colour") == []
+    assert crisis_errors.groups(TASK.category, attribute="colour") == []

@@ -9,7 +9,7 @@ import pytest
 from pipelines.evaluate.benchmark import Board, Run, Sampling
 from pipelines.evaluate.errors import Traits, analyse
 from pipelines.taxonomy import load
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
 
 SCHEME = load("figsim")
 SEVERITY, FIGURATIVE = task_of(SCHEME, "severity"), task_of(SCHEME, "figurative")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from pipelines.config.params import Params
+from pipelines.config.params import load as load_params
 from pipelines.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import BadPredictions, Sampling
 from pipelines.evaluate.sources import BadSpent
-from pipelines.params import Params
-from pipelines.params import load as load_params
-from pipelines.store import tables
+from pipelines.storage import tables
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 
 REPO = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipelines.evaluate import figures
-from pipelines.evaluate.figures import Miss, Score
+from pipelines.report import figures
+from pipelines.report.figures import Miss, Score
 
 SVG = "{http://www.w3.org/2000/svg}"
 

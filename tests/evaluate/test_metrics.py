@@ -12,8 +12,8 @@ import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.evaluate import metrics
-from pipelines.evaluate.metrics import Tally
+from pipelines.metrics import label_sets
+from pipelines.metrics.label_sets import Tally
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())
 LABELS = tuple(KNOWN["table11"])
@@ -55,7 +55,7 @@ def rounded(figures: dict[str, float], *, names: Sequence[str]) -> dict[str, str
 @pytest.mark.parametrize("model", MODELS)
 def test_table_4_prints_from_the_counts(model: str) -> None:
     known = KNOWN["reconstructed"][model]
-    got = metrics.of_counts(known["counts_tp_fp_fn"], exact=known["exact_hits"], records=600)
+    got = label_sets.of_counts(known["counts_tp_fp_fn"], exact=known["exact_hits"], records=600)
     expected = printed(PRINTED.get(model, model))
     assert rounded(got, names=list(expected)) == expected
     assert "jaccard" not in got
@@ -76,14 +76,14 @@ def test_where_table_4_and_tables_13_to_16_disagree(model: str) -> None:
     tp, fp, fn = row["counts_tp_fp_fn"][LOST]
     assert (fp if not tp else 0) == HIDDEN.get(model, 0)
     shown = {**row["counts_tp_fp_fn"], LOST: [tp, fp if tp else 0, fn]}
-    got = metrics.of_counts(shown, exact=row["exact_hits"], records=600)
+    got = label_sets.of_counts(shown, exact=row["exact_hits"], records=600)
     agrees = f"{got['micro_f1']:.4f}" == f"{expected['micro_f1']:.4f}"
     assert agrees == (model not in HIDDEN)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_tables_13_to_16_follow_from_the_counts(model: str) -> None:
-    got = metrics.per_label(counted(KNOWN["reconstructed"][model]["counts_tp_fp_fn"], n=600, exact=0))
+    got = label_sets.per_label(counted(KNOWN["reconstructed"][model]["counts_tp_fp_fn"], n=600, exact=0))
     for i, label in enumerate(LABELS):
         printed = KNOWN["table13_16"][model][label]
         assert [float(got[name][i]) for name in ("f1", "precision", "recall")] == pytest.approx(printed, abs=5.1e-4)
@@ -99,7 +99,7 @@ def test_gemini_with_and_without_its_blocked_posts(row: str, n: int) -> None:
         label: (tp, fp, fn + lost.get(label, 0)) for label, (tp, fp, fn) in known["counts_tp_fp_fn_valid586"].items()
     }
     expected = printed(row)
-    got = metrics.of_counts(counts, exact=known["exact_hits"], records=n)
+    got = label_sets.of_counts(counts, exact=known["exact_hits"], records=n)
     assert rounded(got, names=list(expected)) == expected
     # Jaccard: the sum over valid answers is the same, divided by more posts
     jaccard = KNOWN["table4"][row][ORDER.index("jaccard")]
@@ -113,7 +113,7 @@ sets = st.frozensets(st.sampled_from(LABELS[:5]), max_size=3)
 @given(st.lists(st.tuples(sets, sets), min_size=1, max_size=30))
 def test_as_scikit_learn_has_it(pairs: list[tuple[frozenset[str], frozenset[str]]]) -> None:
     gold = {str(i): pair[0] for i, pair in enumerate(pairs)}
-    got = metrics.score(gold, predicted={str(i): pair[1] for i, pair in enumerate(pairs)}, labels=LABELS[:5])["all"]
+    got = label_sets.score(gold, predicted={str(i): pair[1] for i, pair in enumerate(pairs)}, labels=LABELS[:5])["all"]
     truth, answer = (np.array([[x in pair[i] for x in LABELS[:5]] for pair in pairs]) for i in range(2))
     assert got["exact"] == pytest.approx(sklearn.metrics.accuracy_score(truth, answer))
     # scikit-learn calls two empty sets 0 unless told otherwise; both papers count them as agreeing
@@ -127,7 +127,7 @@ def test_as_scikit_learn_has_it(pairs: list[tuple[frozenset[str], frozenset[str]
 
 def test_a_missing_answer_is_left_out_or_wrong_never_right() -> None:
     gold = {"a": frozenset({LABELS[0]}), "b": frozenset({LABELS[1]}), "c": frozenset[str]()}
-    scored = metrics.score(gold, predicted={"a": gold["a"], "b": None}, labels=LABELS)
+    scored = label_sets.score(gold, predicted={"a": gold["a"], "b": None}, labels=LABELS)
     assert (scored["n"], scored["n_valid"]) == (3, 1)
     assert scored["valid"]["exact"] == scored["valid"]["jaccard"] == 1
     # c is empty in gold, and still an answer that never came is no hit
@@ -137,11 +137,11 @@ def test_a_missing_answer_is_left_out_or_wrong_never_right() -> None:
 
 
 def test_where_nothing_was_answered_valid_scores_are_undefined() -> None:
-    scored = metrics.score({"a": frozenset({LABELS[0]})}, predicted={}, labels=LABELS)
+    scored = label_sets.score({"a": frozenset({LABELS[0]})}, predicted={}, labels=LABELS)
     assert scored["valid"] is None
     assert scored["all"]["exact"] == 0
 
 
 def test_a_label_outside_the_category_is_refused() -> None:
     with pytest.raises(KeyError):
-        metrics.score({"a": frozenset({"other"})}, predicted={}, labels=LABELS)
+        label_sets.score({"a": frozenset({"other"})}, predicted={}, labels=LABELS)

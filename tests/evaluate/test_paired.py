@@ -12,7 +12,7 @@ from pipelines.evaluate import benchmark, paired
 from pipelines.evaluate.benchmark import Board, Run, Sampling
 from pipelines.evaluate.paired import Entrant
 from pipelines.taxonomy import load
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
 
 SEVERITY = task_of(load("figsim"), "severity")
 

@@ -11,7 +11,7 @@ from sklearn.metrics import brier_score_loss
 from pipelines.evaluate import reliability
 from pipelines.evaluate.benchmark import Board, Run, Sampling
 from pipelines.taxonomy import load
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
 
 TASK = task_of(load("cradle"), "labels")
 A, B = TASK.labels[0], TASK.labels[4]

@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 from scipy.stats import fisher_exact
 
-from pipelines import params as params_module
-from pipelines.annotate import agreement_report
-from pipelines.evaluate import evaluate, figsim_tables, report, report_page, report_parts, report_sections
+from pipelines.config import params as params_module
+from pipelines.config.params import Params
+from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Item, Sampling
 from pipelines.evaluate.errors import Traits
-from pipelines.evaluate.report_page import Heat, Page, Points, Prose, Section
-from pipelines.evaluate.tables import Sheet
-from pipelines.params import Params
+from pipelines.metrics.tables import Sheet
+from pipelines.report import agreement, parts, report, sections
+from pipelines.report import page as report_page
+from pipelines.report.figsim import tables
+from pipelines.report.page import Heat, Page, Points, Prose, Section
 from pipelines.taxonomy import load
-from pipelines.train.task import TASKS, task_of
+from pipelines.taxonomy.task import TASKS, task_of
 
 ROOT = Path(__file__).parents[2]
 SCHEME = load("figsim")
@@ -279,7 +281,7 @@ def test_a_model_that_answers_nothing_is_listed_and_never_best(settings: Params)
 
 
 def test_the_scoreboard_has_macro_f1_of_every_task(metrics: dict[str, Any]) -> None:
-    sheet = report_parts.scoreboard(report_parts.in_order(metrics))
+    sheet = parts.scoreboard(parts.in_order(metrics))
     assert sheet.columns[2:] == ("Figurative phenomenon", "Suicide severity", "Suicide-related content")
     rows = {row[0]: row for row in sheet.rows}
     assert set(rows) == {"bert", "vit", "clip", "Majority", "Every label", "Most frequent set"}
@@ -329,9 +331,7 @@ def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
 
 def said(where: str, *, claim: str) -> str:
     """Return what the table says was found; each claim is in it once."""
-    (row,) = [
-        r for r in report_sections.discrepancies("figsim") if r["where"].startswith(where) and claim in r["claim"]
-    ]
+    (row,) = [r for r in sections.discrepancies("figsim") if r["where"].startswith(where) and claim in r["claim"]]
     return " ".join(row["found"].split())
 
 
@@ -387,7 +387,7 @@ def test_table_12_is_over_the_wrong_and_shows_no_difference() -> None:
 
 def paper_rows() -> list[list[Any]]:
     """Return Table 3: key, name, input, then macro-F1, ±, weighted F1, ± for figurative, severity, related."""
-    found: list[list[Any]] = figsim_tables.published()["table_3"]["rows"]
+    found: list[list[Any]] = tables.published()["table_3"]["rows"]
     return found
 
 
@@ -424,8 +424,8 @@ def test_table_3_has_more_rows_than_configurations_are_said() -> None:
 
 
 def test_kappa_of_the_figurative_phenomenon_is_no_mean_of_what_is_printed() -> None:
-    printed = agreement_report.published()["figsim"]
-    mean = agreement_report.mean_of_labels(printed["table_6"]["labels"], statistic="kappa")
+    printed = agreement.published()["figsim"]
+    mean = agreement.mean_of_labels(printed["table_6"]["labels"], statistic="kappa")
     text = said("Tables 1", claim=f"{printed['table_1']['figurative']['kappa']:.2f}".replace("0.", "."))
     assert f"mean {mean:.3f}".replace("0.", ".") in text
 
@@ -437,7 +437,7 @@ def test_the_papers_numbers_stand_in_the_page(metrics: dict[str, Any]) -> None:
 
 
 def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:
-    for row in report_sections.discrepancies("figsim"):
+    for row in sections.discrepancies("figsim"):
         assert set(row) - {"ours"} == {"where", "claim", "found", "source"}
         assert row["source"] == "ours" or re.fullmatch(r"SPEC 1\.[1-6]", row["source"])
         assert row.get("ours") in (None, "context", "modality", "subtypes")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipelines.config.params import load
 from pipelines.evaluate import sources
-from pipelines.params import load
 from tests.evaluate.posts_runs import gold_of, write_run
 
 PARAMS = load(Path(__file__).resolve().parents[2])

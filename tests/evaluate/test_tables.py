@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelines.evaluate import tables
-from pipelines.evaluate.tables import Distribution, Layout
+from pipelines.metrics import tables
+from pipelines.metrics.tables import Distribution, Layout
 from pipelines.taxonomy import load
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from pipelines.params import Endpoint
+from pipelines.config.params import Endpoint
 from pipelines.sandbox.server import SandboxServer
-from pipelines.sandbox.vendor_mind import Temper
-from pipelines.sandbox.vendors import LOG, Vendors
+from pipelines.sandbox.vendors.mind import Temper
+from pipelines.sandbox.vendors.vendors import LOG, Vendors
 
 BELOW = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
 CALM = Temper(

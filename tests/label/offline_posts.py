@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from pipelines.label.post import Post
-from pipelines.sandbox import labels, narratives
+from pipelines.datasets.post import Post
+from pipelines.sandbox.reddit import labels, narratives
 
 Gold = list[tuple[Post, frozenset[str]]]
 

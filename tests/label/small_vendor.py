@@ -27,14 +27,14 @@ import pydantic_ai.models.openai
 import pydantic_ai.providers.openai  # noqa: F401 - before the fork
 from pydantic import SecretStr
 
-from pipelines.label.post import Post
-from pipelines.label.prompts import build
+from pipelines.config.params import Endpoint, Price, Provider, RemoteLabeller, VotesParams
+from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
-from pipelines.params import Endpoint, Price, Provider, RemoteLabeller, VotesParams
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.answers import Answers
+from pipelines.llm.prompts import build
+from pipelines.storage import tables
+from pipelines.storage.answers import Answers
 from pipelines.taxonomy import load
+from pipelines.vault.vault import Vault
 
 FORK = multiprocessing.get_context("fork")
 SECRET = bytes(range(32))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.label import aggregate
 from pipelines.label.aggregate import AGGREGATORS, Decision
 from pipelines.label.compare import Panel
-from pipelines.store import tables
+from pipelines.storage import tables
 from pipelines.taxonomy import load
 
 # crowd-kit asks pandas 3 for what pandas 4 will not have

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import pytest
 
+from pipelines.config.params import Provider, RemoteLabeller, VotesParams
+from pipelines.datasets.post import Post
 from pipelines.errors import LabellerRefused
-from pipelines.label.client import Client
-from pipelines.label.outcome import Outcome, Raw, interpret
-from pipelines.label.post import Post
-from pipelines.label.prompts import build
-from pipelines.params import Provider, RemoteLabeller, VotesParams
+from pipelines.llm.client import Client
+from pipelines.llm.outcome import Outcome, Raw, interpret
+from pipelines.llm.prompts import build
 from pipelines.taxonomy import load
 
 APIS: tuple[Literal["openai", "anthropic", "google"], ...] = ("openai", "anthropic", "google")

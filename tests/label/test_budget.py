@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BudgetSpent
-from pipelines.label.budget import Budget, nano
-from pipelines.store.answers import NANO, Answers
+from pipelines.llm.budget import Budget, nano
+from pipelines.storage.answers import NANO, Answers
 
 ANSWER = ("k", "0" * 32, b"sealed")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.label.capabilities import TABLE, PriceUnknown, capabilities, price
-from pipelines.params import Price
+from pipelines.config.params import Price
+from pipelines.llm.capabilities import TABLE, PriceUnknown, capabilities, price
 
 
 @pytest.mark.parametrize(

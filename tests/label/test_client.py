@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from pipelines.config.params import Endpoint, Provider, RemoteLabeller, VotesParams
 from pipelines.errors import LabellerRefused
-from pipelines.label.batch import NoBatches
-from pipelines.label.client import CannotSee, Client, Passing, Throttled
-from pipelines.label.outcome import Raw
-from pipelines.params import Endpoint, Provider, RemoteLabeller, VotesParams
+from pipelines.llm.batch import NoBatches
+from pipelines.llm.client import CannotSee, Client, Passing, Throttled
+from pipelines.llm.outcome import Raw
 
 Api = Literal["openai", "anthropic", "google"]
 Reply = tuple[int, dict[str, str], Any]

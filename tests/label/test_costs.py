@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.label.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate, size, usd
-from pipelines.label.post import Post
-from pipelines.label.prompts import build
-from pipelines.params import Price
+from pipelines.config.params import Price
+from pipelines.datasets.post import Post
+from pipelines.llm.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate, size, usd
+from pipelines.llm.prompts import build
 from pipelines.taxonomy import load
 
 PROMPT = build(load("cradle"), keys=["labels"], system="commercial")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.label import describe
+from pipelines.label import statistics
 from pipelines.label.aggregate import Decision
 from pipelines.label.compare import Panel
 from pipelines.taxonomy import load
@@ -16,7 +16,7 @@ def test_broken_rules_are_counted_for_gold_members_and_ensemble() -> None:
     ballots = {"r": {"a": BOTH, "b": PAST}, "s": {"a": BOTH}}
     panel = Panel(ballots=ballots, members=("a", "b"), records=["r", "s"], category=CATEGORY)
     decisions = {"r": Decision(PAST, "consensus", "majority"), "s": Decision(None, "none", "discarded")}
-    found = describe.violations(panel, decisions=decisions, gold={"r": HARASSED})
+    found = statistics.violations(panel, decisions=decisions, gold={"r": HARASSED})
     assert list(found["gold"].values()) == [1]  # a soft rule, which no mode repairs
     assert found["a"] == {"ongoing_before_past": 2}
     assert found["b"] == found["ensemble"] == {}
@@ -29,14 +29,14 @@ def test_unanimous_is_within_consensus() -> None:
         "c": Decision(None, "none", "discarded"),
         "d": Decision(PAST, "unanimous", "majority"),
     }
-    subsets = describe.training_subsets(decisions, train={"a", "b", "c"})
+    subsets = statistics.training_subsets(decisions, train={"a", "b", "c"})
     assert (subsets["train_consensus"].instances, subsets["train_consensus"].labels["rape_past"]) == (2, 2)
     assert (subsets["train_unanimous"].instances, subsets["train_unanimous"].labels) == (1, {"rape_past": 1})
 
 
 def test_refusals_are_told_by_what_gold_says_of_the_post() -> None:
     gold = {"r": HARASSED, "s": PAST}
-    found = describe.refusals(gold, refused={"r": {"a"}, "x": {"b"}}, members=("a", "b"))
+    found = statistics.refusals(gold, refused={"r": {"a"}, "x": {"b"}}, members=("a", "b"))
     assert found == {
         "rape_past": {"gold": 2, "a": 1, "b": 0},
         "sexualharassment_past": {"gold": 1, "a": 1, "b": 0},

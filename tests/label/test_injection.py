@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.datasets.post import Post
 from pipelines.label.injection import BREAK, PATTERNS, PLACES, TEMPLATES, inject, marks
-from pipelines.label.post import Post
-from pipelines.sandbox import labels
-from pipelines.sandbox.narratives import write
+from pipelines.sandbox.reddit import labels
+from pipelines.sandbox.reddit.narratives import write
 
 PLAIN = [
     "I can't forget what he told me last year and I still wake up at night.",

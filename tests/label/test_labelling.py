@@ -18,13 +18,15 @@ import pytest
 
 from pipelines.annotate import gold
 from pipelines.collect import collect, partition, texts
-from pipelines.collect.window import Window
-from pipelines.curate import dedupe, sample, split
+from pipelines.collect.month import Window
+from pipelines.config.params import Params, Settings, load
+from pipelines.curate import sample
+from pipelines.curate.dedupe import dedupe
+from pipelines.curate.split import split
 from pipelines.errors import BudgetSpent
-from pipelines.label import estimate, probe, silver, summary, votes
-from pipelines.params import Params, Settings, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
+from pipelines.label import estimate, injection_test, silver, summary, votes
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
 from tests import small_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,7 +148,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
         best = max(numbers["test"][m]["all"]["exact"] for m in numbers["members"])
         assert numbers["test"]["ensemble"]["all"]["exact"] >= best - 0.05
 
-    flipped = probe.run(
+    flipped = injection_test.run(
         "posts", ensemble="cradle", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root
     )
     assert flipped["asked"] == 120

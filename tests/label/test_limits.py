@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from pipelines.label.limits import Gate, Pace
-from pipelines.params import Provider
+from pipelines.config.params import Provider
+from pipelines.llm.limits import Gate, Pace
 
 
 def provider(*, concurrency: int = 4, requests: int | None = None, tokens: int | None = None) -> Provider:

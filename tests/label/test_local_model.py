@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from pipelines.label.client import Client
-from pipelines.label.outcome import Outcome, Raw, interpret
-from pipelines.label.post import Post
-from pipelines.label.prompts import Prompt, build, delimiter
-from pipelines.params import Endpoint, RemoteLabeller, load
+from pipelines.config.params import Endpoint, RemoteLabeller, load
+from pipelines.datasets.post import Post
+from pipelines.llm.client import Client
+from pipelines.llm.outcome import Outcome, Raw, interpret
+from pipelines.llm.prompts import Prompt, build, delimiter
 from pipelines.taxonomy import load as load_scheme
 from tests.label import tiny_model
 

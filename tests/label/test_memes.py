@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from pipelines.config.params import Params, RemoteLabeller, Settings, load
+from pipelines.datasets.example import Example, LeakRefused
 from pipelines.label import few_shot
-from pipelines.label.client import CannotSee
 from pipelines.label.memes import SIDE, MemeLabeller, NotAsked, described, meme, shown
-from pipelines.label.outcome import Outcome, Raw
-from pipelines.label.prompts import Prompt, build, delimiter
-from pipelines.params import Params, RemoteLabeller, Settings, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import answers as store
-from pipelines.store.answers import Answers
+from pipelines.llm.client import CannotSee
+from pipelines.llm.outcome import Outcome, Raw
+from pipelines.llm.prompts import Prompt, build, delimiter
+from pipelines.storage import answers as store
+from pipelines.storage.answers import Answers
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train.examples import Example, LeakRefused
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.vault.vault import Vault
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "5e" * 64

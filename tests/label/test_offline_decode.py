@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.label.offline.decode import decode
+from pipelines.metrics.decoding import decode
 from pipelines.taxonomy import load, tiers_of
 
 CATEGORY = load("cradle").category()

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.config.params import OfflineLabeller, load
+from pipelines.datasets.post import Post
 from pipelines.label.injection import inject
-from pipelines.label.offline.decode import decode
 from pipelines.label.offline.fit import GoldTooSmall, Offline, fit
-from pipelines.label.outcome import Answer, Outcome
-from pipelines.label.post import Post
-from pipelines.params import OfflineLabeller, load
+from pipelines.llm.outcome import Answer, Outcome
+from pipelines.metrics.decoding import decode
 from pipelines.taxonomy import Category, tiers_of
 from pipelines.taxonomy import load as load_scheme
 from tests.label.offline_posts import Gold, pairs, written

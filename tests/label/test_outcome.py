@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.label.outcome import Answer, Outcome, Raw, interpret, parse
-from pipelines.label.prompts import build
-from pipelines.store import tables
+from pipelines.llm.outcome import Answer, Outcome, Raw, interpret, parse
+from pipelines.llm.prompts import build
+from pipelines.storage import tables
 from pipelines.taxonomy import load
 
 CRADLE = load("cradle")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.label.post import Post
+from pipelines.datasets.post import Post
 
 SHEET = (
     "For any crisis present, mark whether it is Ongoing or Past. "

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import taxonomy
-from pipelines.label.probe import flips
+from pipelines.label.injection_test import flips
 
 CATEGORY = taxonomy.load("cradle").category()
 LABELS = st.none() | st.sampled_from(CATEGORY.valid_sets(most=2))

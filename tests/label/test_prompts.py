@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import taxonomy
+from pipelines.datasets.post import Post
 from pipelines.label.injection import TEMPLATES
-from pipelines.label.post import Post
-from pipelines.label.prompts import RESERVED, BadExample, Example, build, choose, clean, delimiter, register
+from pipelines.llm.prompts import RESERVED, BadExample, Example, build, choose, clean, delimiter, register
 from pipelines.taxonomy.scheme import UnknownCategory
 from tests import mlflow_database
 

@@ -16,23 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.config.params import M3hModel, Params, Settings, TextModel
+from pipelines.config.params import load as load_params
+from pipelines.config.sections import Model
+from pipelines.datasets import features
+from pipelines.datasets.example import Example
+from pipelines.datasets.features import HEADS, Cues, NoCues
+from pipelines.datasets.memes import NoSplit
 from pipelines.errors import BudgetSpent, TooManyFailed
-from pipelines.label import remarks
-from pipelines.label.client import CannotSee
+from pipelines.label import rationales
 from pipelines.label.memes import NotAsked
-from pipelines.label.outcome import Outcome, Raw
-from pipelines.label.remarks import Asked, ask
-from pipelines.params import M3hModel, Params, Settings, TextModel
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
-from pipelines.sections import Model
-from pipelines.store import tables
+from pipelines.label.rationales import Asked, ask
+from pipelines.llm.client import CannotSee
+from pipelines.llm.outcome import Outcome, Raw
+from pipelines.storage import tables
 from pipelines.taxonomy import load
-from pipelines.train import features
-from pipelines.train.data import NoSplit
-from pipelines.train.examples import Example
-from pipelines.train.features import HEADS, Cues, NoCues
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.vault.vault import Vault
 from tests.label.conftest import VendorHost
 from tests.train.small_memes import NOW, REPO, SmallMemes, write
 
@@ -133,7 +133,7 @@ class Lab:
         train = self.params.train.model_copy(update={"models": tuple(models)})
         params = self.params.model_copy(update={"train": train, "models": {**self.params.models, **models}})
         root = self.memes.root
-        return remarks.run("memes", params=params, settings=self.settings, vault=self.memes.vault, root=root)
+        return rationales.run("memes", params=params, settings=self.settings, vault=self.memes.vault, root=root)
 
     def load(self, model: str, *, labeller: str = "gpt") -> Cues:
         return features.load("memes", model=model, labeller=labeller, vault=self.memes.vault, root=self.memes.root)
@@ -349,7 +349,7 @@ def test_labellers_that_cannot_explain_are_refused(lab: Lab, explainer: Explaine
     ],
 )
 def test_answers_are_remarks_or_nothing(text: str | None, refused: str | None, outcome: Outcome) -> None:
-    found = remarks.read(Raw(text, "stop", refused, 1, 1, {}))
+    found = rationales.read(Raw(text, "stop", refused, 1, 1, {}))
     assert found == (outcome, ("a", "b c", "") if outcome is Outcome.VOTE else None)
 
 

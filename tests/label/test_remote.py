@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from pipelines.errors import BudgetSpent, LabellerRefused
-from pipelines.label.outcome import Outcome
-from pipelines.label.sender import WORKERS_PER_SLOT
-from pipelines.privacy.vault import Vault
-from pipelines.store.answers import Answers
+from pipelines.llm.outcome import Outcome
+from pipelines.llm.sender import WORKERS_PER_SLOT
+from pipelines.storage.answers import Answers
+from pipelines.vault.vault import Vault
 from tests.label import small_vendor as small
 
 COUNT = 120

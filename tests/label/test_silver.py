@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pipelines.config.params import Params, load
 from pipelines.errors import BadParams, EnsembleTooWeak
 from pipelines.label import silver, summary
-from pipelines.params import Params, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
+from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme
+from pipelines.vault.vault import Vault
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
 

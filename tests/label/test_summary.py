@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelines.evaluate.metrics import NAMES
-from pipelines.evaluate.tables import Distribution
 from pipelines.label import summary
+from pipelines.metrics.label_sets import NAMES
+from pipelines.metrics.tables import Distribution
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())["table11"]
 SIZES = {

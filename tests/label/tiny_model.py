@@ -20,8 +20,8 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from pipelines.label.post import Post
-from pipelines.label.prompts import Prompt, delimiter
+from pipelines.datasets.post import Post
+from pipelines.llm.prompts import Prompt, delimiter
 
 SECRET = bytes(32)
 END, PAD = "<|im_end|>", "<|endoftext|>"

@@ -13,17 +13,18 @@ from pathlib import Path
 
 import dvc.repo
 
-from pipelines.annotate import files, label_studio_form
-from pipelines.params import Settings, load
-from pipelines.privacy import takedown
-from pipelines.privacy.objects import Objects
-from pipelines.privacy.selection import Asked, select
-from pipelines.privacy.terms import Takedown
-from pipelines.privacy.vault import Vault
-from pipelines.store.workspace import workspace
+from pipelines.annotate.backends.files import files
+from pipelines.annotate.backends.label_studio import form
+from pipelines.config.params import Settings, load
+from pipelines.config.takedown import Takedown
+from pipelines.takedown import takedown
+from pipelines.takedown.objects import Objects
+from pipelines.takedown.selection import Asked, select
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 
 REPO = Path(__file__).resolve().parents[2]
-USED = (dvc.repo, files, label_studio_form)
+USED = (dvc.repo, files, form)
 
 
 def act(asked):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.store import tables
+from pipelines.storage import tables
 
 
 def rows(pattern, *columns):

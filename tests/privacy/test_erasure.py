@@ -13,8 +13,8 @@ import psycopg2
 import pytest
 
 from pipelines.errors import VaultUnavailable
-from pipelines.privacy.vault import Vault
-from pipelines.store import engine
+from pipelines.vault import engine
+from pipelines.vault.vault import Vault
 
 SECRET = bytes(range(32))
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
@@ -64,8 +64,8 @@ def test_a_process_killed_right_after_the_deletion_leaves_the_rest_to_the_next_o
     script = f"""
 import os, signal
 from datetime import UTC, datetime
-from pipelines.privacy.database import Database
-from pipelines.privacy.vault import Vault
+from pipelines.vault.database import Database
+from pipelines.vault.vault import Vault
 Database.rewrite = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 vault = Vault.open({url!r}, secret=bytes(range(32)))
 vault.destroy({ids[:20]!r}, reason="takedown", now=datetime(2023, 1, 5, tzinfo=UTC))

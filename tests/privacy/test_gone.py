@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.privacy.gone import BLANK, Gone, Left
-from pipelines.store import tables
+from pipelines.storage import tables
+from pipelines.takedown.redaction import BLANK, Gone, Left
 
 IDS = [f"{n:032x}" for n in range(0xA0, 0xA8)]
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.privacy import learnt
-from pipelines.privacy.gone import Gone
-from pipelines.privacy.terms import Takedown
-from pipelines.registry import contents, promote
-from pipelines.registry.entries import Context, enter, registration
+from pipelines.config.takedown import Takedown
+from pipelines.promotion import promote
+from pipelines.registry import contents
+from pipelines.registry.candidate import Context, enter, registration
 from pipelines.registry.versions import CHAMPION, DIGEST, Version, digest
+from pipelines.takedown import affected_models
+from pipelines.takedown.redaction import Gone
 from tests import small_corpus
 from tests.registry import conftest
 from tests.registry.small_registry import NAME, add, events, opened, trained
@@ -47,9 +48,11 @@ class Noted:
         def note(counts: dict[str, int]) -> None:
             self.counts |= {k: max(n, self.counts.get(k, 0)) for k, n in counts.items()}
 
-        book = learnt.Book(dict(self.counts), self.promised, note, self.promised.__setitem__)
+        book = affected_models.Book(dict(self.counts), self.promised, note, self.promised.__setitem__)
         terms = Takedown(withdraw_share=share)
-        learnt.run(Gone(ids), context=context, terms=terms, who="a person", why="request-7", book=book, say=say)
+        affected_models.run(
+            Gone(ids), context=context, terms=terms, who="a person", why="request-7", book=book, say=say
+        )
 
 
 def again(version: Version, *, context: Context) -> Version:
@@ -144,7 +147,7 @@ def test_an_open_move_is_told_and_nothing_is_changed(context: Context) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         promote.promote(NAME, 1, who="w", why="y", context=context, say=stop)
-    from pipelines.registry.moves import PromotionAhead
+    from pipelines.registry.transitions import PromotionAhead
 
     with pytest.raises(PromotionAhead):
         Noted().run(ids[:3], context=context)
@@ -158,15 +161,15 @@ def test_a_look_leaves_no_copy_and_a_version_that_does_not_say_is_counted(contex
     ids = trained(context.root)
     add(context, knows=6)
     add(context, knows=6, change=lambda pack: (pack / contents.RECORDS).unlink())
-    assert learnt.look(Gone(ids[:2]), context=context) == {"unknown": 1, f"{NAME}/1": 2}
+    assert affected_models.look(Gone(ids[:2]), context=context) == {"unknown": 1, f"{NAME}/1": 2}
     assert not list((context.settings.home / "registry").glob("*"))
 
 
 def test_a_takedown_goes_through_the_models(context: Context) -> None:
     from datetime import UTC, datetime
 
-    from pipelines.privacy import takedown
-    from pipelines.privacy.selection import Selection
+    from pipelines.takedown import takedown
+    from pipelines.takedown.selection import Selection
 
     settings, ids = context.settings, trained(context.root)
     small_corpus.begin(settings, code=small_corpus.code_of(settings.home / "code", {}))

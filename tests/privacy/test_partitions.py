@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.params import Settings
-from pipelines.privacy.partitions import published
-from pipelines.store import publish
-from pipelines.store.workspace import workspace
+from pipelines.config.params import Settings
+from pipelines.takedown.partitions import published
+from pipelines.workspace import publish
+from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.privacy.partition import write_posts
 

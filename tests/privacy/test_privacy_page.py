@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from pipelines.errors import VaultMismatch
-from pipelines.privacy.vault import Vault
+from pipelines.vault.vault import Vault
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2023, 1, 5, tzinfo=UTC)

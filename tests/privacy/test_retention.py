@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.params import Params, load
-from pipelines.privacy import retention
-from pipelines.privacy.vault import Vault
+from pipelines.config.params import Params, load
+from pipelines.takedown import retention
+from pipelines.vault.vault import Vault
 from tests.privacy.partition import write_posts
 
 ROOT = Path(__file__).parents[2]

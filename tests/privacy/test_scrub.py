@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BadParams, RecogniserMissing
-from pipelines.privacy.scrub import KINDS, scrub
+from pipelines.pii.scrub import KINDS, scrub
 
 DETERMINISTIC = tuple(kind for kind in KINDS if kind != "names")
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from pipelines.config.params import load
+from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams
-from pipelines.params import load
-from pipelines.privacy import takedown
-from pipelines.privacy.objects import Objects
-from pipelines.privacy.selection import Asked, Selection, of_records, select
-from pipelines.privacy.terms import Takedown
-from pipelines.privacy.vault import Vault
-from pipelines.store.workspace import workspace
+from pipelines.takedown import takedown
+from pipelines.takedown.objects import Objects
+from pipelines.takedown.selection import Asked, Selection, of_records, select
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import EACH, NOW, fullname
 

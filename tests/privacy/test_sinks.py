@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.params import Settings
-from pipelines.privacy import takedown
-from pipelines.privacy.objects import Objects
-from pipelines.privacy.selection import Asked, select
-from pipelines.privacy.sinks import SINKS, Sink, counted
-from pipelines.privacy.terms import Takedown
-from pipelines.store.git import git
-from pipelines.store.workspace import workspace
+from pipelines.config.params import Settings
+from pipelines.config.takedown import Takedown
+from pipelines.takedown import takedown
+from pipelines.takedown.objects import Objects
+from pipelines.takedown.selection import Asked, select
+from pipelines.takedown.storage_locations import SINKS, Sink, counted
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import NOW
 
@@ -145,7 +145,7 @@ def test_every_file_of_a_used_home_has_a_sink(tmp_path: Path) -> None:
     settings = used.copy(tmp_path / "home")
     with used.vault_of(settings) as vault:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            from pipelines.params import load
+            from pipelines.config.params import load
 
             selection = select(Asked(authors=["author-1"]), vault=vault, objects=objects, params=load(REPO))
         given = {"reason": "r", "who": "w", "terms": Takedown(withdraw_share=1), "now": NOW}

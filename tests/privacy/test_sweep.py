@@ -18,14 +18,14 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.collect.sources.reddit import RedditSource
+from pipelines.config.params import Params, Settings, load
+from pipelines.config.sweep import Sweep
 from pipelines.errors import SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.params import Params, Settings, load
-from pipelines.privacy import sweep
-from pipelines.privacy.asking import SweepImplausible
-from pipelines.privacy.partitions import by_record
-from pipelines.privacy.sweep_terms import Sweep
-from pipelines.privacy.vault import Vault
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
+from pipelines.takedown import sweep
+from pipelines.takedown.liveness import SweepImplausible
+from pipelines.takedown.partitions import by_record
+from pipelines.vault.vault import Vault
 from tests.privacy.partition import write_posts
 
 ROOT = Path(__file__).parents[2]
@@ -395,10 +395,10 @@ SWEPT = """
 import os, signal, sys
 from datetime import datetime
 from pathlib import Path
-from pipelines.params import Settings, load
-from pipelines.privacy import sweep
-from pipelines.privacy.sweep_terms import Sweep
-from pipelines.privacy.vault import Vault
+from pipelines.config.params import Settings, load
+from pipelines.takedown import sweep
+from pipelines.config.sweep import Sweep
+from pipelines.vault.vault import Vault
 root, url, secret, terms, now = sys.argv[1:]
 params, now = load(Path(root), profile="sandbox"), datetime.fromisoformat(now)
 with Vault.open(url, secret=bytes.fromhex(secret)) as vault:

@@ -20,21 +20,23 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines.cli import takedown as commands
 from pipelines.collect import collect
-from pipelines.collect.window import Window
+from pipelines.collect.month import Window
+from pipelines.config.params import Params, Settings, load
+from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CommitLost
-from pipelines.params import Params, Settings, load
-from pipelines.privacy import commands, pointers, purge, receipts, rewrite, sinks, takedown
-from pipelines.privacy.gone import Gone
-from pipelines.privacy.objects import Objects, ObjectUnreadable
-from pipelines.privacy.selection import Asked, Selection, select
-from pipelines.privacy.takedown import TakedownUnfinished
-from pipelines.privacy.terms import Takedown
-from pipelines.privacy.vault import Tombstone, Vault
-from pipelines.store import publish, seal, tables
-from pipelines.store.git import git
-from pipelines.store.objects import ObjectIncomplete
-from pipelines.store.workspace import Workspace, workspace
+from pipelines.storage import seal, tables
+from pipelines.takedown import pointers, purge, receipts, rewrite, storage_locations, takedown
+from pipelines.takedown.objects import Objects, ObjectUnreadable
+from pipelines.takedown.redaction import Gone
+from pipelines.takedown.selection import Asked, Selection, select
+from pipelines.takedown.takedown import TakedownUnfinished
+from pipelines.vault.vault import Tombstone, Vault
+from pipelines.workspace import publish
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.objects import ObjectIncomplete
 from tests import small_sandbox
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import EACH, MONTHS, NOW, fullname, word
@@ -103,12 +105,14 @@ def test_it_reaches_every_place_and_leaves_the_others_as_they_were(house: House)
     before, commits = used.live(settings), git("--git-dir", settings.repo, "rev-list", "corpus").split()
     touched = {f"{path.parent.name}{path.name}" for path in used.naming(settings, set(ids))}
     kept = _contents(house, without=set(ids))
-    assert sinks.counted(settings, *needles(house, WHO))["annotation"], "the canary is nowhere to begin with"
+    assert storage_locations.counted(settings, *needles(house, WHO))["annotation"], (
+        "the canary is nowhere to begin with"
+    )
 
     receipt = house.take_down(house.posts())
 
     assert used.naming(settings, set(ids)) == []
-    left = sinks.counted(settings, *needles(house, WHO))
+    left = storage_locations.counted(settings, *needles(house, WHO))
     # the tombstones are to stay; lines of an imported set stand in git's history
     stays = {"vault", "takedowns", "repository"}
     assert {name: n for name, n in left.items() if n and name not in stays} == {}

@@ -14,9 +14,9 @@ from typing import IO, Any
 
 import pytest
 
-from pipelines.params import Settings
-from pipelines.privacy import receipts
-from pipelines.store.git import git
+from pipelines.config.params import Settings
+from pipelines.takedown import receipts
+from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import fullname
 
@@ -107,12 +107,12 @@ def test_killed_and_repeated(step: str, killer: Killer, whole: dict[str, Any], t
 def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
     from datetime import UTC, datetime
 
-    from pipelines.params import load
-    from pipelines.privacy import takedown
-    from pipelines.privacy.objects import Objects
-    from pipelines.privacy.selection import Asked, select
-    from pipelines.privacy.terms import Takedown
-    from pipelines.store.workspace import workspace
+    from pipelines.config.params import load
+    from pipelines.config.takedown import Takedown
+    from pipelines.takedown import takedown
+    from pipelines.takedown.objects import Objects
+    from pipelines.takedown.selection import Asked, select
+    from pipelines.workspace.clone import workspace
 
     settings, said = used.copy(tmp_path / "home"), list[str]()
     with used.vault_of(settings) as vault:

@@ -23,8 +23,8 @@ from pipelines.errors import (
     VaultMismatch,
     VaultUnavailable,
 )
-from pipelines.privacy.keyring import Keyring
-from pipelines.privacy.vault import Tombstone, Vault
+from pipelines.vault.keyring import Keyring
+from pipelines.vault.vault import Tombstone, Vault
 
 SECRET = bytes(range(32))
 NOW = datetime(2023, 1, 5, 12, 30, tzinfo=UTC)
@@ -245,7 +245,7 @@ def test_the_database_itself_refuses_to_move_a_split(url: str, statement: str) -
 ADMIT = """
 import hashlib, sys
 from datetime import UTC, datetime
-from pipelines.privacy.vault import Vault
+from pipelines.vault.vault import Vault
 with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
     for start in range(0, 600, 100):
         items = [(vault.record_id(f"t3_{n:x}"), f"t3_{n:x}") for n in range(start, start + 150)]
@@ -257,7 +257,7 @@ ASSIGN = """
 import sys
 from datetime import UTC, datetime
 from pipelines.errors import SplitConflict
-from pipelines.privacy.vault import Vault
+from pipelines.vault.vault import Vault
 with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
     rows = {(f"{n:032x}", 0): f"split{sys.argv[2]}" for n in range(500)} | {(sys.argv[2] * 32, 0): "own"}
     try:

@@ -14,18 +14,18 @@ import pytest
 import yaml
 
 from pipelines.annotate import manifest as manifests
-from pipelines.annotate.backend import Queue, Task
-from pipelines.annotate.files import Files
+from pipelines.annotate.backends.backend import Queue, Task
+from pipelines.annotate.backends.files.files import Files
 from pipelines.annotate.form import annotation_form
 from pipelines.annotate.manifest import Manifest
-from pipelines.params import Settings
-from pipelines.privacy.gone import Gone
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.answers import Answers, Job
-from pipelines.store.seal import write_rows
-from pipelines.store.workspace import workspace
+from pipelines.config.params import Settings
+from pipelines.storage import tables
+from pipelines.storage.answers import Answers, Job
+from pipelines.storage.seal import write_rows
+from pipelines.takedown.redaction import Gone
 from pipelines.taxonomy import load as load_scheme
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.built_once import built_once
 from tests.small_corpus import MONTHS, NOW, SECRET, full
@@ -213,8 +213,8 @@ def copy(home: Path) -> Settings:
 
 def live(settings: Settings) -> dict[str, str]:
     """Every file that the tip names, by its path: the digest of its bytes."""
-    from pipelines.privacy.objects import Objects
-    from pipelines.privacy.pointers import Pointers
+    from pipelines.takedown.objects import Objects
+    from pipelines.takedown.pointers import Pointers
 
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         return Pointers(clone.path, objects=objects).files()

@@ -19,18 +19,18 @@ from mlflow.store.db import utils
 from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
 from mlflow.store.tracking import sqlalchemy_workspace_store as runs
 
-from pipelines.params import Settings
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
-from pipelines.registry import promote
-from pipelines.registry.entries import Context
+from pipelines.config.params import Settings
+from pipelines.config.params import load as load_params
+from pipelines.config.registry import Promote
+from pipelines.datasets import memes
+from pipelines.promotion import promote
+from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.registry.terms import Promote
 from pipelines.registry.versions import Registry
-from pipelines.train import data
+from pipelines.vault.vault import Vault
 
 REPO = Path(__file__).resolve().parents[2]
-USED = (mlflow.pyfunc, pd, pyarrow.dataset, alembic.config, sqlalchemy.dialects.sqlite, utils, versions, runs, data)
+USED = (mlflow.pyfunc, pd, pyarrow.dataset, alembic.config, sqlalchemy.dialects.sqlite, utils, versions, runs, memes)
 
 
 def act(asked):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from pipelines.config.registry import Chosen
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
-from pipelines.registry import model
-from pipelines.registry.pack import pack
-from pipelines.registry.terms import Chosen
+from pipelines.packaging import model
+from pipelines.packaging.pack import pack
 from tests.built_once import built_once
 from tests.train import small_posts, small_tuned
 from tests.train.small_posts import SmallPosts

@@ -18,14 +18,14 @@ from mlflow.store.db import utils
 from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
 from mlflow.store.tracking import sqlalchemy_workspace_store as runs
 
-from pipelines.params import Settings
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
-from pipelines.registry.entries import Context
+from pipelines.config.params import Settings
+from pipelines.config.params import load as load_params
+from pipelines.config.registry import Promote
+from pipelines.packaging.register import put
+from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.registry.register import put
-from pipelines.registry.terms import Promote
 from pipelines.registry.versions import Registry
+from pipelines.vault.vault import Vault
 
 REPO = Path(__file__).resolve().parents[2]
 # imported once, before the first process is forked

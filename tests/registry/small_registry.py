@@ -15,16 +15,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.params import Settings
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
+from pipelines.config.params import Settings
+from pipelines.config.params import load as load_params
+from pipelines.config.registry import Promote
+from pipelines.promotion.holdout import split_digest
 from pipelines.registry import contents
-from pipelines.registry.entries import Context
-from pipelines.registry.frozen import split_digest
+from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.registry.terms import Promote
 from pipelines.registry.versions import DIGEST, Registry, Version, digest, listing
-from pipelines.store import tables
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
 from tests import mlflow_database
 from tests.train import small_memes
 
@@ -177,7 +177,7 @@ def saved(
 
 def _labels(context: Context) -> Sequence[str]:
     from pipelines.taxonomy import load
-    from pipelines.train.task import task_of
+    from pipelines.taxonomy.task import task_of
 
     return task_of(load(context.params.corpora["memes"].scheme), TASK).labels
 

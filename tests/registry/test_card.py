@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.registry import card
-from pipelines.registry.card_failures import failures
-from pipelines.registry.model_described import Described
-from pipelines.registry.pack import measured
+from pipelines.packaging import card
+from pipelines.packaging.card_failures import failures
+from pipelines.packaging.model_described import Described
+from pipelines.packaging.pack import measured
 from tests.registry import packs
 from tests.registry.packs import Made
 

@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipelines.registry import client, contents, moves
+from pipelines.packaging.register import put
+from pipelines.promotion.promote import promote, rollback, withdraw
+from pipelines.registry import client, contents, transitions
+from pipelines.registry.candidate import Context
 from pipelines.registry.client import NotLoaded, changed, download, load, token
-from pipelines.registry.entries import Context
 from pipelines.registry.journal import BEGINNING, JournalBroken
-from pipelines.registry.promote import promote, rollback, withdraw
-from pipelines.registry.register import put
 from pipelines.registry.trusted import (
     AliasUntrusted,
     BadReference,
@@ -47,8 +47,10 @@ def champion(context: Context, version: int, *, before: int | None = None) -> No
     """Make a version champion as a move does, without asking the gate, which takes seconds."""
     journal, registry = context.journal, context.registry
     files = registry.version(NAME, version).digest
-    move = moves.Move(NAME, "promoted", before, before, version, "tester", "a test", {}, files)
-    moves.finish(moves.intend(move, journal=journal), registry=registry, journal=journal, say=lambda _: None)
+    move = transitions.Move(NAME, "promoted", before, before, version, "tester", "a test", {}, files)
+    transitions.finish(
+        transitions.intend(move, journal=journal), registry=registry, journal=journal, say=lambda _: None
+    )
 
 
 def damaged(context: Context, statement: str) -> None:

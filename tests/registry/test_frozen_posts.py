@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.registry.frozen import Frozen, open_test
+from pipelines.promotion.holdout import Frozen, open_test
 from tests.train import small_posts
 from tests.train.small_posts import SmallPosts
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.registry import contents, frozen, gate
+from pipelines.promotion import gate, holdout
+from pipelines.promotion.promote import promote
+from pipelines.registry import contents
+from pipelines.registry.candidate import Context
 from pipelines.registry.contents import NoPack, pickles
-from pipelines.registry.entries import Context
-from pipelines.registry.promote import promote
 from pipelines.registry.versions import CHALLENGER, UnknownModel, UnknownVersion
 from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, events, opened, trained
 
@@ -167,7 +168,9 @@ def test_what_was_scored_is_not_scored_again_until_something_changes(
     monkeypatch.setenv("RULE_MODEL_FAILS", "1")
     assert gate.run(NAME, 1, context=context) == before
     assert events(context) == seen
-    test = frozen.open_test("memes", category="severity", params=context.params, vault=context.vault, root=context.root)
+    test = holdout.open_test(
+        "memes", category="severity", params=context.params, vault=context.vault, root=context.root
+    )
     context.vault.destroy(sorted(test.record_ids)[:1], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
     after = gate.run(NAME, 1, context=context)
     assert after.basis != before.basis and after.figures["test"]["n"] == 71

@@ -26,7 +26,7 @@ from pipelines.registry.journal import (
     Row,
     canonical,
 )
-from pipelines.registry.standing import Standing, of_rows
+from pipelines.registry.state import Standing, of_rows
 from tests.privacy.conftest import postgres
 
 __all__ = ["postgres"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.promotion.holdout import split_digest
 from pipelines.registry import contents, lineage
+from pipelines.registry.candidate import Context
 from pipelines.registry.contents import NoPack
-from pipelines.registry.entries import Context
-from pipelines.registry.frozen import split_digest
 from pipelines.registry.versions import DIGEST
 from tests.registry.small_registry import NAME, add, opened, trained
 

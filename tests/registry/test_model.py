@@ -18,8 +18,9 @@ import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
 
-from pipelines.registry import contents, model, model_code
-from pipelines.registry.model_code import NotLocked, TooMuchCode
+from pipelines.packaging import model, model_code
+from pipelines.packaging.model_code import NotLocked, TooMuchCode
+from pipelines.registry import contents
 from pipelines.registry.versions import digest, listing
 from pipelines.train import finetuned
 from tests.registry import packs
@@ -206,12 +207,12 @@ def test_saving_leaves_the_process_as_it_was(made: Made, tmp_path: Path) -> None
 def test_two_versions_in_one_process_each_run_their_own_code(
     made: Made, loaded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    roots = ["pipelines.registry.model_encoder"]
+    roots = ["pipelines.packaging.model_encoder"]
     one = model_code.write(roots, to=tmp_path / "one")
     assert model_code.write(roots, to=tmp_path / "again") == one
     copy = tmp_path / "repository"
     shutil.copytree(REPO / "pipelines", copy / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
-    changed = copy / "pipelines/registry/model_pyfunc.py"
+    changed = copy / "pipelines/packaging/model_pyfunc.py"
     changed.write_text(changed.read_text().replace("Answer(abstain=True)", 'Answer(("other",), abstain=True)'))
     monkeypatch.setattr(model_code, "ROOT", copy)
     saved = model.save(made.pack, to=tmp_path / "saved")
@@ -228,7 +229,7 @@ def test_two_versions_in_one_process_each_run_their_own_code(
 
 def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooMuchCode, match="sqlalchemy"):
-        model_code.write(["pipelines.privacy.database"], to=tmp_path)
+        model_code.write(["pipelines.vault.database"], to=tmp_path)
     monkeypatch.setattr(model_code, "ROOT", tmp_path)
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines/__init__.py").touch()

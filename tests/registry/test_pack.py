@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from pipelines.config.registry import Chosen
+from pipelines.packaging.model_described import Described
+from pipelines.packaging.pack import LearntFromDeleted, NothingToPack, NotPackable
+from pipelines.promotion.holdout import split_digest
 from pipelines.registry import contents
 from pipelines.registry.contents import Pack
-from pipelines.registry.frozen import split_digest
-from pipelines.registry.model_described import Described
-from pipelines.registry.pack import LearntFromDeleted, NothingToPack, NotPackable
-from pipelines.registry.terms import Chosen
 from pipelines.registry.versions import UnknownModel, listing
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train import finetuned

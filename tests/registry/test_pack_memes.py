@@ -19,23 +19,24 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from PIL import Image, ImageDraw, ImageFont
 
-from pipelines.collect import decode_child
-from pipelines.curate.ocr import open_engine
+from pipelines.config.params import Params, Settings
+from pipelines.config.params import load as load_params
+from pipelines.config.registry import Chosen
+from pipelines.config.sections import FusionModel, M3hModel
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
-from pipelines.params import Params, Settings
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
-from pipelines.registry import contents, model
+from pipelines.extract import decode_child
+from pipelines.extract.ocr import open_engine
+from pipelines.packaging import model
+from pipelines.packaging.model_described import Described
+from pipelines.packaging.pack import LearntFromDeleted, NothingToPack, NotPackable, pack
+from pipelines.registry import contents
 from pipelines.registry.contents import Pack
-from pipelines.registry.model_described import Described
-from pipelines.registry.pack import LearntFromDeleted, NothingToPack, NotPackable, pack
-from pipelines.registry.terms import Chosen
 from pipelines.registry.versions import NoRegistry, digest
-from pipelines.sections import FusionModel, M3hModel
-from pipelines.store import tables
+from pipelines.storage import tables
 from pipelines.train import finetuned
-from pipelines.train import train as stage
+from pipelines.train.classifiers import train as stage
+from pipelines.vault.vault import Vault
 from tests.registry import small_registry
 from tests.train import small_memes
 

@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.params import Settings
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
-from pipelines.registry import predicting
-from pipelines.registry.entries import Context
+from pipelines.config.params import Settings
+from pipelines.config.params import load as load_params
+from pipelines.packaging.register import put
+from pipelines.predict import predicting
+from pipelines.predict.predicting import BadLine, NoAnswer
+from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.registry.predicting import BadLine, NoAnswer
-from pipelines.registry.register import put
 from pipelines.registry.versions import CHAMPION, Registry
-from pipelines.sandbox import labels, narratives
+from pipelines.sandbox.reddit import labels, narratives
+from pipelines.vault.vault import Vault
 from tests.registry import packs, small_registry
 from tests.registry.packs import NAME, Made
 

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from pipelines.errors import BadParams, CorpusError
-from pipelines.registry import gate, moves
+from pipelines.promotion import gate
+from pipelines.promotion.promote import NothingToUndo, NotPromoted, abandon, decline, promote, rollback, withdraw
+from pipelines.registry import transitions
+from pipelines.registry.candidate import Context
 from pipelines.registry.contents import place
-from pipelines.registry.entries import Context
 from pipelines.registry.journal import JournalBroken
-from pipelines.registry.moves import RECORDED, PromotionAhead
-from pipelines.registry.promote import NothingToUndo, NotPromoted, abandon, decline, promote, rollback, withdraw
-from pipelines.registry.standing import standing
+from pipelines.registry.state import standing
+from pipelines.registry.transitions import RECORDED, PromotionAhead
 from pipelines.registry.versions import CHALLENGER, CHAMPION
 from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, trained
 
@@ -251,7 +252,7 @@ def test_an_alias_that_somebody_moved_is_put_back(context: Context) -> None:
     promote(NAME, add(context, knows=6).version, **WHO, context=context)
     add(context, knows=2)
     context.registry.point(NAME, CHAMPION, 2)
-    assert moves.settle(NAME, registry=context.registry, journal=context.journal) == 1
+    assert transitions.settle(NAME, registry=context.registry, journal=context.journal) == 1
     assert consistent(context) == 1
 
 

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from pipelines.errors import BadParams
-from pipelines.registry import contents, gate
-from pipelines.registry.entries import Context
-from pipelines.registry.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put
+from pipelines.packaging.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put
+from pipelines.promotion import gate
+from pipelines.registry import contents
+from pipelines.registry.candidate import Context
 from pipelines.registry.versions import DIGEST, UnknownModel, Version, digest, sha256
 from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, saved
 

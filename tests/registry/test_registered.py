@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from pipelines.config.registry import Chosen
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
+from pipelines.packaging.register import register
+from pipelines.promotion.gate import judge
 from pipelines.registry import client
-from pipelines.registry.gate import judge
-from pipelines.registry.register import register
-from pipelines.registry.terms import Chosen
 from pipelines.registry.versions import Registry, digest
 from tests.registry.small_registry import opened
 from tests.train import small_posts, small_tuned

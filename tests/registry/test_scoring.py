@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from pipelines.registry import client, contents, moves, scoring
-from pipelines.registry.entries import Context
-from pipelines.registry.promote import withdraw
-from pipelines.registry.register import put
-from pipelines.registry.scoring import CannotScore, NotPinned
+from pipelines.packaging.register import put
+from pipelines.predict import batch_predict
+from pipelines.predict.batch_predict import CannotScore, NotPinned
+from pipelines.promotion.promote import withdraw
+from pipelines.registry import client, contents, transitions
+from pipelines.registry.candidate import Context
 from pipelines.registry.trusted import AliasUntrusted, NoChampion, Withdrawn
 from pipelines.registry.versions import CHAMPION
-from pipelines.store import tables
+from pipelines.storage import tables
 from tests.registry import small_registry
 from tests.registry.small_registry import GRAVEST, NAME, add, opened, trained
 from tests.train import small_memes, small_posts
@@ -37,14 +38,16 @@ def context(small: Path) -> Iterator[Context]:
 
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:
     """Make a version champion as a move does, without asking the gate, which takes seconds."""
-    move = moves.Move(name, "promoted", before, before, version, "tester", "a test", {}, None)
+    move = transitions.Move(name, "promoted", before, before, version, "tester", "a test", {}, None)
     given = {"registry": context.registry, "journal": context.journal}
-    moves.finish(moves.intend(move, journal=context.journal), say=lambda _: None, **given)
-    scoring.pin(name, root=context.root, **given)
+    transitions.finish(transitions.intend(move, journal=context.journal), say=lambda _: None, **given)
+    batch_predict.pin(name, root=context.root, **given)
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
-    return scoring.run(corpus, params=context.params, settings=context.settings, vault=context.vault, root=context.root)
+    return batch_predict.run(
+        corpus, params=context.params, settings=context.settings, vault=context.vault, root=context.root
+    )
 
 
 def rows(context: Context) -> list[dict[str, Any]]:
@@ -108,7 +111,7 @@ def counting(asked: list[int]) -> Any:
 
 def add_month(context: Context) -> None:
     """Write one more month: two memes with the words of others."""
-    from pipelines.store.seal import write_rows
+    from pipelines.storage.seal import write_rows
 
     month, ids = "2023-01", [context.vault.record_id(f"t3_new{i}") for i in range(2)]
     items = [(one, f"t3_new{i}") for i, one in enumerate(ids)]
@@ -140,18 +143,18 @@ def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> No
     given = {"registry": context.registry, "journal": context.journal, "root": context.root}
     add(context, knows=4)
     with pytest.raises(NoChampion):
-        scoring.pin(NAME, **given)
+        batch_predict.pin(NAME, **given)
     with pytest.raises(NotPinned, match="no model of memes"):
         run(context)
     champion(context, 1)
     path = context.root / "models" / "memes" / f"{NAME}.json"
     first = path.read_bytes()
     context.journal.append(NAME, event="gated", to_version=1, **WHO)
-    scoring.pin(NAME, **given)
+    batch_predict.pin(NAME, **given)
     assert path.read_bytes() == first
     context.registry.point(NAME, CHAMPION, None)
     with pytest.raises(AliasUntrusted):
-        scoring.pin(NAME, **given)
+        batch_predict.pin(NAME, **given)
 
 
 def test_a_pin_of_other_files_or_of_a_version_taken_back_is_not_asked(context: Context) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pipelines.promotion.promote import NotPromoted, promote, withdraw
 from pipelines.registry import show
-from pipelines.registry.entries import Context
-from pipelines.registry.promote import NotPromoted, promote, withdraw
+from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHAMPION, UnknownModel
 from tests.registry.small_registry import NAME, add, opened, trained
 

@@ -24,8 +24,8 @@ from pipelines.errors import BadParams
 from pipelines.registry.client import changed, token
 from pipelines.registry.journal import Journal, JournalBroken, JournalUnavailable
 from pipelines.registry.versions import UnknownModel
-from pipelines.registry.watch import DEAD, DELIVERED, WAITING, SubscribedAlready, UnknownSubscriber, Watch
 from pipelines.registry.webhook import DELAYS
+from pipelines.registry.webhook_delivery import DEAD, DELIVERED, WAITING, SubscribedAlready, UnknownSubscriber, Watch
 from tests.privacy.conftest import postgres
 
 __all__ = ["postgres"]
@@ -213,7 +213,7 @@ def test_killed_between_sending_and_marking_it_is_sent_again_under_the_same_id(
     script = (
         "import os, signal, sys\n"
         "from pipelines.registry.journal import Journal\n"
-        "from pipelines.registry.watch import Watch\n"
+        "from pipelines.registry.webhook_delivery import Watch\n"
         "with Journal.open(sys.argv[1]) as journal:\n"
         "    Watch.open(journal).deliver(say=lambda _: os.kill(os.getpid(), signal.SIGKILL))\n"
     )

@@ -19,14 +19,14 @@ from PIL import Image
 
 from pipelines.collect.collect import row
 from pipelines.collect.submission import Submission, parse
-from pipelines.params import Params, Settings
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
+from pipelines.config.params import Params, Settings
+from pipelines.config.params import load as load_params
+from pipelines.config.release import Release
 from pipelines.release import approval, package
-from pipelines.release.terms import Release
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
-from pipelines.store import tables
-from pipelines.store.git import git
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
+from pipelines.workspace.git import git
 from tests import small_corpus
 from tests.small_corpus import ROOT as REPO
 from tests.small_corpus import write_table

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.collect.submission import parse
-from pipelines.privacy.scrub import scrub
+from pipelines.pii.scrub import scrub
 from pipelines.release import hydrate, removal
 from tests.release.small_release import BARE_LINK, NOW, WITH_MAIL, World, outcomes, pictures, table
 

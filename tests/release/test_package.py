@@ -12,13 +12,13 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from pipelines.config.release import Release, Shape
 from pipelines.errors import BadParams
 from pipelines.release import package
 from pipelines.release.package import NothingToRelease
 from pipelines.release.register import ReleaseApproved
-from pipelines.release.terms import Release, Shape
-from pipelines.store import tables
-from pipelines.store.workspace import workspace
+from pipelines.storage import tables
+from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, table
 from tests.stages import reproduce

@@ -14,7 +14,7 @@ import pytest
 import requests
 from tenacity import wait_none
 
-from pipelines.sandbox.airflow_api import Airflow, RunFailed
+from pipelines.deployment.airflow_api import Airflow, RunFailed
 
 BREAK = 0  # a status that closes the connection without an answer
 
@@ -198,7 +198,7 @@ def test_everything_is_read_in_pages(server: Server, airflow: Airflow) -> None:
 
 
 def test_a_dag_that_never_appears_is_named(server: Server, airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sandbox.airflow_api.PARSE_SECONDS", 0.1)
+    monkeypatch.setattr("pipelines.deployment.airflow_api.PARSE_SECONDS", 0.1)
     monkeypatch.setattr(airflow, "get", lambda _: {"import_errors": [{"stack_trace": "a\nValueError: bad\n"}]})
     with pytest.raises(RunFailed, match="unknown is not there: ValueError: bad"):
         airflow.unpause("unknown")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelines.sandbox import demo
-from pipelines.sandbox.airflow_api import Airflow
-from pipelines.sandbox.failures import FailedAgain, Failures, NothingToClear, tail
-from pipelines.sandbox.plan import Plan
-from pipelines.sandbox.runs import Look
+from pipelines.deployment.airflow_api import Airflow
+from pipelines.sandbox.demo import demo
+from pipelines.sandbox.demo.failures import FailedAgain, Failures, NothingToClear, tail
+from pipelines.sandbox.demo.plan import Plan
+from pipelines.sandbox.demo.runs import Look
 from tests.sandbox.small_airflow import SmallAirflow, serving
 
 MONTHS = ("2022-11", "2022-12")

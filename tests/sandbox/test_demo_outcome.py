@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.params import Settings
-from pipelines.sandbox import outcome, promotions
-from pipelines.sandbox.airflow_api import RunFailed
-from pipelines.sandbox.failures import Failures
-from pipelines.sandbox.runs import Look
+from pipelines.config.params import Settings
+from pipelines.deployment.airflow_api import RunFailed
+from pipelines.sandbox.demo import outcome, promotions
+from pipelines.sandbox.demo.failures import Failures
+from pipelines.sandbox.demo.runs import Look
 
 TASK = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1, "state": "success"}
 

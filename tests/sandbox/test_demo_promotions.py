@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.params import Settings
+from pipelines.config.params import Settings
 from pipelines.registry.journal import Journal
-from pipelines.sandbox.promotions import CONTESTED, DAG, OTHERS, Act
-from pipelines.sandbox.runs import Look
+from pipelines.sandbox.demo.promotions import CONTESTED, DAG, OTHERS, Act
+from pipelines.sandbox.demo.runs import Look
 
 SAID: dict[str, Any] = {"who": "tester", "why": "a reason"}
 

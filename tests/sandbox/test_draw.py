@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipelines.sandbox.captions import edit, sentence_for_edits, words_apart
-from pipelines.sandbox.draw import STYLES, Meme, draw, wording
-from pipelines.sandbox.variants import Rendering, render, vary
+from pipelines.sandbox.reddit.captions import edit, sentence_for_edits, words_apart
+from pipelines.sandbox.reddit.draw import STYLES, Meme, draw, wording
+from pipelines.sandbox.reddit.variants import Rendering, render, vary
 
 TEXT = {
     "capitals": ("my cat hides the last cookie", "totally fine as usual"),

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission, parse
-from pipelines.collect.window import Window
-from pipelines.params import load
-from pipelines.sandbox.dumps import frame
-from pipelines.sandbox.scale import chunk
+from pipelines.config.params import load
+from pipelines.sandbox.reddit.dumps import frame
+from pipelines.sandbox.reddit.scale import chunk
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sandbox import labels
-from pipelines.sandbox.compose import compose
-from pipelines.sandbox.markers import PHRASES, PICTOGRAMS
-from pipelines.sandbox.pictograms import STROKES
+from pipelines.sandbox.reddit import labels
+from pipelines.sandbox.reddit.compose import compose
+from pipelines.sandbox.reddit.markers import PHRASES, PICTOGRAMS
+from pipelines.sandbox.reddit.pictograms import STROKES
 from pipelines.taxonomy import load
 
 

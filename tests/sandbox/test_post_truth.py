@@ -3,10 +3,10 @@
 from collections import Counter
 from itertools import combinations
 
-from pipelines.params import load
-from pipelines.sandbox import labels
-from pipelines.sandbox.post_truth import post_truth
-from pipelines.sandbox.post_world import CANARY_USER, COMMUNITIES, PostWorld
+from pipelines.config.params import load
+from pipelines.sandbox.reddit import labels
+from pipelines.sandbox.reddit.post_truth import post_truth
+from pipelines.sandbox.reddit.post_world import CANARY_USER, COMMUNITIES, PostWorld
 
 EXPECTED = {
     "kept", "deleted", "removed", "deleted_later", "not_text", "no_text", "too_short", "too_long", "not_english",

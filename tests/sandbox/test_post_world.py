@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission
-from pipelines.collect.window import Window
-from pipelines.curate.language import LanguageGate
-from pipelines.curate.words import words
-from pipelines.params import Sandbox, Settings, load
-from pipelines.sandbox.likeness import ALIKE, UNLIKE, Seen, shingles, similarity, text_of
-from pipelines.sandbox.narratives import recognise
-from pipelines.sandbox.post_world import COMMUNITIES, COPIES, DROPPED, EVERY, SMALLEST, PostWorld, counts
+from pipelines.config.params import Sandbox, Settings, load
+from pipelines.extract.language import LanguageGate
+from pipelines.extract.words import words
+from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, Seen, shingles, similarity, text_of
+from pipelines.sandbox.reddit.narratives import recognise
+from pipelines.sandbox.reddit.post_world import COMMUNITIES, COPIES, DROPPED, EVERY, SMALLEST, PostWorld, counts
+from pipelines.sandbox.reddit.world import World
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
-from pipelines.sandbox.world import World
 
 ROOT = Path(__file__).parents[2]
 PARAMS = load(ROOT, profile="sandbox")

@@ -16,11 +16,11 @@ import pytest
 import requests
 from PIL import Image
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Submission
-from pipelines.collect.window import Window
+from pipelines.config.params import Settings, load
 from pipelines.errors import BadParams
-from pipelines.params import Settings, load
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 
 ROOT = Path(__file__).parents[2]

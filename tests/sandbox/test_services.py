@@ -16,9 +16,9 @@ import psutil
 import pytest
 from sqlalchemy import create_engine, text
 
-from pipelines.params import Settings
-from pipelines.sandbox import services
-from pipelines.sandbox.services import Deployment, Ports, PortTaken, ServiceFailed, down, running
+from pipelines.config.params import Settings
+from pipelines.deployment import services
+from pipelines.deployment.services import Deployment, Ports, PortTaken, ServiceFailed, down, running
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -153,8 +153,8 @@ def test_ports_of_an_older_version_are_kept(tmp_path: Path) -> None:
 
 def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: Deployment) -> None:
     script = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.params import Settings\n"
-        "from pipelines.sandbox.services import Deployment\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.config.params import Settings\n"
+        "from pipelines.deployment.services import Deployment\n"
         f"d = Deployment(Settings.from_env(), root=Path({str(ROOT)!r}), profile='sandbox', sandbox_port=1)\n"
         f"d._start('sleeper', {SLEEP!r})\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )

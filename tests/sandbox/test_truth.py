@@ -5,13 +5,13 @@ from itertools import combinations
 
 import pytest
 
-from pipelines.curate.words import words
-from pipelines.params import Sandbox
-from pipelines.sandbox.captions import words_apart
-from pipelines.sandbox.cases import EVERY, SMALLEST
-from pipelines.sandbox.post_world import SMALLEST as FEWEST
-from pipelines.sandbox.truth import truth
-from pipelines.sandbox.world import World
+from pipelines.config.params import Sandbox
+from pipelines.extract.words import words
+from pipelines.sandbox.reddit.captions import words_apart
+from pipelines.sandbox.reddit.cases import EVERY, SMALLEST
+from pipelines.sandbox.reddit.post_world import SMALLEST as FEWEST
+from pipelines.sandbox.reddit.truth import truth
+from pipelines.sandbox.reddit.world import World
 
 # A picture of poor quality is nobody's copy.
 FIRST = ("original", "low_quality")

@@ -24,13 +24,13 @@ from google.genai import errors
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.datasets.post import Post
 from pipelines.label.injection import inject
-from pipelines.label.post import Post
-from pipelines.sandbox.labels import CRADLE, cradle
-from pipelines.sandbox.narratives import write
+from pipelines.sandbox.reddit.labels import CRADLE, cradle
+from pipelines.sandbox.reddit.narratives import write
 from pipelines.sandbox.server import SandboxServer
-from pipelines.sandbox.vendor_mind import TEMPERS, Asked, Temper, misjudged, post_of, reply
-from pipelines.sandbox.vendors import LOG, Vendors
+from pipelines.sandbox.vendors.mind import TEMPERS, Asked, Temper, misjudged, post_of, reply
+from pipelines.sandbox.vendors.vendors import LOG, Vendors
 
 MARK = "0123456789abcdef"
 CALM = Temper(

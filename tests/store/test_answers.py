@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BadParams, SealBroken, UnknownRecord
-from pipelines.privacy.vault import Vault
-from pipelines.store.answers import Answers, AnswersUnavailable, Change, Job, cache_key, sealed
+from pipelines.storage.answers import Answers, AnswersUnavailable, Change, Job, cache_key, sealed
+from pipelines.vault.vault import Vault
 
 NOW = datetime(2022, 12, 1, tzinfo=UTC)
 TEXT = b'{"labels": ["no_crisis"], "aside": "a word that must not lie open"}'
@@ -126,7 +126,7 @@ def test_ledger_adds_up_and_no_limit_is_passed(changes: list[Change]) -> None:
 def test_processes_share_one_ledger(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/answers.sqlite"
     code = (
-        "import sys; from pipelines.store.answers import Answers, Change\n"
+        "import sys; from pipelines.storage.answers import Answers, Change\n"
         "a = Answers.open(sys.argv[1])\n"
         "print(sum(a.write([Change(hold=1, limit=100)])[0] for _ in range(80)))"
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.params import Settings, load
-from pipelines.store import repository
-from pipelines.store.git import git
+from pipelines.config.params import Settings, load
+from pipelines.workspace import repository
+from pipelines.workspace.git import git
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from pipelines.params import Settings
-from pipelines.store import publish, repository
-from pipelines.store.git import git
-from pipelines.store.inventory import DependencyMissing, read_yaml
-from pipelines.store.objects import ObjectIncomplete
-from pipelines.store.pointer import BadPointer, check_handed_over, pointer_text
-from pipelines.store.results import Results, ResultUnusable, StageResult, Token
-from pipelines.store.stages import Run
-from pipelines.store.workspace import Workspace, workspace
+from pipelines.config.params import Settings
+from pipelines.workspace import publish, repository
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.inventory import DependencyMissing, read_yaml
+from pipelines.workspace.objects import ObjectIncomplete
+from pipelines.workspace.pointer import BadPointer, check_handed_over, pointer_text
+from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
+from pipelines.workspace.stages import Run
 from tests.small_corpus import begin, code_of
 from tests.stages import reproduce, rerun
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SchemaMismatch, SealBroken, UnknownRecord
-from pipelines.privacy.vault import Vault
-from pipelines.store import seal, tables
+from pipelines.storage import seal, tables
+from pipelines.vault.vault import Vault
 
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
 KEY, OTHER = bytes(range(64)), bytes(range(1, 65))

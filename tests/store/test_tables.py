@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SchemaMismatch
-from pipelines.store import tables
+from pipelines.storage import tables
 
 VALUES = {
     pa.string(): st.sampled_from(["", "a", "é", "zz"]),

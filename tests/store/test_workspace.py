@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from pipelines.config.params import Settings
 from pipelines.errors import CommitLost, StepFailed
-from pipelines.params import Settings
-from pipelines.store import publish
-from pipelines.store.git import git
-from pipelines.store.objects import ObjectIncomplete
-from pipelines.store.results import Token
-from pipelines.store.workspace import Workspace, workspace
+from pipelines.workspace import publish
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.objects import ObjectIncomplete
+from pipelines.workspace.results import Token
 from tests.stages import reproduce, rerun
 
 STEP = """
@@ -319,10 +319,10 @@ def test_clones_work_side_by_side(settings: Settings) -> None:
 
 PARALLEL = """
 import json, sys
-from pipelines.params import Settings
-from pipelines.store.objects import ObjectIncomplete
-from pipelines.store.results import Token
-from pipelines.store.workspace import workspace
+from pipelines.config.params import Settings
+from pipelines.workspace.objects import ObjectIncomplete
+from pipelines.workspace.results import Token
+from pipelines.workspace.clone import workspace
 with workspace(Settings.from_env()) as clone:
     path = f"data/memes/{sys.argv[1]}/posts.parquet"
     clone.step("write", path, sys.argv[1])

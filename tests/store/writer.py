@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from pipelines.store.results import Results, ResultUnusable, StageResult
+from pipelines.workspace.results import Results, ResultUnusable, StageResult
 
 # More than a pipe or a page holds, so that a half-written object would be seen.
 SIZE = 100_000

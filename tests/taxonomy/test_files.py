@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from pipelines import taxonomy
-from pipelines.label.post import Post
-from pipelines.label.prompts import Example, build, choose
+from pipelines.datasets.post import Post
+from pipelines.llm.prompts import Example, build, choose
 
 THIRD = """
 name: weather

@@ -10,13 +10,13 @@ from random import Random
 
 import yaml
 
-from pipelines.annotate import imports
-from pipelines.params import Settings, load
-from pipelines.privacy.vault import Vault
-from pipelines.store import repository
-from pipelines.store.git import git
-from pipelines.store.workspace import workspace
+from pipelines.annotate.imports import imports
+from pipelines.config.params import Settings, load
 from pipelines.taxonomy import load as load_scheme
+from pipelines.vault.vault import Vault
+from pipelines.workspace import repository
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from pipelines.sections import Finetune
+from pipelines.config.sections import Finetune
+from pipelines.datasets.example import TEST, TRAIN, Example, LabelSet
 from pipelines.taxonomy import load
-from pipelines.train.examples import TEST, TRAIN, Example, LabelSet
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
 from tests.label.offline_posts import written
 
 TASK = task_of(load("cradle"), "labels")

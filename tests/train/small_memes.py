@@ -14,14 +14,14 @@ from typing import Literal
 
 from PIL import Image, ImageDraw
 
-from pipelines.params import Params
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
+from pipelines.config.params import Params
+from pipelines.config.params import load as load_params
+from pipelines.datasets.example import Item
+from pipelines.datasets.memes import Material
+from pipelines.datasets.memes import load as load_material
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train.data import Material
-from pipelines.train.data import load as load_material
-from pipelines.train.examples import Item
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import MONTHS, NOW, write_table
 from tests.small_corpus import ROOT as REPO

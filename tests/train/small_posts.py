@@ -11,13 +11,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pipelines.params import Params
-from pipelines.params import load as load_params
-from pipelines.privacy.vault import Vault
-from pipelines.sandbox import labels, narratives
+from pipelines.config.params import Params
+from pipelines.config.params import load as load_params
+from pipelines.datasets import posts
+from pipelines.sandbox.reddit import labels, narratives
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train import posts
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.vault.vault import Vault
 from tests import small_corpus
 from tests.built_once import built_once
 from tests.small_corpus import MONTHS, NOW, write_table

@@ -18,13 +18,13 @@ from zlib import crc32
 
 import torch
 
-from pipelines.params import Train
+from pipelines.config.params import Train
+from pipelines.datasets.example import Example
+from pipelines.models.built import Batch, Built
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train.built import Batch, Built
-from pipelines.train.examples import Example
-from pipelines.train.loop import Fitted, fit
-from pipelines.train.task import Task, task_of
-from pipelines.train.weights import weigh
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.classifiers.class_weights import weigh
+from pipelines.train.classifiers.loop import Fitted, fit
 
 WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")
 # of the labels in the order of the task

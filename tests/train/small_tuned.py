@@ -18,11 +18,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.params import Params, Settings
-from pipelines.params import load as load_params
-from pipelines.sections import EncoderModel, KnnModel, SftModel
-from pipelines.store import tables
-from pipelines.train import checkpoint, finetune, predict
+from pipelines.config.params import Params, Settings
+from pipelines.config.params import load as load_params
+from pipelines.config.sections import EncoderModel, KnnModel, SftModel
+from pipelines.predict import predict
+from pipelines.storage import tables
+from pipelines.train import finetune
+from pipelines.train.classifiers import checkpoint
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
 
@@ -115,7 +117,7 @@ if __name__ == "__main__":
     # each try is a process of its own; the libraries are imported once
     import mlflow  # noqa: F401
 
-    import pipelines.train.encoder  # noqa: F401
+    import pipelines.train.classifiers.encoder  # noqa: F401
 
     for folder_of, moment in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
         pid = os.fork()

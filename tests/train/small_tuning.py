@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pipelines.sections import Finetune, SftModel
+from pipelines.config.sections import Finetune, SftModel
+from pipelines.datasets.example import Example
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train import instruct
-from pipelines.train.examples import Example
-from pipelines.train.sft import Fitted, fit
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.sft import instruct
+from pipelines.train.sft.sft import Fitted, fit
 
 SCHEME = load_scheme("cssrs")
 TASK: Task = task_of(SCHEME, next(iter(SCHEME.categories)))
@@ -87,7 +87,7 @@ def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str
 
 def attempt(folder: Path, *, die_at: int) -> None:
     """Run with an adapter and its dropout, or be killed by the kernel in pass ``die_at``; leave what came out."""
-    from pipelines.train.tuner import Tuner
+    from pipelines.train.sft.tuner import Tuner
 
     passes, real = 0, Tuner.compute_loss
 

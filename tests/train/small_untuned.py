@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.params import Settings
-from pipelines.sections import Model
-from pipelines.store import tables
-from pipelines.train import untuned
+from pipelines.config.params import Settings
+from pipelines.config.sections import Model
+from pipelines.predict import baselines
+from pipelines.storage import tables
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
 
@@ -31,7 +31,7 @@ def settings(home: Path, *, patch: pytest.MonkeyPatch) -> Settings:
 
 def run(posts: SmallPosts, settings: Settings, *, spec: Model) -> dict[str, Any]:
     params = posts.params.model_copy(update={"models": {**posts.params.models, "it": spec}})
-    return untuned.run("posts", model="it", params=params, settings=settings, vault=posts.vault, root=posts.root)
+    return baselines.run("posts", model="it", params=params, settings=settings, vault=posts.vault, root=posts.root)
 
 
 def rows_of(posts: SmallPosts) -> Rows:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.datasets.example import Example, LeakRefused
+from pipelines.metrics.calibration import Calibration, NothingToCalibrate, brier, fit, log_loss
 from pipelines.taxonomy import load
-from pipelines.train.calibration import Calibration, NothingToCalibrate, brier, fit, log_loss
-from pipelines.train.examples import Example, LeakRefused
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
 
 MULTI, SINGLE = task_of(load("figsim"), "figurative"), task_of(load("figsim"), "severity")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.train import checkpoint
+from pipelines.train.classifiers import checkpoint
 from tests.train.small_run import SETTINGS, a_model, a_run, a_task, captions
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipelines.datasets import memes as data
+from pipelines.datasets.example import LeakRefused, only, targets
+from pipelines.datasets.memes import NoGold, NoSplit
 from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.train import data
-from pipelines.train.data import NoGold, NoSplit
-from pipelines.train.examples import LeakRefused, only, targets
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
 from tests.train import small_memes as small
 from tests.train.small_memes import SmallMemes
 

@@ -14,14 +14,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipelines.sections import EncoderModel
+from pipelines.config.sections import EncoderModel
+from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
+from pipelines.metrics.calibration import brier
+from pipelines.metrics.recall_constraints import OtherLabels, encoded
+from pipelines.models.backbones import BaseMissing, BaseUnfit, opened
 from pipelines.taxonomy import load, tiers_of
-from pipelines.train.calibration import brier
-from pipelines.train.encoder import EncoderPredictor, Words, fit
-from pipelines.train.examples import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
-from pipelines.train.floors import OtherLabels, encoded
-from pipelines.train.models.bases import BaseMissing, BaseUnfit, opened
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.classifiers.encoder import EncoderPredictor, Words, fit
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 
 SPEC = EncoderModel(

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.params import Settings
-from pipelines.store import tables
+from pipelines.config.params import Settings
+from pipelines.datasets.posts import NoSilver
+from pipelines.storage import tables
 from pipelines.train import finetuned
 from pipelines.train.finetune import NothingToLearn, NotTuned
-from pipelines.train.posts import NoSilver
 from pipelines.train.voted import NotVoted
 from tests.train import small_posts as small
 from tests.train import small_tuned

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from pipelines.datasets.example import Example, LeakRefused
 from pipelines.errors import BadParams
-from pipelines.label.offline.decode import decode
+from pipelines.metrics import recall_constraints
+from pipelines.metrics.decoding import decode
+from pipelines.metrics.recall_constraints import MIN_POSITIVES, OtherLabels, decide, encoded, fit, highest
+from pipelines.metrics.thresholds import BadScores
 from pipelines.taxonomy import load, tiers_of
-from pipelines.train import floors
-from pipelines.train.examples import Example, LeakRefused
-from pipelines.train.floors import MIN_POSITIVES, OtherLabels, decide, encoded, fit, highest
-from pipelines.train.task import task_of
-from pipelines.train.thresholds import BadScores
+from pipelines.taxonomy.task import task_of
 
 CRISES = task_of(load("cradle"), "labels")
 SEVERITY = task_of(load("figsim"), "severity")
@@ -171,13 +171,13 @@ def test_one_class_is_given_where_only_one_can_be() -> None:
 def test_what_is_stored_decides_the_same_and_serves_no_other_labels(tmp_path: Path) -> None:
     scores, sets = a_dev()
     thresholds, _ = fit(scores, examples=posts(sets), task=CRISES, floors={HARM: 0.9})
-    floors.save(tmp_path / "new", task=CRISES, thresholds=thresholds, more=[1])
-    again, stored = floors.load(tmp_path / "new", task=CRISES)
+    recall_constraints.save(tmp_path / "new", task=CRISES, thresholds=thresholds, more=[1])
+    again, stored = recall_constraints.load(tmp_path / "new", task=CRISES)
     assert (again == thresholds).all()
     assert np.isfinite(again).sum() == 1
     assert stored["more"] == [1]
     with pytest.raises(OtherLabels):
-        floors.load(tmp_path / "new", task=SEVERITY)
+        recall_constraints.load(tmp_path / "new", task=SEVERITY)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -196,7 +196,9 @@ def test_scores_of_other_rows_are_refused() -> None:
 def test_what_a_stage_reports_is_of_the_probabilities_and_of_the_scores_before() -> None:
     scores, sets = a_dev()
     raw = np.full_like(scores, 0.5)
-    thresholds, report = floors.learned(scores, raw=raw, examples=posts(sets), task=CRISES, floors={HARM: 0.9})
+    thresholds, report = recall_constraints.learned(
+        scores, raw=raw, examples=posts(sets), task=CRISES, floors={HARM: 0.9}
+    )
     assert report["raw_brier"] == 0.25
     assert report["brier"] == pytest.approx(float(np.mean((scores - encoded(sets, task=CRISES)) ** 2)))
     for used, name in ((thresholds, "exact"), (NONE, "exact_without_floors")):

@@ -15,13 +15,13 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, Qwe
 from transformers.utils import logging
 
 from pipelines.errors import BadParams
-from pipelines.sandbox import labels, narratives
+from pipelines.models.backbones import BaseMissing, BaseUnfit
+from pipelines.sandbox.reddit import labels, narratives
 from pipelines.taxonomy import Scheme, load
-from pipelines.train.generate import Generated, Generator, leaps
-from pipelines.train.grammar import Grammar
-from pipelines.train.instruct import completion, conversation, instruction
-from pipelines.train.models.bases import BaseMissing, BaseUnfit
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
+from pipelines.train.sft.generate import Generated, Generator, leaps
+from pipelines.train.sft.grammar import Grammar
+from pipelines.train.sft.instruct import completion, conversation, instruction
 from tests.train.byte_tokens import byte_level
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from pipelines.errors import BadParams
+from pipelines.models import tiny, tiny_causal
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train import instruct, tiny, tiny_causal
-from pipelines.train.instruct import DELIMITER, GAP, NoRoom, NoTemplate, completion, conversation, instruction, read
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.sft import instruct
+from pipelines.train.sft.instruct import DELIMITER, GAP, NoRoom, NoTemplate, completion, conversation, instruction, read
 
 SCHEMES = {name: load_scheme(name) for name in ("cradle", "figsim", "cssrs")}
 CRADLE, FIGURATIVE, RISK = (

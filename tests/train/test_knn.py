@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.config.sections import KnnModel
+from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
 from pipelines.errors import BadParams, SealBroken, UnknownRecord
-from pipelines.label.offline.minilm import MiniLM
-from pipelines.privacy.vault import Vault
-from pipelines.sections import KnnModel
-from pipelines.store import tables
+from pipelines.extract.embedding import MiniLM
+from pipelines.metrics.calibration import NothingToCalibrate, brier, log_loss
+from pipelines.metrics.recall_constraints import OtherLabels, encoded
+from pipelines.storage import tables
 from pipelines.taxonomy import load, tiers_of
-from pipelines.train.calibration import NothingToCalibrate, brier, log_loss
-from pipelines.train.examples import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
-from pipelines.train.floors import OtherLabels, encoded
-from pipelines.train.knn import KnnPredictor, NoVotes, fit
-from pipelines.train.neighbours import FILE, Index, NoNeighbours
-from pipelines.train.task import task_of
+from pipelines.taxonomy.task import task_of
+from pipelines.train.knn.knn import KnnPredictor, NoVotes, fit
+from pipelines.train.knn.neighbours import FILE, Index, NoNeighbours
+from pipelines.vault.vault import Vault
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 
 pytestmark = pytest.mark.usefixtures("embedded_once")

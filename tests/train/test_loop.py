@@ -18,13 +18,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipelines.train.batches import MEGA, ahead, shuffled
-from pipelines.train.built import Batch
-from pipelines.train.examples import Example, LeakRefused
-from pipelines.train.loop import Diverged, fit, predict
-from pipelines.train.steps import Loop, optimizer, spare_memory
-from pipelines.train.thresholds import BadScores
-from pipelines.train.weights import Weights, weigh
+from pipelines.datasets.example import Example, LeakRefused
+from pipelines.metrics.thresholds import BadScores
+from pipelines.models.built import Batch
+from pipelines.train.classifiers.batches import MEGA, ahead, shuffled
+from pipelines.train.classifiers.class_weights import Weights, weigh
+from pipelines.train.classifiers.loop import Diverged, fit, predict
+from pipelines.train.classifiers.steps import Loop, optimizer, spare_memory
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 
 ROOT = Path(__file__).resolve().parents[2]

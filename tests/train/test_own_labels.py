@@ -17,9 +17,9 @@ import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli import app
-from pipelines.params import Settings
-from pipelines.store.workspace import Workspace, workspace
+from pipelines.cli.main import app
+from pipelines.config.params import Settings
+from pipelines.workspace.clone import Workspace, workspace
 from tests.train import own_labels as own
 
 ROOT = own.ROOT

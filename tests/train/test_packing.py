@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from pipelines.train import packing
-from pipelines.train.packing import IGNORED, Sample, packable, padded, plan, row, shared
+from pipelines.train.sft import packing
+from pipelines.train.sft.packing import IGNORED, Sample, packable, padded, plan, row, shared
 
 SIZES = {
     "vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.datasets.example import LeakRefused, only, targets
+from pipelines.datasets.posts import NoSilver
 from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
 from pipelines.label.votes import NotCurated
-from pipelines.store import tables
-from pipelines.train.examples import LeakRefused, only, targets
-from pipelines.train.posts import NoSilver
+from pipelines.storage import tables
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
 

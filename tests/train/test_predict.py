@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.params import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
-from pipelines.params import Settings
-from pipelines.store import tables
-from pipelines.train import finetune, finetuned, predict, untuned, voted
+from pipelines.predict import baselines, predict
+from pipelines.predict.predict import SeenInTraining
+from pipelines.storage import tables
+from pipelines.train import finetune, finetuned, voted
 from pipelines.train.finetuned import ModelOutdated, NoModel
-from pipelines.train.predict import SeenInTraining
 from pipelines.train.voted import NotVoted
 from tests.train import small_posts as small
 from tests.train import small_tuned
@@ -148,7 +149,7 @@ def test_what_is_predicted_can_be_evaluated(posts: SmallPosts, settings: Setting
     predicted(posts, settings, model="knn")
     predicted(posts, settings, model="sft")
     params = small_tuned.params()
-    untuned.run("posts", model="gpt", params=params, settings=settings, vault=posts.vault, root=posts.root)
+    baselines.run("posts", model="gpt", params=params, settings=settings, vault=posts.vault, root=posts.root)
     found = evaluate.run("posts", params=params, root=posts.root, sampling=Sampling(resamples=50, seed=1))
     models = found["tasks"]["labels"]["models"]
     assert set(models) == {"gpt", "knn-consensus", "sft-consensus"} and found["tasks"]["labels"]["n"] == 12

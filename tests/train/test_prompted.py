@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from PIL import Image, ImageColor
 
+from pipelines.config.params import Params, Price, PromptedModel, RemoteLabeller, Settings
+from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BudgetSpent, TooManyFailed
-from pipelines.label.client import CannotSee
 from pipelines.label.few_shot import TooFewExamples
 from pipelines.label.memes import NotAsked
-from pipelines.params import Params, Price, PromptedModel, RemoteLabeller, Settings
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.train import prompted
-from pipelines.train.examples import LeakRefused
+from pipelines.llm.client import CannotSee
+from pipelines.predict import prompted
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
 from tests.train import small_memes as small
 
 SECRET = "5e" * 64

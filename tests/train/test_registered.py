@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.params import Settings
-from pipelines.registry import contents, moves, versions
+from pipelines.config.params import Settings
+from pipelines.config.sections import RegisteredModel
+from pipelines.predict import registered as predictor
+from pipelines.predict.registered import AnswerUnfit
+from pipelines.registry import contents, transitions, versions
 from pipelines.registry.journal import Journal
 from pipelines.registry.trusted import NotOnRecord
 from pipelines.registry.verified import FilesChanged
 from pipelines.registry.versions import NoRegistry
-from pipelines.sections import RegisteredModel
-from pipelines.train import registered as predictor
-from pipelines.train.registered import AnswerUnfit
 from tests import mlflow_database
 from tests.train import small_posts as small
 from tests.train import small_untuned
@@ -109,8 +109,10 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
             registry.add(NAME, source=str(folder / str(number)), run_id=None, tags={versions.DIGEST: files})
             if number < 3:
                 journal.append(NAME, event="registered", to_version=number, files=files, **WHO)
-        move = moves.Move(NAME, "promoted", None, None, 1, WHO["who"], WHO["why"], {}, files)
-        moves.finish(moves.intend(move, journal=journal), registry=registry, journal=journal, say=lambda _: None)
+        move = transitions.Move(NAME, "promoted", None, None, 1, WHO["who"], WHO["why"], {}, files)
+        transitions.finish(
+            transitions.intend(move, journal=journal), registry=registry, journal=journal, say=lambda _: None
+        )
     with (folder / "2" / "code.py").open("a") as code:
         code.write(f"Path({str(folder / 'ran')!r}).touch()\n")
     return made

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.params import Settings
-from pipelines.sections import SavedModel
-from pipelines.train.saved import BadSaved
+from pipelines.config.params import Settings
+from pipelines.config.sections import SavedModel
+from pipelines.predict.external_predictions import BadSaved
 from tests.train import small_posts as small
 from tests.train import small_untuned
 from tests.train.small_posts import SmallPosts

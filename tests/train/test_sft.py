@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
+from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BadParams
-from pipelines.train import instruct, recipe, sft
-from pipelines.train.examples import LeakRefused
-from pipelines.train.models.bases import BaseUnfit, opened
-from pipelines.train.sft import NothingToTune
-from pipelines.train.tuner import TuningDiverged
+from pipelines.models.backbones import BaseUnfit, opened
+from pipelines.train.sft import instruct, recipe, sft
+from pipelines.train.sft.sft import NothingToTune
+from pipelines.train.sft.tuner import TuningDiverged
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, arguments, posts
 
 LEARNING = {
@@ -226,7 +226,7 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
 def test_a_base_whose_tokens_lose_the_answer_is_refused(tmp_path: Path) -> None:
     from transformers import BertTokenizer
 
-    from pipelines.train import tiny, tiny_causal
+    from pipelines.models import tiny, tiny_causal
 
     with opened(SPEC.base, seed=1, folder=tmp_path) as place:
         AutoModelForCausalLM.from_pretrained(place).save_pretrained(tmp_path / "base")
@@ -255,7 +255,7 @@ def test_a_checkpoint_of_anything_else_is_not_gone_on_from(plain: Plain, tmp_pat
 
 
 def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(plain: Plain, tmp_path: Path) -> None:
-    from pipelines.train.tuner import WHOLE
+    from pipelines.train.sft.tuner import WHOLE
 
     shutil.copytree(plain.folder, tmp_path, dirs_exist_ok=True)
     for path in (tmp_path / "checkpoints").glob(f"checkpoint-*/{WHOLE}"):

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipelines.train import launch
+from pipelines.train.sft import launch
 from tests.train.small_tuning import a_run, arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,7 +101,7 @@ def test_the_command_is_one_that_accelerate_takes_and_shares_the_weights_out() -
     line = launch.command(4, gpu=True)
     assert line[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
     asked = launch_command_parser().parse_args(line[3:])
-    assert (asked.num_processes, asked.module, asked.training_script) == (4, True, "pipelines.train.launch")
+    assert (asked.num_processes, asked.module, asked.training_script) == (4, True, "pipelines.train.sft.launch")
     environment = prepare_multi_gpu_env(asked)
     assert environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
     assert environment["ACCELERATE_USE_FSDP"] == "true"
@@ -112,7 +112,7 @@ def test_the_command_is_one_that_accelerate_takes_and_shares_the_weights_out() -
 
 
 def test_a_process_of_a_group_ends_with_the_one_that_began_it() -> None:
-    waits = "import sys, time; from pathlib import Path; from pipelines.train.launch import leave_with; "
+    waits = "import sys, time; from pathlib import Path; from pipelines.train.sft.launch import leave_with; "
     waits += "leave_with(Path(sys.argv[1])); print('on', flush=True); time.sleep(60)"
     parent = subprocess.Popen(["sleep", "60"])
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

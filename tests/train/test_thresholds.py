@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
+from pipelines.datasets.example import Example, LeakRefused
+from pipelines.metrics.thresholds import BadScores, Floats, decide, tune
 from pipelines.taxonomy import load
-from pipelines.train.examples import Example, LeakRefused
-from pipelines.train.task import task_of
-from pipelines.train.thresholds import BadScores, Floats, decide, tune
+from pipelines.taxonomy.task import task_of
 
 SEVERITY, FIGURATIVE = (task_of(load("figsim"), key) for key in ("severity", "figurative"))
 METAPHOR, PUN, IRONY = FIGURATIVE.labels

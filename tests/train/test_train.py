@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.params import Params, Settings, load, overlay
-from pipelines.privacy.vault import Vault
-from pipelines.store import tables
-from pipelines.store.seal import write_rows
-from pipelines.train import train as stage
-from pipelines.train.features import NoCues, packed, place
+from pipelines.config.params import Params, Settings, load, overlay
+from pipelines.datasets.features import NoCues, packed, place
+from pipelines.storage import tables
+from pipelines.storage.seal import write_rows
+from pipelines.train.classifiers import train as stage
+from pipelines.vault.vault import Vault
 from tests import mlflow_database
 from tests.train import small_memes
 

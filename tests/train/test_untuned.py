@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.params import Settings
+from pipelines.config.sections import EnsembleModel, LocalModel, VotesModel
+from pipelines.datasets.posts import NoSilver
 from pipelines.errors import BadParams
-from pipelines.params import Settings
-from pipelines.sections import EnsembleModel, LocalModel, VotesModel
-from pipelines.store import tables
-from pipelines.train import untuned
-from pipelines.train.posts import NoSilver
-from pipelines.train.untuned import NotUntuned
+from pipelines.predict import baselines
+from pipelines.predict.baselines import NotUntuned
+from pipelines.storage import tables
 from pipelines.train.voted import NotVoted
 from tests.train import small_posts as small
 from tests.train import small_untuned
@@ -121,4 +121,4 @@ def test_a_causal_model_is_asked_as_it_is(posts: SmallPosts, settings: Settings)
 @pytest.mark.parametrize("model", ["tiny-causal", "knn", "bert", "nobody"])
 def test_what_is_tuned_or_unknown_is_refused(posts: SmallPosts, settings: Settings, model: str) -> None:
     with pytest.raises(NotUntuned, match=model):
-        untuned.run("posts", model=model, params=posts.params, settings=settings, vault=posts.vault, root=posts.root)
+        baselines.run("posts", model=model, params=posts.params, settings=settings, vault=posts.vault, root=posts.root)

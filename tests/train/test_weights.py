@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipelines.datasets.example import Example, LeakRefused
 from pipelines.taxonomy import load
-from pipelines.train.examples import Example, LeakRefused
-from pipelines.train.task import task_of
-from pipelines.train.weights import weigh
+from pipelines.taxonomy.task import task_of
+from pipelines.train.classifiers.class_weights import weigh
 
 SEVERITY, FIGURATIVE = (task_of(load("figsim"), key) for key in ("severity", "figurative"))
 METAPHOR, PUN, IRONY = FIGURATIVE.labels

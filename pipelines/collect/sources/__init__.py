@@ -12,9 +12,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipelines.collect.month import Window
 from pipelines.collect.submission import Dropped, Submission, created_of, parse, retrieved_of
-from pipelines.collect.window import Window
-from pipelines.params import Params, Settings, SourceName
+from pipelines.config.params import Params, Settings, SourceName
 
 DELETIONS = {"deleted", "removed", "deleted_later"}
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import requests
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources.journal import Journal, Page, gather
 from pipelines.collect.sources.service import check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
-from pipelines.collect.window import Window
+from pipelines.config.params import ArcticShift, Settings
 from pipelines.errors import SourceUnavailable
-from pipelines.params import ArcticShift, Settings
 
 # The longest pause taken inside a task when the headers say that the budget is spent; above, the answer is a 429.
 MAX_PAUSE_SECONDS = 120.0

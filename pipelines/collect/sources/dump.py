@@ -17,11 +17,11 @@ from typing import Any
 import orjson
 import zstandard
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources import Gathered
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.collect.window import Window
+from pipelines.config.params import Dump
 from pipelines.errors import CorruptDump, DumpMissing, DumpUnverified
-from pipelines.params import Dump
 
 # Compressed bytes decompressed at a time. zstd expands at most 32,768 times (a block of 128 KiB out of 4 bytes), so
 # this is what bounds memory, at 128 MiB, before the ratio is looked at. Larger pieces are not faster.

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources import Gathered, digest_of
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.collect.window import Window
 from pipelines.errors import SealBroken
-from pipelines.store.seal import seal, unseal
+from pipelines.storage.seal import seal, unseal
 
 COLUMN = "state"
 LENGTH_BYTES = 4

@@ -14,12 +14,12 @@ import praw
 import prawcore
 from praw.models import Submission as PrawSubmission
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources.journal import Journal, Page, gather
 from pipelines.collect.sources.service import SubredditClosed, check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of
-from pipelines.collect.window import Window
+from pipelines.config.params import Reddit, Settings
 from pipelines.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
-from pipelines.params import Reddit, Settings
 
 log = logging.getLogger(__name__)
 

@@ -116,7 +116,7 @@ class Embedding:
     C = 10.0  # ours: unit-length rows again
 
     def __init__(self) -> None:
-        from pipelines.label.offline.minilm import MiniLM
+        from pipelines.extract.embedding import MiniLM
 
         self._model = MiniLM()
         self._known: dict[str, npt.NDArray[np.float64]] = {}

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.config.params import OfflineLabeller, VotesParams
 from pipelines.errors import LabellingError
-from pipelines.label.offline.calibrate import fit_sigmoids, probabilities
-from pipelines.label.offline.decode import decode
 from pipelines.label.offline.features import Head, Rows, Targets, Values, View, view
 from pipelines.label.offline.folds import deal
-from pipelines.label.outcome import Answer, Outcome
-from pipelines.params import OfflineLabeller, VotesParams
+from pipelines.llm.outcome import Answer, Outcome
+from pipelines.metrics.decoding import decode
+from pipelines.metrics.sigmoids import fit_sigmoids, probabilities
 
 if TYPE_CHECKING:
-    from pipelines.label.post import Post
+    from pipelines.datasets.post import Post
     from pipelines.taxonomy import Category
 
 RECIPE = 1  # raise it with every change that changes answers: it is part of their digest

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import zstandard
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources import SubmissionSource, open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.collect.window import Window
-from pipelines.params import Params, Settings, load
+from pipelines.config.params import Params, Settings, load
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 
 Item = dict[str, Any]

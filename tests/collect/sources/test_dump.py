@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import zstandard
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources import dump
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.collect.window import Window
+from pipelines.config.params import Params
 from pipelines.errors import CorruptDump, DumpMissing, DumpUnverified
-from pipelines.params import Params
 
 DECEMBER = Window.from_key("2022-12")
 Write = Callable[..., Path]

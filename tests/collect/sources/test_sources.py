@@ -12,8 +12,8 @@ import pytest
 
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
+from pipelines.config.params import Params, Settings
 from pipelines.errors import BadParams, SourceNotApproved
-from pipelines.params import Params, Settings
 from pipelines.sandbox.server import SandboxServer
 
 Read = Callable[..., dict[str, Submission | Dropped]]
@@ -77,7 +77,7 @@ def test_a_setting_at_fault_is_named(opened: Any, changes: dict[str, str], setti
 
 
 def test_source_digests_name_the_file_or_the_query(opened: Any, server: SandboxServer, root: Path) -> None:
-    from pipelines.collect.window import Window
+    from pipelines.collect.month import Window
 
     window = Window.from_key("2022-12")
     digests = {}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.curate.language import LanguageGate
-from pipelines.curate.ocr import open_engine
-from pipelines.curate.words import words
+from pipelines.config.params import Language, Ocr
 from pipelines.errors import DataError, EngineMissing
-from pipelines.params import Language, Ocr
+from pipelines.extract.language import LanguageGate
+from pipelines.extract.ocr import open_engine
+from pipelines.extract.words import words
 
 spec = importlib.util.spec_from_file_location("drawing", Path(__file__).with_name("drawing.py"))
 drawing = importlib.util.module_from_spec(spec)
@@ -96,7 +96,7 @@ def test_rapidocr_opens_no_connection_and_logs_nothing(monkeypatch, caplog, capf
 
 def test_opening_one_engine_imports_no_other():
     code = (
-        "import sys; from pipelines.curate.ocr import open_engine; from pipelines.params import Ocr;"
+        "import sys; from pipelines.extract.ocr import open_engine; from pipelines.config.params import Ocr;"
         "open_engine(Ocr(engine='rapidocr', side=736, split_words_from=8));"
         "sys.exit(any(name.startswith(('pytesseract', 'google.cloud')) for name in sys.modules))"
     )

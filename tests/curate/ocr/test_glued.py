@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.curate.ocr.glued import split_glued
+from pipelines.extract.ocr.glued import split_glued
 
 
 @pytest.mark.parametrize(

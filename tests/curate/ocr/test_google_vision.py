@@ -7,10 +7,10 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import vision
 
-from pipelines.curate.ocr import open_engine
-from pipelines.curate.ocr.google_vision import GoogleVision, parse
+from pipelines.config.params import Ocr
 from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.params import Ocr
+from pipelines.extract.ocr import open_engine
+from pipelines.extract.ocr.google_vision import GoogleVision, parse
 
 PARAMS = Ocr(engine="google_vision", side=736, split_words_from=8)
 PICTURE = b"\xff\xd8 stands for a picture"

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.curate.ocr.layout import Box, compose, reading_order
+from pipelines.extract.ocr.layout import Box, compose, reading_order
 
 
 def box(text, left, top, *, width=100, height=20, confidence=0.9, read=True):

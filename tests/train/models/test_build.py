@@ -13,14 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassification
 
+from pipelines.config.sections import FusionModel, ImageModel, PromptedModel, TextModel
+from pipelines.datasets.example import Example
 from pipelines.errors import BadParams
-from pipelines.sections import FusionModel, ImageModel, PromptedModel, TextModel
+from pipelines.models import build, tiny
+from pipelines.models.backbones import BaseMissing, BaseUnfit, Pixels
 from pipelines.taxonomy import load
-from pipelines.train import tiny
-from pipelines.train.examples import Example
-from pipelines.train.models import build
-from pipelines.train.models.bases import BaseMissing, BaseUnfit, Pixels
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
 
 EXAMPLES = (
     Example(("r", 0), "train", "a lovely day", None, None, "r"),
@@ -132,7 +131,7 @@ def test_a_head_for_other_labels_is_replaced(tmp_path: Path, task: Task) -> None
 
 
 def test_importing_the_models_loads_no_torch() -> None:
-    code = "import sys, pipelines.train.models, pipelines.train.tiny; sys.exit('torch' in sys.modules)"
+    code = "import sys, pipelines.models, pipelines.models.tiny; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -15,14 +15,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import f1_score
 
-from pipelines.sections import FusionModel, ImageModel, Model, TextModel
+from pipelines.config.sections import FusionModel, ImageModel, Model, TextModel
+from pipelines.datasets.example import Example, targets
+from pipelines.models import build, tiny
+from pipelines.models.backbones import BaseUnfit
+from pipelines.models.built import Built
 from pipelines.taxonomy import load
-from pipelines.train import tiny
-from pipelines.train.built import Built
-from pipelines.train.examples import Example, targets
-from pipelines.train.models import build
-from pipelines.train.models.bases import BaseUnfit
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
 from tests.train.small_memes import FILLERS, WORDS, picture
 
 EPOCHS, RATE = 8, 0.003

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from pipelines.config.sections import M3hModel
+from pipelines.datasets.example import Example, Item, targets
+from pipelines.datasets.features import Cues, NoCues, Remarks
 from pipelines.errors import BadParams
-from pipelines.sections import M3hModel
+from pipelines.models import build
 from pipelines.taxonomy import load
-from pipelines.train.examples import Example, Item, targets
-from pipelines.train.features import Cues, NoCues, Remarks
-from pipelines.train.models import build
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
 
 TINY = M3hModel(kind="m3h", base="tiny:clip", labeller="gpt")
 

@@ -12,16 +12,16 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertModel
 
+from pipelines.config.sections import YadavModel
+from pipelines.datasets.example import Example, targets
 from pipelines.errors import BadParams
-from pipelines.privacy.vault import Vault
-from pipelines.sections import YadavModel
+from pipelines.models import tiny
+from pipelines.models.backbones import BaseUnfit
+from pipelines.models.built import Built
+from pipelines.models.yadav import Orthogonal, build, orthogonal
 from pipelines.taxonomy import load
-from pipelines.train import tiny
-from pipelines.train.built import Built
-from pipelines.train.examples import Example, targets
-from pipelines.train.models.bases import BaseUnfit
-from pipelines.train.models.yadav import Orthogonal, build, orthogonal
-from pipelines.train.task import Task, task_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.vault.vault import Vault
 from tests.train.small_memes import picture, write
 
 SECRET = bytes(range(32))

@@ -1,0 +1,1 @@
+"""Measure how far annotators agree."""

@@ -1,0 +1,204 @@
+"""The stage ``agreement``: how far annotators agree, by category, batch and round, with intervals.
+
+Every statistic is over items that two or more people answered; a skip is no answer. A round's figures say whether
+it can go on; the published ones are over the rounds whose manifest says so (FigSIM 3.3: the large-scale doubles,
+without pilot and calibration; CRADLE's Table 10: rounds 1 to 3). Rounds of single annotation are listed without
+figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pipelines.annotate.agreement.figure import draw_figure
+from pipelines.annotate.agreement.overlap import Answers, gather, measured
+from pipelines.annotate.manifest import Manifest, folder, opened
+from pipelines.config.params import Params
+from pipelines.config.sections import Agreement
+from pipelines.metrics import agreement as c
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.taxonomy import Category, Scheme, load
+
+Json: TypeAlias = dict[str, Any]
+COLUMNS = ["record_id", "image", "annotator", "category", "round", "batch", "outcome", "labels"]
+DIGITS = 6  # far below what 1,000 resamples can tell, far above the last bit of a sum
+# the readings are for agreement beyond chance
+READ = ("kappa", "weighted_kappa", "ac1", "alpha")
+
+
+def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
+    """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``.
+
+    Returns:
+        a summary for whoever decides: of each round and ``overall`` the number of items, each category's kappa and
+        ``sufficient``: whether every defined kappa reaches ``agreement.enough`` (``None``: none is defined).
+
+    Raises:
+        BadManifest: a round's manifest does not hold together.
+    """
+    scheme = load(params.corpora[corpus].scheme)
+    found: list[tuple[Manifest, list[Json]]] = []
+    for manifest in opened(root, corpus):
+        path = folder(root, corpus, manifest.round) / "annotations.parquet"
+        if path.exists():
+            found.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
+    metrics = measure(found, scheme=scheme, settings=params.agreement)
+    draw_figure(metrics, categories=list(scheme.categories), path=root / "snapshot" / corpus / "agreement")
+    write_metrics(metrics, root / "metrics" / corpus / "agreement.json")
+    return summary(metrics)
+
+
+def measure(
+    rounds: Iterable[tuple[Manifest, Iterable[Mapping[str, Any]]]], *, scheme: Scheme, settings: Agreement
+) -> Json:
+    """Return all figures of rounds given in their order: each manifest with its rows of ``annotations``.
+
+    Every figure is ``{value, low, high}``, all ``None`` where it is undefined, with a ``word`` where it is read after
+    Landis and Koch, and ``defined`` where some resamples left it undefined.
+    """
+    described: Json = {}
+    pooled: list[Mapping[str, Any]] = []
+    published: list[str] = []
+    for manifest, given in rounds:
+        rows = list(given)
+        batches = sorted({row["batch"] for row in rows})
+        parts = {b: [row for row in rows if row["batch"] == b] for b in batches}
+        scope = _scope(rows, scheme=scheme, settings=settings)
+        described[manifest.round] = {
+            **scope,
+            "order": len(described),
+            "opened": manifest.opened.date().isoformat(),
+            "phase": manifest.phase,
+            "agreement": manifest.agreement,
+            "batches": {
+                str(b): _scope(part, scheme=scheme, settings=settings, labels=False) for b, part in parts.items()
+            },
+        }
+        if manifest.agreement:
+            published.append(manifest.round)
+            pooled += rows
+    if not described:
+        return {"rounds": {}}
+    overall = {**_scope(pooled, scheme=scheme, settings=settings), "rounds": published}
+    return {"scheme": scheme.name, "enough": settings.enough, "rounds": described, "overall": overall}
+
+
+def summary(metrics: Mapping[str, Any]) -> Json:
+    """Return of each round and overall: ``items`` of the category that has most, kappas and ``sufficient``."""
+
+    def short(scope: Mapping[str, Any]) -> Json:
+        categories = scope["categories"]
+        return {
+            "items": max((f["items"] for f in categories.values()), default=0),
+            "kappa": {key: f["kappa"]["value"] for key, f in categories.items()},
+            "sufficient": scope["sufficient"],
+        }
+
+    rounds = {name: short(scope) for name, scope in metrics["rounds"].items()}
+    return {"rounds": rounds, **({"overall": short(metrics["overall"])} if rounds else {})}
+
+
+def _scope(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme, settings: Agreement, labels: bool = True) -> Json:
+    answers = gather(rows, scheme=scheme)
+    categories = {
+        key: figures(answers[key], category=category, settings=settings, labels=labels)
+        for key, category in scheme.categories.items()
+    }
+    kappas = [f["kappa"]["value"] for f in categories.values()]
+    defined = [float(c.printed(value)) for value in kappas if isinstance(value, float)]
+    enough = all(value >= settings.enough for value in defined) if defined else None
+    return {"categories": categories, "sufficient": enough}
+
+
+def figures(answers: Answers, *, category: Category, settings: Agreement, labels: bool = True) -> Json:
+    """Return every figure of one category; the seed and the category's key choose the bootstrap's draws."""
+    places = answers.doubles()
+    names = measured(category)
+    raters = sorted({annotator for place in places for annotator in answers.given[place]})
+    sets = np.full((len(places), len(raters), len(names)), c.MISSING, dtype=np.int64)
+    for i, place in enumerate(places):
+        for annotator, chosen in answers.given[place].items():
+            sets[i, raters.index(annotator)] = [name in chosen for name in names]
+    digest = hashlib.sha256(f"{settings.seed}/{category.key}".encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    weights = c.draws(len(places), resamples=settings.resamples, rng=rng)
+    by_label: dict[str, c.Floats] = {}
+    if labels or category.kind == "multi":
+        by_label = {name: c.by_label(sets, statistic=name, weights=weights) for name in ("kappa", "ac1")}
+    if category.kind == "multi":
+        values = _multi(sets, by_label=by_label, weights=weights)
+    else:
+        values = _single(sets, category=category, weights=weights)
+    plain: Json = {name: _plain(array, name=name, settings=settings) for name, array in values.items()}
+    plain |= {"items": len(places), "left_out": answers.left_out(), "annotators": len(raters)}
+    plain["distance"] = "masi" if category.kind == "multi" else "ordinal" if category.ordinal else "nominal"
+    if category.kind == "multi":
+        # a mean over labels is one over fewer where nobody used a label
+        plain["labels_used"] = {name: int((~np.isnan(array[0])).sum()) for name, array in by_label.items()}
+        plain["labels_offered"] = len(names)
+    if labels:
+        plain["labels"] = {
+            label: {
+                "items": int((sets[:, :, i] == 1).any(axis=1).sum()),
+                **{name: _plain(array[:, i], name=name, settings=settings) for name, array in by_label.items()},
+            }
+            for i, label in enumerate(names)
+        }
+    return plain
+
+
+def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str, c.Floats]:
+    """Return the figures of answers that are exactly one label each."""
+    size = sets.shape[2]
+    codes = np.where((sets == c.MISSING).any(axis=2), c.MISSING, sets.argmax(axis=2))
+    found = {
+        "observed": c.observed(codes, classes=size, weights=weights),
+        "kappa": c.kappa(codes, classes=size, weights=weights),
+        "ac1": c.ac1(codes, classes=size, weights=weights),
+    }
+    if not category.ordinal:
+        return {**found, "alpha": c.alpha(codes, distance=c.nominal(size), weights=weights)}
+    # the task's classes have the order: FigSIM's attempt and death are one degree (SPEC 1.1)
+    merged = [_class(category, label=name) for name in measured(category)]
+    degrees = list(dict.fromkeys(merged))
+    ranks = np.array([degrees.index(name) for name in merged])
+    ordered = np.where(codes == c.MISSING, c.MISSING, ranks[codes])
+    found["weighted_kappa"] = c.kappa(ordered, classes=len(degrees), weights=weights, quadratic=True)
+    found["alpha"] = c.ordinal_alpha(ordered, classes=len(degrees), weights=weights)
+    return found
+
+
+def _class(category: Category, *, label: str) -> str:
+    merge = category.task_merge
+    return next(iter(category.merge(frozenset({label}), merge=merge))) if merge else label
+
+
+def _multi(sets: c.Codes, *, by_label: Mapping[str, c.Floats], weights: c.Floats) -> dict[str, c.Floats]:
+    """Return the figures of answers that are sets; kappa and AC1 are means over labels (FigSIM 3.3, CRADLE T10)."""
+    codes, known = c.distinct(sets)
+    return {
+        "observed": c.observed(codes, classes=len(known), weights=weights),
+        "jaccard": c.jaccard(sets, weights=weights),
+        "kappa": c.defined_mean(by_label["kappa"]),
+        "ac1": c.defined_mean(by_label["ac1"]),
+        "alpha": c.alpha(codes, distance=c.masi(known), weights=weights),
+    }
+
+
+def _plain(values: c.Floats, *, name: str, settings: Agreement) -> Json:
+    found = c.estimate(values, confidence=settings.confidence)
+    plain: Json = {
+        key: None if value is None else round(value, DIGITS) + 0.0
+        for key, value in (("value", found.value), ("low", found.low), ("high", found.high))
+    }
+    if name in READ and found.value is not None:
+        plain["word"] = c.landis_koch(found.value)
+    if found.value is not None and found.defined < 1:
+        plain["defined"] = round(found.defined, 3)
+    return plain

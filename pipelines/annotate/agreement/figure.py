@@ -1,0 +1,91 @@
+"""The figure of the stage ``agreement``: each category's kappa from batch to batch, with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.metrics.agreement import READINGS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FILE = "agreement.png"
+COLOUR, GREY = "#0072B2", "#8a8a8a"  # blue of Okabe and Ito's palette, told apart by everyone
+INCHES = {"panel": 1.75, "batch": 0.55, "least": 7.5, "most": 30.0}
+
+
+def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: Path) -> None:
+    """Write ``agreement.png`` into the folder ``path``: one panel a category, batches of doubles in their order.
+
+    A batch whose kappa is undefined has its place and no point. The same metrics give the same bytes.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    points = _points(metrics)
+    shown = categories if points else categories[:1]
+    width = min(INCHES["most"], max(INCHES["least"], 2 + INCHES["batch"] * len(points)))
+    # the library's own defaults, not those of a user's matplotlibrc
+    with mpl.rc_context(mpl.rcParamsDefault):
+        figure = Figure(figsize=(width, 1.2 + INCHES["panel"] * len(shown)), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        for panel, category in zip(panels, shown, strict=True):
+            _panel(panel, points=points, category=category)
+        # the panels share their axis: down to the lowest interval, ticks first because they would widen it
+        lows = [_bound(found[key]["kappa"], key="low") for _, found in points for key in shown]
+        panels[0].set_yticks([n / 5 for n in range(-5, 6)])
+        panels[0].set_ylim(min([0.0, *(low for low in lows if not math.isnan(low))]) - 0.05, 1.05)
+        if points:
+            panels[-1].set_xticks(range(len(points)), [name for name, _ in points], rotation=45, ha="right")
+            panels[-1].set_xlabel("round, batch (in the order of annotation)")
+        else:
+            panels[0].set_title("", loc="left")
+            panels[0].text(
+                0.5, 0.5, "no item has two answers yet", ha="center", color=GREY, transform=panels[0].transAxes
+            )
+        figure.supylabel("Cohen's κ with bootstrap interval", fontsize=10)
+        path.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path / FILE, dpi=110, metadata={"Software": None})
+
+
+def _points(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the batches in which some item has two answers: what each is called, and its categories."""
+    points = []
+    rounds = metrics["rounds"]
+    for name in sorted(rounds, key=lambda n: rounds[n]["order"]):
+        batches = rounds[name]["batches"]
+        for batch in sorted(batches, key=int):
+            categories = batches[batch]["categories"]
+            if any(found["items"] for found in categories.values()):
+                points.append((f"{name}, {batch}" if len(batches) > 1 else name, categories))
+    return points
+
+
+def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], category: str) -> None:
+    kappas = [found[category]["kappa"] for _, found in points]
+    xs = [x for x, kappa in enumerate(kappas) if kappa["value"] is not None]
+    lows, highs = ([_bound(kappas[x], key=key) for x in xs] for key in ("low", "high"))
+    for end, word in READINGS:
+        panel.axhline(end, color="#dddddd", linewidth=0.7, zorder=0)
+        panel.text(1.005, end - 0.1, word, color=GREY, fontsize=7, va="center", transform=panel.get_yaxis_transform())
+    panel.vlines(xs, lows, highs, color=COLOUR, linewidth=1.4, alpha=0.6)
+    # an undefined value breaks the line
+    values = [_bound(kappa, key="value") for kappa in kappas]
+    panel.plot(range(len(values)), values, color=COLOUR, linewidth=1, marker="o", markersize=4.5)
+    for x in sorted(set(range(len(kappas))) - set(xs)):
+        panel.text(x, 0.02, "undefined", color=GREY, fontsize=6, rotation=90, ha="center", va="bottom")
+    panel.set_title(category, loc="left", fontsize=10)
+    panel.set_xlim(-0.5, max(len(points), 1) - 0.5)
+    panel.set_xticks([])
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _bound(kappa: Mapping[str, Any], *, key: str) -> float:
+    """Return a bound, or the value itself where no resample has one; NaN where it is undefined."""
+    value = kappa["value"] if kappa[key] is None else kappa[key]
+    return math.nan if value is None else float(value)

@@ -1,0 +1,1 @@
+"""Annotation tools behind one protocol."""

@@ -1,0 +1,1 @@
+"""A backend on an Argilla server."""

@@ -1,0 +1,298 @@
+"""Argilla, the papers' own tool, as a backend: its SDK against a server that the user runs.
+
+Every annotator has a workspace of their own (``<CORPUS_ARGILLA_WORKSPACE>-<pseudonym>``) and every queue is a dataset
+in it: an account sees the datasets of its workspaces and no others, which is what keeps annotators blind to each other.
+An owner's key makes workspaces and accounts; with an admin's key they must be there.
+
+Three things Argilla does not do. It keeps one response by account and record, so that of two answers the later one
+alone is there. It does not measure seconds. And its API does not reach what a database keeps of deleted rows: ``purge``
+deletes datasets with their search index, and whoever runs the server sees to the rest (SQLite: ``PRAGMA
+secure_delete=ON``, ``VACUUM``; PostgreSQL: ``VACUUM FULL`` and its log; Elasticsearch: segments are merged away; no
+backups while a round lasts).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.annotate.backends.argilla import argilla_form
+from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.files.answer_files import item_of, name_of
+from pipelines.annotate.form import Form
+from pipelines.config.params import Settings
+from pipelines.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from argilla import Argilla as Client
+    from argilla import User, Workspace
+
+# Ours: records hold their pictures, so pages and requests are small; the server's limits are 1,000 and 500 records.
+_PAGE = 25
+_REQUEST = 20_000_000
+# The server's limit for one deletion.
+_DELETED = 100
+_SECONDS = 60
+Json = dict[str, Any]
+
+
+class Argilla:
+    """Queues as datasets. ``accounts`` is the file that keeps the passwords of the accounts that we make."""
+
+    def __init__(self, client: Client, *, workspace: str, accounts: Path) -> None:
+        self.accounts: Mapping[str, str] = {}
+        self._client = client
+        self._prefix = workspace
+        self._accounts = accounts
+
+    def prepare(self, queue: Queue, *, form: Form) -> None:
+        """Make account, workspace and dataset, where they do not exist; a dataset left half made is made anew.
+
+        Raises:
+            BackendUnavailable: the server does not answer, rejects the key or the form, or another annotator is in the
+                workspace.
+        """
+        with _usable():
+            workspace = self.admit(queue.annotator)
+            found = self._dataset(queue)
+            if found is not None and found["status"] == "draft":
+                self._call("DELETE", f"datasets/{found['id']}")
+                found = None
+            if found is None:
+                argilla_form.dataset(form, name=_name(queue), workspace=workspace, client=self._client).create()
+
+    def admit(self, annotator: str) -> Workspace:
+        """Return the annotator's workspace; it is made, with their account, where the key may and it does not exist.
+
+        Raises:
+            BackendUnavailable: it cannot be made, or another annotator is in it.
+        """
+        import argilla as rg
+
+        name = f"{self._prefix}-{annotator}"
+        with _usable():
+            workspace = self._workspace(annotator)
+            if workspace is None:
+                if self._client.me.role != "owner":
+                    raise _unavailable(f"there is no workspace {name}, and only an owner's key can make it")
+                workspace = rg.Workspace(name=name, client=self._client).create()
+            members = {user.username for user in workspace.users if user.role == "annotator"}
+            if members - {annotator}:
+                raise _unavailable(f"in the workspace {name} are other annotators than {annotator}")
+            if not members:
+                workspace.add_user(self._account(annotator))
+        return workspace
+
+    def present(self, queue: Queue) -> dict[Item, datetime]:
+        """Return the items of the dataset and when each came in.
+
+        Raises:
+            BackendUnavailable: the server does not answer or rejects the key.
+        """
+        with _usable():
+            records = self._records(self._dataset(queue))
+            return {item_of(record["external_id"]): _time(record["inserted_at"]) for record in records}
+
+    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+        """Add records in the order of their position.
+
+        Raises:
+            BackendUnavailable: the queue was not prepared, or the server does not take a record.
+        """
+        held = self.present(queue)
+        fresh = {task.item: task for task in tasks if task.item not in held}
+        with _usable():
+            found = self._dataset(queue)
+            if found is None:
+                raise _unavailable(f"the queue {queue.title} was not prepared")
+            for chunk in _chunks(sorted(fresh.values(), key=lambda task: task.position)):
+                self._call("POST", f"datasets/{found['id']}/records/bulk", json={"items": chunk})
+
+    def answers(self, queue: Queue) -> list[Answer]:
+        """Return submitted responses as answers and discarded ones as skips; drafts are neither.
+
+        The SDK's records know neither id nor time of a response, so this reads the API through the SDK's client.
+
+        Raises:
+            BackendUnavailable: the server does not answer or rejects the key.
+        """
+        with _usable():
+            workspace = self._workspace(queue.annotator)
+            names = {str(user.id): user.username for user in workspace.users} if workspace is not None else {}
+            records = self._records(self._dataset(queue))
+            found = [answer for record in records for answer in _answers(record, names=names)]
+        return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
+
+    def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
+        """Delete records with their responses.
+
+        Raises:
+            BackendUnavailable: the server does not answer or rejects the key; repeat it.
+        """
+        gone = {name_of(item) for item in items}
+        with _usable():
+            found = self._dataset(queue)
+            ids = [record["id"] for record in self._records(found) if record["external_id"] in gone]
+            for start in range(0, len(ids), _DELETED):
+                chunk = ",".join(ids[start : start + _DELETED])
+                self._call("DELETE", f"datasets/{found['id'] if found else ''}/records", params={"ids": chunk})
+
+    def purge(self, queues: Collection[Queue]) -> None:
+        """Delete the datasets and their search indexes. Accounts and workspaces, which hold nothing, stay.
+
+        Raises:
+            BackendUnavailable: the server does not answer or rejects the key; repeat it.
+        """
+        with _usable():
+            for queue in queues:
+                if (found := self._dataset(queue)) is not None:
+                    self._call("DELETE", f"datasets/{found['id']}")
+
+    def address(self, queue: Queue) -> str:
+        """Return where the annotator signs in and answers.
+
+        Raises:
+            BackendUnavailable: the server does not answer or rejects the key.
+        """
+        with _usable():
+            found = self._dataset(queue)
+        base = str(self._client.api_url).rstrip("/")
+        return f"{base}/dataset/{found['id']}/annotation-mode" if found else base
+
+    def _account(self, annotator: str) -> User:
+        """Return the annotator's account; one that we make has its password in the file before it exists."""
+        import argilla as rg
+
+        for user in self._client.users:
+            if user.username == annotator:
+                return user
+        known: dict[str, str] = json.loads(self._accounts.read_bytes()) if self._accounts.exists() else {}
+        if annotator not in known:
+            known[annotator] = secrets.token_urlsafe(18)
+            self._accounts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made = self._accounts.with_suffix(".new")
+            made.unlink(missing_ok=True)
+            made.touch(mode=0o600, exist_ok=False)
+            made.write_text(json.dumps(known, indent=2))
+            made.replace(self._accounts)
+        return rg.User(username=annotator, password=known[annotator], client=self._client).create()
+
+    def _workspace(self, annotator: str) -> Workspace | None:
+        name = f"{self._prefix}-{annotator}"
+        return next((workspace for workspace in self._client.workspaces if workspace.name == name), None)
+
+    def _dataset(self, queue: Queue) -> Json | None:
+        workspace = self._workspace(queue.annotator)
+        if workspace is None:
+            return None
+        found = self._call("GET", "me/datasets", params={"workspace_id": str(workspace.id)})["items"]
+        return next((dataset for dataset in found if dataset["name"] == _name(queue)), None)
+
+    def _records(self, dataset: Json | None) -> list[Json]:
+        """Return all records of a dataset with their responses, the fields left out."""
+        found: list[Json] = []
+        while dataset is not None:
+            params = {"include": "responses", "offset": len(found), "limit": _PAGE}
+            page = self._call("GET", f"datasets/{dataset['id']}/records", params=params)["items"]
+            found += [{key: value for key, value in record.items() if key != "fields"} for record in page]
+            if len(page) < _PAGE:
+                break
+        return found
+
+    def _call(self, method: str, path: str, **request: Any) -> Json:
+        response = self._client.http_client.request(method, f"/api/v1/{path}", **request)
+        response.raise_for_status()
+        answer: Json = response.json() if response.content else {}
+        return answer
+
+
+def open_argilla(settings: Settings, *, pseudonyms: Collection[str]) -> Argilla:
+    """Connect to ``CORPUS_ARGILLA_URL`` with ``CORPUS_ARGILLA_KEY`` and let these people in.
+
+    Passwords of accounts that did not exist are in ``<home>/argilla-accounts.json``, mode 600, to be handed on.
+
+    Raises:
+        BackendUnavailable: the server does not answer, rejects the key, or has no place for somebody.
+    """
+    import argilla as rg
+
+    with _usable():
+        if not settings.argilla_key.get_secret_value():
+            raise _unavailable("CORPUS_ARGILLA_KEY is not set")
+        client = rg.Argilla(
+            api_url=settings.argilla_url, api_key=settings.argilla_key.get_secret_value(), timeout=_SECONDS, retries=2
+        )
+        found = Argilla(client, workspace=settings.argilla_workspace, accounts=settings.home / "argilla-accounts.json")
+        for pseudonym in sorted(pseudonyms):
+            found.admit(pseudonym)
+        # ``admit`` lets in nobody but the account of that name; an owner may answer in any workspace
+        found.accounts = {pseudonym: pseudonym for pseudonym in pseudonyms}
+    return found
+
+
+def _name(queue: Queue) -> str:
+    """Return the dataset's name; no name of a corpus or a round has two underscores."""
+    return queue.name.replace("/", "__")
+
+
+def _chunks(tasks: Sequence[Task]) -> Iterator[list[Json]]:
+    """Yield records in requests of a bearable size."""
+    chunk: list[Json] = []
+    size = 0
+    for task in tasks:
+        record = {"external_id": name_of(task.item), "fields": argilla_form.fields(task)}
+        length = len(json.dumps(record))
+        if chunk and (size + length > _REQUEST or len(chunk) == _PAGE):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(record)
+        size += length
+    if chunk:
+        yield chunk
+
+
+def _answers(record: Json, *, names: dict[str, str]) -> Iterator[Answer]:
+    for response in record.get("responses") or []:
+        if response["status"] not in ("submitted", "discarded"):
+            continue
+        values = {key: value["value"] for key, value in (response["values"] or {}).items()}
+        note = values.pop(argilla_form.NOTE, "")
+        skipped = response["status"] == "discarded"
+        yield Answer(
+            item=item_of(record["external_id"]),
+            by=names.get(response["user_id"], response["user_id"]),
+            id=response["id"],
+            answered=_time(response["updated_at"]),
+            values={} if skipped else {key: (v,) if isinstance(v, str) else tuple(v) for key, v in values.items()},
+            note=note,
+            skipped=skipped,
+        )
+
+
+def _time(text: str) -> datetime:
+    """Read a time of the server, which writes UTC and no zone."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _unavailable(detail: str) -> BackendUnavailable:
+    return BackendUnavailable(backend="argilla", detail=detail)
+
+
+@contextlib.contextmanager
+def _usable() -> Iterator[None]:
+    """Turn what SDK and HTTP raise into ours; their own words may quote a record."""
+    import httpx
+    from argilla._exceptions import ArgillaError
+
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        raise _unavailable(f"it answers {error.response.status_code}") from None
+    except (ArgillaError, httpx.HTTPError, OSError) as error:
+        raise _unavailable(f"it fails with {type(error).__name__}") from None

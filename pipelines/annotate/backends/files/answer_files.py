@@ -1,0 +1,224 @@
+"""What a team's own tool wrote: ``answers.jsonl`` or ``answers.csv``, read strictly.
+
+A line that cannot be read stops the pull and is named by file and line: guessing what a person meant is worse.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.annotate.backends.backend import Answer, Item
+from pipelines.errors import DataError
+
+_JOIN = "|"
+_FIELDS = ("note", "seconds", "answered", "skipped", "by")
+_TRUE = {"true", "1", "yes"}
+_FALSE = {"", "false", "0", "no"}
+
+
+class BadAnswers(DataError):
+    """A file of a queue cannot be read as what its README asks for."""
+
+    message = "{file}, line {line}: {detail}."
+    remedy = "Correct it in the tool that wrote it, then pull again; README.txt beside it states the columns."
+
+
+def name_of(item: Item) -> str:
+    """Return an item as files name it: ``record_id/image``."""
+    return f"{item[0]}/{item[1]}"
+
+
+def item_of(name: str) -> Item:
+    """Return the item of ``record_id/image``.
+
+    Raises:
+        ValueError: it is no such name.
+    """
+    record_id, slash, image = name.rpartition("/")
+    if not (slash and record_id and image.isdecimal() and image.isascii()):
+        raise ValueError("an item is record_id/image")
+    return record_id, int(image)
+
+
+def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Answer]:
+    """Return the answers in a queue's folder, in the order of the file; none where nothing was written yet.
+
+    ``keys`` are the categories that the form asks for; ``annotator`` answers where a line names no account.
+
+    Raises:
+        BadAnswers: a line cannot be read, or there are two files.
+    """
+    path = _path(folder)
+    if path is None:
+        return []
+    rows = _csv(path, keys=keys) if path.suffix == ".csv" else _jsonl(path)
+    found = []
+    for line, row in rows:
+        try:
+            found.append(_answer(row, keys=keys, annotator=annotator, line=line))
+        except _Fault as fault:
+            raise BadAnswers(file=str(path), line=line, detail=fault) from None
+    return found
+
+
+def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, bytes]]:
+    """Yield each file of answers that names one of ``items``, and what stays of it.
+
+    What cannot be read goes if the name stands in it: a line of JSON, or a row of CSV whose quote was never closed.
+    """
+    for path, rest in ((folder / "answers.csv", _rest_of_csv), (folder / "answers.jsonl", _rest_of_jsonl)):
+        if path.exists():
+            before = path.read_bytes()
+            if any(item.encode() in before.replace(b"\\/", b"/") for item in items):
+                yield path, rest(before, items=items)
+
+
+class _Fault(Exception):
+    """What is wrong with one line, in words that quote nothing of it."""
+
+
+def _path(folder: Path) -> Path | None:
+    found = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
+    if len(found) > 1:
+        raise BadAnswers(file=str(found[0]), line=0, detail="answers.jsonl is there too; leave one of the two")
+    return found[0] if found else None
+
+
+def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
+    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if lines[-1].strip():
+        raise BadAnswers(file=str(path), line=len(lines), detail="the last line has no end, it may be half written")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            raise BadAnswers(file=str(path), line=number, detail="this is not JSON") from None
+        if not isinstance(row, dict) or set(row) - {"item", "values", "id", *_FIELDS}:
+            raise BadAnswers(file=str(path), line=number, detail="this has other fields than an answer") from None
+        yield number, row
+
+
+def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[str, object]]]:
+    rows = _csv_rows(path)
+    _, header = next(rows, (1, []))
+    if header.count("item") != 1 or len(set(header)) < len(header) or set(header) - {"item", *keys, *_FIELDS}:
+        known = ", ".join(["item", *keys, *_FIELDS])
+        raise BadAnswers(file=str(path), line=1, detail=f"the header must name columns of {known}, each once")
+    for line, cells in rows:
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise BadAnswers(file=str(path), line=line, detail=f"{len(cells)} cells under {len(header)} columns")
+        row = dict(zip(header, cells, strict=True))
+        values = {key: row[key].split(_JOIN) for key in keys if row.get(key)}
+        yield line, {"values": values} | {name: cell for name, cell in row.items() if name not in keys}
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row and the number of its last line."""
+    try:
+        reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise BadAnswers(file=str(path), line=line, detail="this is not UTF-8") from None
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error:
+            raise BadAnswers(file=str(path), line=reader.line_num, detail="this is not CSV") from None
+        if row is None:
+            return
+        yield reader.line_num, row
+
+
+def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str, line: int) -> Answer:
+    try:
+        item = item_of(str(row.get("item", "")))
+    except ValueError:
+        raise _Fault("'item' must be record_id/image, as in tasks.jsonl") from None
+    return Answer(
+        item=item,
+        by=str(row.get("by") or annotator),
+        id=str(row.get("id") or f"{line:09d}"),
+        answered=_time(row.get("answered")),
+        values=_values(row.get("values") or {}, keys=keys),
+        note=str(row.get("note") or ""),
+        seconds=_seconds(row.get("seconds")),
+        skipped=_flag(row.get("skipped")),
+    )
+
+
+def _values(values: object, *, keys: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the labels by category; which labels make sense is for the reader of the round to say."""
+    if not isinstance(values, Mapping) or set(values) - set(keys):
+        raise _Fault("'values' names other categories than the form")
+    found = {}
+    for key, labels in values.items():
+        chosen: Sequence[object] = (
+            [labels] if isinstance(labels, str) else labels if isinstance(labels, list) else [None]
+        )
+        if not all(isinstance(label, str) for label in chosen):
+            raise _Fault("the labels of a category must be a list of strings")
+        found[str(key)] = tuple(str(label).strip() for label in chosen)
+    return found
+
+
+def _time(value: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise _Fault("'answered' must be a date and time with its zone")
+
+
+def _seconds(value: object) -> float | None:
+    if value is None or value == "":
+        return None
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise _Fault("'seconds' must be a number from 0 on")
+    return seconds
+
+
+def _flag(value: object) -> bool:
+    word = "" if value is None else str(value).strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise _Fault("'skipped' must be true or false")
+    return word in _TRUE
+
+
+def _rest_of_jsonl(content: bytes, *, items: Collection[str]) -> bytes:
+    return b"".join(line for line in content.splitlines(keepends=True) if not _names(line, items=items))
+
+
+def _names(line: bytes, *, items: Collection[str]) -> bool:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if isinstance(row, dict) and isinstance(row.get("item"), str):
+        return row["item"] in items
+    return any(re.search(re.escape(item.encode()) + rb"(?![0-9])", line) for item in items)
+
+
+def _rest_of_csv(content: bytes, *, items: Collection[str]) -> bytes:
+    # a quote that was never closed makes one cell of the rest of the file
+    csv.field_size_limit(max(csv.field_size_limit(), len(content)))
+    names = re.compile("|".join(re.escape(item) + "(?![0-9])" for item in sorted(items)))
+    rows = csv.reader(io.StringIO(content.decode("utf-8-sig", errors="replace"), newline=""))
+    kept = io.StringIO(newline="")
+    csv.writer(kept).writerows(row for row in rows if not any(names.search(cell) for cell in row))
+    return kept.getvalue().encode()

@@ -1,0 +1,256 @@
+"""A backend of plain folders, for teams that annotate with a tool of their own.
+
+A queue is the folder ``<annotation_files>/<corpus>/<round>/<annotator>``. We write ``tasks.jsonl``, ``images/``,
+``form.json`` and a ``README.txt`` that explains them; the team's tool writes ``answers.jsonl`` or ``answers.csv``. One
+folder is all that one annotator may be given: that is what keeps them blind to each other. Until ``purge`` the folders
+hold plain content, with modes 700 and 600.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.files import answer_files
+from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
+from pipelines.annotate.form import Form
+from pipelines.cli.shared import now
+from pipelines.config.params import Settings
+from pipelines.errors import BackendUnavailable
+
+_PART = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+
+
+class Files:
+    """Queues as folders below ``root``.
+
+    Folders have no server that knows when a task came in, so ``clock`` says it.
+    """
+
+    def __init__(self, root: Path, *, clock: Callable[[], datetime]) -> None:
+        self.accounts: Mapping[str, str] = {}
+        self._root = root
+        self._clock = clock
+
+    def prepare(self, queue: Queue, *, form: Form) -> None:
+        """Make the folder with form and README, where it does not exist.
+
+        Raises:
+            BackendUnavailable: the folder cannot be written, or a name in the queue cannot be a folder.
+        """
+        folder = self._folder(queue)
+        with _usable():
+            if (folder / "form.json").exists():
+                return
+            self._make(folder / "images")
+            _write(folder / "README.txt", _readme(form).encode())
+            _write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
+
+    def present(self, queue: Queue) -> dict[Item, datetime]:
+        """Return the items of ``tasks.jsonl`` and when each came in.
+
+        Raises:
+            BackendUnavailable: the folder cannot be read.
+            BadAnswers: a line of ``tasks.jsonl`` was altered and cannot be read.
+        """
+        held = {}
+        for row, added in self._tasks(self._folder(queue)):
+            held[item_of(str(row["item"]))] = added
+        return held
+
+    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+        """Write tasks below those that are there, pictures first: a task that is listed is whole.
+
+        Raises:
+            BackendUnavailable: the queue was not prepared, or cannot be written.
+        """
+        folder = self._folder(queue)
+        held = self.present(queue)
+        fresh = {task.item: task for task in tasks if task.item not in held}
+        with _usable():
+            if not (folder / "form.json").exists():
+                raise BackendUnavailable(backend="files", detail=f"the queue {queue.title} was not prepared")
+            if not fresh:
+                return
+            added = self._clock().isoformat()
+            rows = [row for row, _ in self._tasks(folder)]
+            for task in sorted(fresh.values(), key=lambda task: task.position):
+                rows.append(_row(task, folder=folder) | {"added": added})
+            _write_rows(folder / "tasks.jsonl", rows)
+
+    def answers(self, queue: Queue) -> list[Answer]:
+        """Return what the team's tool wrote.
+
+        Raises:
+            BadAnswers: naming file and line, where a line cannot be read or both files are there.
+            BackendUnavailable: the folder cannot be read.
+        """
+        folder = self._folder(queue)
+        with _usable():
+            if not (folder / "form.json").exists():
+                return []
+            keys = [question["key"] for question in json.loads((folder / "form.json").read_bytes())["questions"]]
+            found = answer_files.read(folder, keys=keys, annotator=queue.annotator)
+        return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
+
+    def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
+        """Take items out: their tasks, pictures and answers.
+
+        A line of answers that cannot be read goes too if it names one of the items.
+        """
+        folder = self._folder(queue)
+        gone = {name_of(item) for item in items}
+        with _usable():
+            rows = [row for row, _ in self._tasks(folder)]
+            if doomed := [row for row in rows if row["item"] in gone]:
+                _write_rows(folder / "tasks.jsonl", [row for row in rows if row["item"] not in gone])
+                for row in doomed:
+                    if row.get("image"):
+                        (folder / str(row["image"])).unlink(missing_ok=True)
+            for path, kept in answer_files.without(folder, items=gone):
+                _write(path, kept)
+
+    def purge(self, queues: Collection[Queue]) -> None:
+        """Unlink the folders with everything that anybody put into them, and what stands empty above them.
+
+        Nothing is overwritten: on today's file systems and disks that would promise more than it does.
+
+        Raises:
+            BackendUnavailable: something of them is left; repeat it.
+        """
+        for queue in queues:
+            folder = self._folder(queue)
+            with _usable():
+                if folder.exists():
+                    shutil.rmtree(folder)
+            for above in folder.parents:
+                if above == self._root:
+                    break
+                with contextlib.suppress(OSError):
+                    above.rmdir()
+
+    def address(self, queue: Queue) -> str:
+        """Return the folder's path."""
+        return str(self._folder(queue))
+
+    def _folder(self, queue: Queue) -> Path:
+        parts = [*queue.name.split("/"), queue.annotator]
+        if not all(_PART.fullmatch(part) for part in parts):
+            raise BackendUnavailable(backend="files", detail=f"the queue {queue.title} cannot name a folder")
+        return self._root.joinpath(*parts)
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder and those above it with mode 700, down from the root."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for above in reversed([folder, *folder.relative_to(self._root).parents][:-1]):
+            (self._root / above).mkdir(mode=0o700, exist_ok=True)
+
+    def _tasks(self, folder: Path) -> Iterator[tuple[dict[str, object], datetime]]:
+        """Yield each row of ``tasks.jsonl`` and when it came in."""
+        path = folder / "tasks.jsonl"
+        with _usable():
+            lines = path.read_bytes().split(b"\n") if path.exists() else []
+        for number, line in enumerate(lines, start=1):
+            if line:
+                try:
+                    row = dict(json.loads(line))
+                    added = datetime.fromisoformat(str(row["added"]))
+                    item_of(str(row["item"]))
+                except (ValueError, KeyError, TypeError):
+                    raise BadAnswers(
+                        file=str(path), line=number, detail="this is not the task that was written"
+                    ) from None
+                yield row, added
+
+
+def open_files(settings: Settings) -> Files:
+    """Return the backend of ``CORPUS_ANNOTATION_FILES``."""
+    return Files(settings.annotation_files, clock=now)
+
+
+def _row(task: Task, *, folder: Path) -> dict[str, object]:
+    """Return a task as it is listed, with its picture written beside the list."""
+    name = None
+    if task.image is not None:
+        suffix = _SUFFIXES.get(task.media_type or "", "bin")
+        name = f"images/{_UNSAFE.sub('-', task.item[0])}-{task.item[1]}.{suffix}"
+        _write(folder / name, task.image)
+    return {
+        "item": name_of(task.item),
+        "position": task.position,
+        "text": dict(task.text),
+        "image": name,
+        "media_type": task.media_type,
+        "sides": [{category: list(labels) for category, labels in side.items()} for side in task.sides],
+        "disputed": list(task.disputed),
+    }
+
+
+def _write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    _write(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put a file of mode 600 in place at once, so that a tool that reads meanwhile sees the old or the new one."""
+    made = path.with_name(f".{path.name}.new")
+    made.unlink(missing_ok=True)
+    made.touch(mode=0o600, exist_ok=False)
+    made.write_bytes(content)
+    made.replace(path)
+
+
+@contextlib.contextmanager
+def _usable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BackendUnavailable(backend="files", detail=f"a folder fails ({type(error).__name__})") from None
+
+
+def _readme(form: Form) -> str:
+    """Return what a team needs to know about the folder."""
+    keys = ", ".join(question.key for question in form.questions)
+    required = "required" if form.note_required else "may be empty"
+    blur = "  * Keep pictures blurred until the annotator asks for one.\n" if form.content == "images" else ""
+    return _README.format(title=form.title, keys=keys, required=required, blur=blur)
+
+
+_README = """{title}
+
+This folder is for one annotator. Give nobody another's folder: annotators are blind to each other.
+It holds plain content. Keep it on this machine; `corpus round close` deletes the folder.
+
+What your tool reads
+  form.json    the questions, the labels that may be chosen, the guideline, the warning and the support contacts
+  tasks.jsonl  one task a line: item, position (the order to ask in), text (title, body), image (a file below this
+               folder), and for an adjudicator sides (the answers to decide between) and disputed (the categories)
+
+What your tool must do
+  * Show the warning and the contacts of form.json above every task.
+{blur}  * Let the annotator skip any task without a reason and without a penalty.
+
+What your tool writes: one of these two, in UTF-8
+  answers.csv    a header, then one answer a row:
+                 item, {keys}, note, seconds, answered, skipped, by
+                 Labels of one category are joined by |. An empty cell means that the question was not answered.
+  answers.jsonl  one answer a line, each line ended by a line break:
+                 {{"item": "...", "values": {{"category": ["label"]}}, "note": "", "seconds": 12.5,
+                  "answered": "2026-01-31T12:00:00Z", "skipped": false, "by": "..."}}
+
+  item      as in tasks.jsonl
+  answered  a date and time with its zone, ISO 8601
+  note      the annotator's own words; {required}
+  seconds   how long it took; may be empty
+  skipped   true or false; empty is false
+  by        the account that answered; empty is the annotator of this folder
+Write to another name and rename it into place, so that no half of a file is ever read.
+"""

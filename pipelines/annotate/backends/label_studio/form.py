@@ -1,0 +1,174 @@
+"""A form as Label Studio's XML, and a task as the HTML that it shows.
+
+Pictures stand inside the task as data URIs under a blur that is CSS alone: a checkbox around the picture lifts it, and
+the next task brings its own unchecked box. Without the style sheet, or in a browser that knows less, nothing is shown
+sharper. Everything that is shown is escaped here: posts are hostile, and ``$name`` would be a variable to the tool.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Mapping
+from xml.etree import ElementTree as ET
+
+from pipelines.annotate.backends.backend import Task
+from pipelines.annotate.form import Choice, Form, Question
+
+CONTENT, SIDES, NOTE = "_content", "_sides", "_note"
+"""Names of what is no question; a question's name is its category's key."""
+
+# It stands inside a style: nothing but a plain type may.
+MEDIA_TYPE = re.compile(r"image/[a-z0-9.+-]+")
+# 28 px: at this radius neither a face nor a caption of a meme can be made out (looked at, ours).
+STYLE = """
+.crisis-warning { border: 2px solid #b45309; border-radius: 6px; padding: 10px 14px; background: #fffbeb;
+  color: #1c1917; margin-bottom: 12px; }
+.crisis-warning p { margin: 0 0 6px 0; }
+.crisis-warning ul { margin: 0; padding-left: 20px; list-style: disc; }
+.crisis-columns { display: flex; flex-wrap: wrap; gap: 24px; align-items: flex-start; }
+.crisis-left { flex: 1 1 420px; min-width: 320px; }
+.crisis-right { flex: 1 1 380px; min-width: 300px; }
+.crisis-veil { display: block; position: relative; overflow: hidden; cursor: pointer; background: #e7e5e4;
+  border: 1px solid #a8a29e; border-radius: 6px; }
+.crisis-veil input { position: absolute; opacity: 0; width: 100%; height: 100%; left: 0; top: 0; margin: 0; z-index: 2;
+  cursor: pointer; }
+.crisis-picture { display: block; height: 60vh; min-height: 320px; background-repeat: no-repeat;
+  background-position: center; background-size: contain; }
+.crisis-veil input:checked ~ .crisis-picture { filter: none !important; }
+.crisis-lift { position: absolute; z-index: 1; left: 50%; top: 50%; transform: translate(-50%, -50%); color: #ffffff;
+  background: #1c1917; padding: 8px 14px; border-radius: 6px; font-weight: 600; }
+.crisis-veil input:checked ~ .crisis-lift { display: none; }
+.crisis-veil input:focus-visible ~ .crisis-lift { outline: 3px solid #2563eb; }
+.crisis-text { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0 0 12px 0; }
+.crisis-sides { display: flex; flex-wrap: wrap; gap: 12px; }
+.crisis-side { flex: 1 1 180px; border: 1px solid #a8a29e; border-radius: 6px; padding: 8px 12px; }
+.lsf-sidepanels__wrapper_align_right { display: none; }
+.lsf-sidepanels { padding-right: 0 !important; }
+.crisis-guideline { max-height: 60vh; overflow-y: auto; }
+.crisis-guideline h1, .crisis-guideline h2, .crisis-guideline h3 { font-size: 1.1rem; line-height: 1.4; margin: 8px 0; }
+.crisis-key { font-weight: 600; margin-top: 6px; }
+"""
+
+
+def config(form: Form) -> str:
+    """Return the labelling configuration: warning and contacts on top, then the item, the questions and the note."""
+    root = ET.Element("View")
+    ET.SubElement(root, "Style").text = STYLE
+    _hypertext(root, name="_warning", value=_warning(form))
+    folded = ET.SubElement(ET.SubElement(root, "Collapse"), "Panel", value="Guideline")
+    # A panel takes no Markdown, a view in it does.
+    ET.SubElement(ET.SubElement(folded, "View", className="crisis-guideline"), "Markdown", value=_html(form.guideline))
+    columns = ET.SubElement(root, "View", className="crisis-columns")
+    left = ET.SubElement(columns, "View", className="crisis-left")
+    _hypertext(left, name=CONTENT, value=f"${CONTENT}")
+    right = ET.SubElement(columns, "View", className="crisis-right")
+    if form.adjudication:
+        _hypertext(right, name=SIDES, value=f"${SIDES}")
+    for question in form.questions:
+        _question(right, question, named=form.adjudication)
+    _note(right, form)
+    return ET.tostring(root, encoding="unicode")
+
+
+def shown(task: Task) -> dict[str, str]:
+    """Return a task's data: HTML for ``_content``, and for an adjudicator's ``_sides``."""
+    passages = [_passage(name, text) for name, text in task.text.items() if text]
+    if task.image is not None:
+        passages.append(_picture(task.image, media_type=task.media_type or "application/octet-stream"))
+    # Differs from task to task even where two pictures are alike, so that the box is never carried over.
+    content = f'<div data-position="{task.position}">{"".join(passages)}</div>'
+    if not task.sides and not task.disputed:
+        return {CONTENT: content}
+    return {CONTENT: content, SIDES: _sides(task)}
+
+
+def _hypertext(parent: ET.Element, *, name: str, value: str) -> None:
+    ET.SubElement(parent, "HyperText", name=name, value=value, inline="true", selectionEnabled="false")
+
+
+def _question(parent: ET.Element, question: Question, *, named: bool) -> None:
+    text = f"{question.key}: {question.text}" if named else question.text
+    ET.SubElement(parent, "Header", value=_plain(text), size="5")
+    choices = ET.SubElement(
+        parent,
+        "Choices",
+        name=question.key,
+        toName=CONTENT,
+        choice="multiple" if question.kind == "multi" else "single-radio",
+        required="true" if question.required else "false",
+        requiredMessage=_plain(f"Please answer: {question.text}"),
+    )
+    for choice in question.choices:
+        _choice(choices, choice)
+
+
+def _choice(parent: ET.Element, choice: Choice) -> None:
+    element = ET.SubElement(parent, "Choice", value=_plain(choice.value), hint=_plain(choice.hint))
+    if "$" in choice.value:
+        element.set("alias", choice.value)  # what comes back; never read as a variable
+
+
+def _note(parent: ET.Element, form: Form) -> None:
+    ET.SubElement(parent, "Header", value=_plain(form.note), size="5")
+    ET.SubElement(
+        parent,
+        "TextArea",
+        name=NOTE,
+        toName=CONTENT,
+        rows="3",
+        maxSubmissions="1",
+        editable="true",
+        showSubmitButton="false",  # what stands in the field is sent with the answer
+        required="true" if form.note_required else "false",
+        requiredMessage=_plain(f"Please fill in: {form.note}"),
+    )
+
+
+def _warning(form: Form) -> str:
+    contacts = "".join(f"<li>{_html(contact)}</li>" for contact in form.contacts)
+    return f'<div class="crisis-warning"><p><strong>{_html(form.warning)}</strong></p><ul>{contacts}</ul></div>'
+
+
+def _passage(name: str, text: str) -> str:
+    tag = "h3" if name == "title" else "div"
+    return f'<{tag} class="crisis-text">{_html(text)}</{tag}>'
+
+
+def _picture(image: bytes, *, media_type: str) -> str:
+    # Not <img src="data:…">: the tool takes data URIs out of src, and its list of tasks would show pictures bare.
+    kind = media_type if MEDIA_TYPE.fullmatch(media_type) else "application/octet-stream"
+    data = f"data:{kind};base64,{base64.b64encode(image).decode()}"
+    return (
+        '<label class="crisis-veil"><input type="checkbox" aria-label="Show the picture">'
+        f'<span class="crisis-picture" role="img" aria-label="The picture" style="filter: blur(28px);'
+        f" background-image: url('{data}')\"></span>"
+        '<span class="crisis-lift">Blurred. Click to show, click again to hide.</span></label>'
+    )
+
+
+def _sides(task: Task) -> str:
+    disputed = _html(", ".join(task.disputed))
+    sides = "".join(
+        f'<div class="crisis-side"><strong>{chr(ord("A") + number)}</strong>{_answers(side)}</div>'
+        for number, side in enumerate(task.sides)
+    )
+    return f'<p class="crisis-text"><strong>To decide: {disputed}</strong></p><div class="crisis-sides">{sides}</div>'
+
+
+def _answers(side: Mapping[str, tuple[str, ...]]) -> str:
+    return "".join(
+        f'<div class="crisis-key">{_html(key)}</div><div>{_html(", ".join(labels) or "nothing of this")}</div>'
+        for key, labels in side.items()
+    )
+
+
+def _html(text: str) -> str:
+    """Escape for HTML, and for a tool that takes ``$name`` for a variable."""
+    return html.escape(text).replace("$", "&#36;")
+
+
+def _plain(text: str) -> str:
+    """Keep an attribute that is shown as it is from being read as a variable: a word joiner follows each ``$``."""
+    return text.replace("$", "$\u2060")

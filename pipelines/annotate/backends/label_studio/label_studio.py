@@ -1,0 +1,266 @@
+"""Label Studio as a place to annotate: one project a queue, answers read through its API, nothing left after a round.
+
+With the embedded server each queue lies in its annotator's own organization, which is what blinds annotators to one
+another, and ``purge`` cleans its database. With an outside server (``CORPUS_LABEL_STUDIO_URL`` and ``_KEY``) one token
+does everything: there blinding is by project alone and holds only as far as that server's members are kept to their
+own projects, and deleted rows stay in that server's database as long as its own upkeep leaves them there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.label_studio.form import NOTE, config, shown
+from pipelines.annotate.backends.label_studio.store import clean
+from pipelines.annotate.form import Form
+from pipelines.config.params import Settings
+from pipelines.deployment.label_studio import address, ensure_accounts
+from pipelines.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from label_studio_sdk import LabelStudio as Client
+
+# Label Studio: a title has at most 50 characters.
+LONGEST_TITLE = 50
+# The server holds a whole request in memory; ours.
+CHUNK_BYTES = 25_000_000
+PAGE = 200
+SECONDS = 120.0
+# A file beside the embedded database while tasks are deleted that are not cleaned away yet.
+UNCLEAN = "unclean"
+# What is asked for of an annotation; the tool applies one list of fields to tasks and to what they hold.
+ANSWER = "id,meta,annotations,result,was_cancelled,lead_time,updated_at,completed_by"
+
+
+class LabelStudio:
+    """A ``backend.Backend``. ``keys`` gives each pseudonym's token, ``folder`` the embedded server's data, if it is."""
+
+    def __init__(
+        self, url: str, *, keys: Callable[[str], str], folder: Path | None, accounts: Mapping[str, str]
+    ) -> None:
+        self.accounts = accounts
+        self._url = url
+        self._keys = keys
+        self._folder = folder
+        self._clients: dict[str, Client] = {}
+
+    def prepare(self, queue: Queue, *, form: Form) -> None:
+        """Make the project, unless it is there."""
+        with _errors():
+            if self._project(queue) is None:
+                self._client(queue).projects.create(
+                    title=title(queue),
+                    label_config=config(form),
+                    sampling="Sequential sampling",
+                    skip_queue="IGNORE_SKIPPED",
+                    show_skip_button=True,
+                    enable_empty_annotation=False,
+                    maximum_annotations=1,
+                    show_collab_predictions=False,
+                    show_annotation_history=False,
+                )
+
+    def present(self, queue: Queue) -> dict[Item, datetime]:
+        """Return the items of the project; where one came in twice, its first time.
+
+        A removal that was cut short is ended first: what it deleted is in no project any more, so nobody repeats it.
+        """
+        if self._folder is not None and (self._folder / UNCLEAN).exists():
+            self._clean()
+        found: dict[Item, datetime] = {}
+        with _errors():
+            for item, row in self._rows(queue, fields="task_only", include="id,meta,created_at"):
+                moment = _moment(row["created_at"])
+                found[item] = min(moment, found.get(item, moment))
+        return dict(sorted(found.items()))
+
+    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+        """Import tasks in the order of ``position``, which is the order in which they are asked."""
+        there = self.present(queue)
+        new = sorted((task for task in tasks if task.item not in there), key=lambda task: (task.position, task.item))
+        with _errors():
+            project = self._project(queue)
+            if project is None:
+                raise BackendUnavailable(backend="label_studio", detail="the queue was not prepared")
+            for chunk in _chunks(new):
+                # Not repeated by the SDK: a request that was taken but not answered would come in twice.
+                self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
+
+    def answers(self, queue: Queue) -> list[Answer]:
+        """Return the annotations: ``id`` is the tool's, ``answered`` when it was last changed, ``by`` the e-mail."""
+        found: list[Answer] = []
+        with _errors():
+            rows = list(self._rows(queue, fields="all", include=ANSWER))
+            emails = self._emails(queue) if any(row["annotations"] for _, row in rows) else {}
+            for item, row in rows:
+                found += [_answer(each, item=item, emails=emails) for each in row["annotations"]]
+        return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
+
+    def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
+        """Delete the tasks of these items, and what the embedded database keeps of them."""
+        wanted = set(items)
+        with _errors():
+            rows = self._rows(queue, fields="task_only", include="id,meta")
+            if not (ids := [int(row["id"]) for item, row in rows if item in wanted]):
+                return
+            project = self._project(queue)
+            if self._folder is not None:
+                (self._folder / UNCLEAN).touch(mode=0o600)
+            self._client(queue).actions.create(
+                id="delete_tasks", project=project or 0, selected_items={"all": False, "included": ids}
+            )
+        self._clean()
+
+    def purge(self, queues: Collection[Queue]) -> None:
+        """Delete the projects; with the embedded server also every trace in its database and folders."""
+        with _errors():
+            for queue in queues:
+                while (project := self._project(queue)) is not None:
+                    self._client(queue).projects.delete(project)
+        self._clean()
+
+    def address(self, queue: Queue) -> str:
+        """Return the page on which the annotator answers one task after another."""
+        with _errors():
+            project = self._project(queue)
+        return f"{self._url}/projects/{project}/data?labeling=1" if project is not None else self._url
+
+    def _clean(self) -> None:
+        if self._folder is not None:
+            clean(self._folder)
+            (self._folder / UNCLEAN).unlink(missing_ok=True)
+
+    def _client(self, queue: Queue) -> Client:
+        if queue.annotator not in self._clients:
+            import httpx
+            from label_studio_sdk import LabelStudio as Sdk
+
+            # The embedded server is on loopback: a proxy of the environment has no business there.
+            http = httpx.Client(timeout=SECONDS, follow_redirects=True, trust_env=self._folder is None)
+            key = self._keys(queue.annotator)
+            self._clients[queue.annotator] = Sdk(base_url=self._url, api_key=key, httpx_client=http)
+        return self._clients[queue.annotator]
+
+    def _project(self, queue: Queue) -> int | None:
+        pages = self._client(queue).projects.list(include="id,title", page_size=PAGE)
+        return min((each.id for each in pages if each.title == title(queue)), default=None)
+
+    def _rows(self, queue: Queue, *, fields: str, include: str) -> Iterator[tuple[Item, Mapping[str, Any]]]:
+        """Yield our tasks with the asked fields alone, never the pictures; what somebody imported is left out."""
+        if (project := self._project(queue)) is None:
+            return
+        pages = self._client(queue).tasks.list(project=project, fields=fields, include=include, page_size=PAGE)
+        for task in pages:
+            row = json.loads(task.json())
+            if (item := _item(row)) is not None:
+                yield item, row
+
+    def _emails(self, queue: Queue) -> dict[int, str]:
+        return {user.id: user.email for user in self._client(queue).users.list()}
+
+
+def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> LabelStudio:
+    """Open the outside server that is set, else the embedded one with accounts for these pseudonyms.
+
+    Raises:
+        BackendUnavailable: the embedded server does not run, or the outside one has no key.
+    """
+    url = address(settings)
+    if settings.label_studio_url:
+        if not (key := settings.label_studio_key.get_secret_value()):
+            raise BackendUnavailable(backend="label_studio", detail="CORPUS_LABEL_STUDIO_KEY is not set")
+        return LabelStudio(url, keys=lambda _: key, folder=None, accounts={})
+    accounts = ensure_accounts(settings, pseudonyms=pseudonyms)
+
+    def token(pseudonym: str) -> str:
+        known = accounts.get(pseudonym) or ensure_accounts(settings, pseudonyms=[pseudonym])[pseudonym]
+        return known.token
+
+    emails = {pseudonym: account.email for pseudonym, account in accounts.items()}
+    return LabelStudio(url, keys=token, folder=settings.label_studio, accounts=emails)
+
+
+def title(queue: Queue) -> str:
+    """Return the queue's title, shortened with a digest where it is longer than a title may be."""
+    if len(queue.title) <= LONGEST_TITLE:
+        return queue.title
+    mark = hashlib.sha256(queue.title.encode()).hexdigest()[:8]
+    return f"{queue.title[: LONGEST_TITLE - 10]}… {mark}"
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn what the SDK raises into ours; its own messages hold answers' bodies and are not passed on."""
+    import httpx
+    from label_studio_sdk.core.api_error import ApiError
+
+    try:
+        yield
+    except ApiError as error:
+        raise BackendUnavailable(backend="label_studio", detail=f"it answered {error.status_code}") from None
+    except httpx.HTTPError as error:
+        raise BackendUnavailable(backend="label_studio", detail=type(error).__name__) from None
+
+
+def _chunks(tasks: Sequence[Task]) -> Iterator[list[dict[str, object]]]:
+    chunk: list[dict[str, object]] = []
+    size = 0
+    for task in tasks:
+        data = shown(task)
+        weight = sum(len(value) for value in data.values())
+        if chunk and size + weight > CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append({"data": data, "meta": _meta(task)})
+        size += weight
+    if chunk:
+        yield chunk
+
+
+def _meta(task: Task) -> dict[str, object]:
+    """Return what the form does not show: the item is not the annotator's business."""
+    return {"item": f"{task.item[0]}/{task.item[1]}", "position": task.position, "disputed": list(task.disputed)}
+
+
+def _item(row: Mapping[str, Any]) -> Item | None:
+    record, _, image = str((row["meta"] or {}).get("item", "")).rpartition("/")
+    return (record, int(image)) if record and image.isdecimal() else None
+
+
+def _moment(text: object) -> datetime:
+    moment = datetime.fromisoformat(str(text))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _answer(row: Mapping[str, Any], *, item: Item, emails: Mapping[int, str]) -> Answer:
+    values, note = _values(row["result"] or [])
+    by, seconds = row["completed_by"], row["lead_time"]
+    return Answer(
+        item=item,
+        by=emails.get(by, str(by)) if isinstance(by, int) else str(by),
+        id=str(row["id"]),
+        answered=_moment(row["updated_at"]),
+        values=values,
+        note=note,
+        seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        skipped=bool(row["was_cancelled"]),
+    )
+
+
+def _values(result: Sequence[Mapping[str, Any]]) -> tuple[dict[str, tuple[str, ...]], str]:
+    values: dict[str, tuple[str, ...]] = {}
+    note = ""
+    for part in result:
+        name, value = str(part["from_name"]), part["value"]
+        if name == NOTE:
+            note = "\n".join(value.get("text", []))
+        elif "choices" in value:
+            values[name] = tuple(str(choice) for choice in value["choices"])
+    return values, note

@@ -1,0 +1,1 @@
+"""Import published datasets as gold, splits and posts."""

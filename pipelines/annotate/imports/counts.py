@@ -1,0 +1,126 @@
+"""Counts of an imported dataset beside those that its paper prints: what agrees, and what does not.
+
+A published file may differ from its paper, so a difference is told and stops nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from pipelines.config.sections import Section
+from pipelines.taxonomy import Category, Scheme
+from pipelines.taxonomy.rules import normal
+
+# one item's labels by category
+Answers = Mapping[str, frozenset[str]]
+
+
+class Expected(Section):
+    """What a paper prints of one part, each of these only where it does.
+
+    ``by_label`` has any spelling of a label that means one label of the scheme (a code, where a name stands in two
+    categories). ``by_size`` is the number of items that have so many labels in all, ``by_row`` that of labels in a
+    row of the scheme's ``display``, ``by_attribute`` that of labels with a value of an attribute. ``labels`` is the
+    number of labels in all. Two names of one label that says "nothing of this" count the items without a label.
+    """
+
+    source: str
+    items: int | None = None
+    labels: int | None = None
+    by_label: dict[str, int] = Field(default_factory=dict)
+    by_size: dict[int, int] = Field(default_factory=dict)
+    by_row: dict[str, int] = Field(default_factory=dict)
+    by_attribute: dict[str, dict[str, int]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One figure: ``what`` it counts in which ``part``, and both values."""
+
+    part: str
+    what: str
+    expected: int
+    found: int
+
+    @property
+    def matches(self) -> bool:
+        """Whether both are the same."""
+        return self.expected == self.found
+
+    def __str__(self) -> str:
+        return f"{self.part}, {self.what}: {self.found} found, {self.expected} expected"
+
+
+def unknown_names(expected: Expected, *, scheme: Scheme) -> list[str]:
+    """Return what of ``expected`` the scheme does not know, or knows twice."""
+    found = [f"one label {name}" for name in expected.by_label if len(_meant(name, scheme=scheme)) != 1]
+    found += [f"display row {row}" for row in expected.by_row if row not in scheme.display]
+    labels = [label for category in scheme.categories.values() for label in category.labels]
+    for attribute, values in expected.by_attribute.items():
+        known = {label.attributes.get(attribute) for label in labels}
+        found += [f"{attribute} {value}" for value in values if value not in known]
+    return found
+
+
+def compare(expected: Expected, items: Collection[Answers], *, part: str, scheme: Scheme) -> list[Line]:
+    """Return a line for each figure of ``expected``, counted over ``items``."""
+    return [Line(part, what, value, found) for what, value, found in _figures(expected, items, scheme=scheme)]
+
+
+def totals(items: Collection[Answers], *, scheme: Scheme) -> dict[str, dict[str, int]]:
+    """Return the number of items with each label by category, in the scheme's order; labels of nobody are left out."""
+    counts = _by_label(items, scheme=scheme)
+    return {
+        key: {label.name: n for label in category.labels if (n := counts[key, label.name])}
+        for key, category in scheme.categories.items()
+    }
+
+
+def _figures(expected: Expected, items: Collection[Answers], *, scheme: Scheme) -> Iterator[tuple[str, int, int]]:
+    if expected.items is not None:
+        yield "items", expected.items, len(items)
+    counts, given = _by_label(items, scheme=scheme), Counter(_given(items))
+    if expected.labels is not None:
+        yield "labels", expected.labels, given.total()
+    for name, value in expected.by_label.items():
+        [(key, label)] = _meant(name, scheme=scheme)
+        yield name, value, counts[key, label]
+    sizes = Counter(sum(len(labels) for labels in answers.values()) for answers in items)
+    for size, value in expected.by_size.items():
+        yield f"items with {size} label{'s' * (size != 1)}", value, sizes[size]
+    for row, value in expected.by_row.items():
+        yield f"labels of {row}", value, sum(n for (_, label), n in given.items() if label in scheme.display[row])
+    for attribute, values in expected.by_attribute.items():
+        for wanted, value in values.items():
+            found = (n for (key, label), n in given.items() if _attribute(scheme, key, label, attribute) == wanted)
+            yield f"labels with {attribute} {wanted}", value, sum(found)
+
+
+def _given(items: Iterable[Answers]) -> Iterator[tuple[str, str]]:
+    return ((key, label) for answers in items for key, labels in answers.items() for label in labels)
+
+
+def _by_label(items: Iterable[Answers], *, scheme: Scheme) -> Counter[tuple[str, str]]:
+    """Count the items with each label; one without any has the category's label for that."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for answers in items:
+        for key, labels in answers.items():
+            counts.update((key, label) for label in labels or _nothing(scheme.categories[key]))
+    return counts
+
+
+def _nothing(category: Category) -> tuple[str, ...]:
+    return () if category.none is None else (category.none,)
+
+
+def _meant(name: str, *, scheme: Scheme) -> Sequence[tuple[str, str]]:
+    found = ((key, category.spellings.get(normal(name))) for key, category in scheme.categories.items())
+    return [(key, label) for key, label in found if label is not None]
+
+
+def _attribute(scheme: Scheme, key: str, label: str, attribute: str) -> str | None:
+    return scheme.categories[key].attributes[label].get(attribute)

@@ -1,0 +1,90 @@
+"""Gathers the rows of all files of a dataset into one entry an item, and counts what did not hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pipelines.annotate.imports.files import File
+from pipelines.annotate.imports.mapping import Mapping
+from pipelines.annotate.imports.rows import BadRow, Entry, entry_of, flagged, has
+from pipelines.taxonomy import Scheme
+from pipelines.taxonomy.rules import TIERS
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The entries in the order of their names, and what became of the other rows.
+
+    ``bad`` has for each reason the places (file and line) of its rows; ``repeated`` counts rows that say of an item
+    what another row says; ``unknown`` counts strings that are no label; ``rules`` counts items by each rule of the
+    scheme beyond the hard ones that their labels break (SPEC 23), which is told and changes nothing.
+    """
+
+    entries: list[Entry]
+    rows: int
+    bad: dict[str, list[tuple[str, int]]]
+    repeated: int
+    unknown: int
+    rules: dict[str, int]
+
+    @property
+    def bad_rows(self) -> int:
+        """The number of rows left out for a reason."""
+        return sum(len(places) for places in self.bad.values())
+
+
+def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
+    """Return for what a file has no column of those that the mapping tries."""
+    found = set()
+    for file in files:
+        columns = mapping.columns
+        named = has(file, (*columns.reddit, *columns.own)) or (columns.text and has(file, columns.body))
+        found |= set() if named else {"the record's name (columns.reddit, own or text)"}
+        for key, labels in mapping.labels.items():
+            if not (flagged(file, labels) or has(file, labels.columns)):
+                found.add(f"labels.{key}")
+        if mapping.level == "user" and not has(file, columns.body):
+            found.add("columns.body")
+    return sorted(found)
+
+
+def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> Gathered:
+    """Read every row; see :mod:`import_rows` for the reasons that leave one out, beside ``conflict``.
+
+    Two rows of one item that say the same are one entry, of the parts of both. Where they differ, neither counts:
+    which of them is right cannot be known.
+    """
+    bad: dict[str, list[tuple[str, int]]] = {}
+    found: dict[tuple[bool, str, int], list[tuple[Entry, tuple[str, int]]]] = {}
+    unknown = 0
+    for file in sorted(files, key=lambda f: (f.name, f.digest)):
+        for row in file.rows:
+            place = (file.name, row.line)
+            try:
+                entry = entry_of(row, file=file, mapping=mapping, scheme=scheme)
+                found.setdefault((entry.reddit, entry.name, entry.image), []).append((entry, place))
+            except BadRow as error:
+                unknown += error.unknown
+                bad.setdefault(error.reason, []).append(place)
+    entries = []
+    for _, same in sorted(found.items()):
+        one = same[0][0]
+        if all(entry.said == one.said for entry, _ in same):
+            parts = frozenset[str]().union(*(entry.parts for entry, _ in same))
+            entries.append(replace(one, parts=parts, digest=min(entry.digest for entry, _ in same)))
+        else:
+            bad.setdefault("conflict", []).extend(place for _, place in same)
+    rows = sum(len(file.rows) for file in files)
+    repeated = rows - len(entries) - sum(len(places) for places in bad.values())
+    return Gathered(entries, rows, dict(sorted(bad.items())), repeated, unknown, _rules(entries, scheme=scheme))
+
+
+def _rules(entries: Iterable[Entry], *, scheme: Scheme) -> dict[str, int]:
+    broken: Counter[str] = Counter()
+    for entry in entries:
+        for key, labels in entry.answers.items():
+            checked = scheme.category(key).check(labels, mode="repair", tiers=TIERS, task=False)
+            broken.update(set(checked.repairs))
+    return dict(sorted(broken.items()))

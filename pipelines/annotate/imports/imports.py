@@ -1,0 +1,222 @@
+"""``corpus import``: a published dataset becomes gold, splits and, where it brings texts, posts like any other.
+
+Labels and splits go to ``annotations/<corpus>/<dataset>/`` as CSV files of ids, for ``gold.<corpus>.published`` and
+``split.<corpus>.published``; texts are scrubbed, sealed and judged by the steps that also take Reddit's own. Labels
+that models gave stand apart in ``silver.csv``: they are no gold. Nothing is committed where too many rows are unfit;
+a count that differs from the paper's is told and stops nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.annotate.imports import counts
+from pipelines.annotate.imports.commit import publish
+from pipelines.annotate.imports.files import File, read_file
+from pipelines.annotate.imports.gather import Gathered, gather, missing_columns
+from pipelines.annotate.imports.mapping import Mapping
+from pipelines.annotate.imports.mapping import read as read_mapping
+from pipelines.annotate.imports.rows import ONE_PART, Entry
+from pipelines.config.params import Params, Settings
+from pipelines.errors import BadImport, BadParams
+from pipelines.taxonomy import Scheme, load
+from pipelines.vault.vault import Vault
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Ours: a stray line is common in published files; more than one in a hundred means that the mapping is wrong.
+MAX_BAD = 0.01
+# Ours: enough places to find what is wrong with a reason's rows.
+SHOWN = 20
+Report = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the files say: ``lines`` are the paper's figures beside those found, in the parts that the files have."""
+
+    files: tuple[File, ...]
+    gathered: Gathered
+    lines: tuple[counts.Line, ...]
+    refusal: str | None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The items that hold, in the order of their names."""
+        return self.gathered.entries
+
+
+def run(
+    corpus: str,
+    *,
+    files: Sequence[Path],
+    mapping: str,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    now: datetime,
+    dry_run: bool = False,
+    console: Console | None = None,
+) -> Report:
+    """Import the files of one dataset into a corpus and commit it; with ``dry_run`` only read and report.
+
+    ``mapping`` is the name of one that ships, or the path of a file; ``console`` is where people see the figures before
+    anything is committed (default: stderr).
+
+    Returns:
+        ``rows``, ``items``, ``bad`` (by reason: ``rows`` and the first of their ``lines``), ``repeated``, ``reddit``
+        (items named by Reddit's own id, which may meet collected ones), ``unknown_labels``, ``rules`` (items that break
+        a rule of the scheme beyond the hard ones), ``tombstoned``, ``parts`` (items and label counts of each),
+        ``table`` (the paper's figures beside those found), ``absent`` (parts with figures of which the files hold
+        nothing), ``differences``, ``matches`` (there were figures to compare, and none differs), ``refused`` (why an
+        import would be refused, else null); after an import also what was committed, see
+        :func:`import_commit.publish`.
+
+    Raises:
+        BadMapping: there is no such mapping, or it contradicts itself.
+        BadParams: the corpus is not described, labels by another scheme, or holds images where the dataset has texts.
+        BadImport: the files lack columns, hold nothing, or more than 1 % of their rows do not hold.
+        UnreadableFile: a file is not of its format.
+        VaultUnavailable: nothing was written.
+    """
+    meant = read_mapping(mapping)
+    scheme = _fit(corpus, mapping=meant, params=params)
+    read = read_all(files, mapping=meant, scheme=scheme)
+    show(read, mapping=meant, console=console)
+    if read.refusal and not dry_run:
+        raise BadImport(file=_names(read.files), mapping=meant.dataset, detail=read.refusal)
+    ids = [record_id(entry, vault=vault) for entry in read.entries]
+    gone = vault.tombstoned(sorted(set(ids)))
+    report = describe(read, mapping=meant, scheme=scheme) | {
+        "corpus": corpus,
+        "dry_run": dry_run,
+        "tombstoned": sum(one in gone for one in ids),
+    }
+    if dry_run:
+        return report
+    kept = {(one, e.image): e for one, e in zip(ids, read.entries, strict=True) if one not in gone}
+    record = {key: report[key] for key in ("mapping", "digests", "items", "tombstoned", "matches", "differences")}
+    return report | publish(
+        corpus, entries=kept, mapping=meant, record=record, params=params, settings=settings, vault=vault, now=now
+    )
+
+
+def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> Read:
+    """Read the files and hold their counts against the paper's.
+
+    Raises:
+        BadImport: a column that the mapping needs is missing, or there is no row.
+    """
+    read = tuple(sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest)))
+    gathered = gather(read, mapping=mapping, scheme=scheme)
+    if not gathered.rows:
+        raise BadImport(file=_names(read), mapping=mapping.dataset, detail="there is no row")
+    if missing := missing_columns([file for file in read if file.rows], mapping=mapping):
+        raise BadImport(file=_names(read), mapping=mapping.dataset, detail=f"no column for {', '.join(missing)}")
+    parts = _by_part(gathered.entries, mapping=mapping)
+    lines = (
+        line
+        for part, expected in mapping.expected.items()
+        if parts[part]
+        for line in counts.compare(expected, parts[part], part=part, scheme=scheme)
+    )
+    return Read(read, gathered, tuple(lines), _refusal(gathered))
+
+
+def describe(read: Read, *, mapping: Mapping, scheme: Scheme) -> Report:
+    """Return the report on what was read: counts, digests, names of labels and line numbers, no word of a row."""
+    parts = _by_part(read.entries, mapping=mapping)
+    differences = [str(line) for line in read.lines if not line.matches]
+    return {
+        "dataset": mapping.dataset,
+        "mapping": mapping.digest,
+        "digests": {file.name: file.digest for file in read.files},
+        "rows": read.gathered.rows,
+        "items": len(read.entries),
+        "bad": {reason: _places(places) for reason, places in read.gathered.bad.items()},
+        "repeated": read.gathered.repeated,
+        "reddit": sum(entry.reddit for entry in read.entries),
+        "unknown_labels": read.gathered.unknown,
+        "rules": read.gathered.rules,
+        "parts": {
+            part: {"items": len(items), "labels": counts.totals(items, scheme=scheme)}
+            for part, items in parts.items()
+            if items
+        },
+        "table": [
+            {"part": x.part, "what": x.what, "expected": x.expected, "found": x.found, "matches": x.matches}
+            for x in read.lines
+        ],
+        "absent": [part for part in mapping.expected if not parts[part]],
+        "differences": differences,
+        "matches": bool(read.lines) and not differences,
+        "refused": read.refusal,
+    }
+
+
+def record_id(entry: Entry, *, vault: Vault) -> str:
+    """Return the pseudonym of an entry's record: that of the collected post where the dataset names Reddit's id."""
+    return vault.record_id(entry.name) if entry.reddit else vault.record_id(entry.name, domain="import")
+
+
+def show(read: Read, *, mapping: Mapping, console: Console | None = None) -> None:
+    """Print the paper's figures beside those found, and what was left out, for people; on stderr by default."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = console or Console(stderr=True)
+    table = Table(title=f"{mapping.title} ({mapping.source})")
+    for name in ("Part", "Count", "Paper", "Found", ""):
+        table.add_column(name, justify="right" if name in ("Paper", "Found") else "left")
+    for line in read.lines:
+        note = "" if line.matches else f"differs by {line.found - line.expected:+,}"
+        table.add_row(line.part, line.what, f"{line.expected:,}", f"{line.found:,}", note)
+    if read.lines:
+        console.print(table)
+    for reason, places in read.gathered.bad.items():
+        console.print(f"left out, {reason}: {_summary(places)}", markup=False, highlight=False)
+    differing = sum(not line.matches for line in read.lines)
+    console.print(
+        f"{len(read.entries):,} items of {read.gathered.rows:,} rows; {differing} of {len(read.lines)} differ"
+    )
+
+
+def _fit(corpus: str, *, mapping: Mapping, params: Params) -> Scheme:
+    section = params.corpora.get(corpus)
+    if section is None:
+        raise BadParams(where=f"corpora.{corpus}", detail=f"describe it to import {mapping.dataset} into it")
+    if section.scheme != mapping.scheme:
+        detail = f"it labels by {section.scheme}, and {mapping.dataset} by {mapping.scheme}"
+        raise BadParams(where=f"corpora.{corpus}.scheme", detail=detail)
+    if mapping.columns.body and section.content != "texts":
+        raise BadParams(where=f"corpora.{corpus}.content", detail=f"{mapping.dataset} brings texts")
+    return load(mapping.scheme)
+
+
+def _by_part(entries: Sequence[Entry], *, mapping: Mapping) -> dict[str, list[counts.Answers]]:
+    return {part: [e.answers for e in entries if part in e.parts] for part in mapping.parts or ONE_PART}
+
+
+def _refusal(gathered: Gathered) -> str | None:
+    if gathered.bad_rows <= MAX_BAD * gathered.rows:
+        return None
+    reasons = "; ".join(f"{reason}: {_summary(places)}" for reason, places in gathered.bad.items())
+    return f"{gathered.bad_rows:,} of {gathered.rows:,} rows do not hold ({reasons})"
+
+
+def _summary(places: Sequence[tuple[str, int]]) -> str:
+    shown = ", ".join(f"{name}:{line}" for name, line in places[:3])
+    return f"{len(places):,} rows ({shown}{', ...' if len(places) > 3 else ''})"
+
+
+def _places(places: Sequence[tuple[str, int]]) -> dict[str, object]:
+    return {"rows": len(places), "lines": [f"{name}:{line}" for name, line in places[:SHOWN]]}
+
+
+def _names(files: Sequence[File]) -> str:
+    return ", ".join(file.name for file in files)

@@ -1,0 +1,1 @@
+"""Column-mapping files of published datasets; :mod:`pipelines.annotate.imports.mapping` reads them."""

@@ -1,0 +1,216 @@
+"""Turns a row of a published dataset into an entry: who the record is, what was said of it, what it says itself.
+
+A row that does not hold is left out with a reason: ``fields``, ``not_json``, ``no_id``, ``image``, ``created``,
+``no_text``, ``not_a_list``, ``no_part``, ``two_splits``, or ``<category>: <what>`` for its labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from pipelines.annotate.imports.files import Cells, File, Row, first, flag_of, fullname_of, list_of, moment_of, text_of
+from pipelines.annotate.imports.mapping import EVERYTHING, Labels, Mapping, Names, Part
+from pipelines.collect.month import Window
+from pipelines.taxonomy import Category, Scheme
+from pipelines.taxonomy.rules import normal
+
+# what two spellings of one answer may differ in; anything else people must decide
+HARMLESS = {"alias", "duplicate"}
+ONE_PART = {EVERYTHING: Part(files=("*",))}
+# Reddit's names of subreddits. ``u_name`` is a person's own page, and so that person's name.
+SUBREDDIT = re.compile(r"(?!u_)[A-Za-z0-9][A-Za-z0-9_]{1,20}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What the dataset brings of a post, or of all posts of a person."""
+
+    title: str
+    body: str
+    author: str | None
+    subreddit: str
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One item. ``name`` is its fullname where ``reddit``, else the dataset's own name of it; ``digest`` is that of
+    its file, and ``text`` is ``None`` where the dataset brings none."""
+
+    name: str
+    reddit: bool
+    image: int
+    parts: frozenset[str]
+    split: str | None
+    answers: dict[str, frozenset[str]]
+    text: Text | None
+    digest: str
+
+    @property
+    def said(self) -> tuple[object, ...]:
+        """What another row of the same item must say too."""
+        return self.split, self.answers, self.text
+
+
+class BadRow(Exception):
+    """Leaves one row out; the reason is counted, and nobody else sees this."""
+
+    def __init__(self, reason: str, *, unknown: int = 0) -> None:
+        self.reason, self.unknown = reason, unknown
+        super().__init__(reason)
+
+
+def entry_of(row: Row, *, file: File, mapping: Mapping, scheme: Scheme) -> Entry:
+    """Return the entry that a row makes.
+
+    Raises:
+        BadRow: with the reason why it makes none.
+    """
+    if row.fault:
+        raise BadRow(row.fault)
+    cells = row.cells
+    text = _text(cells, mapping=mapping) if has(file, mapping.columns.body) else None
+    reddit, name = _name(cells, mapping=mapping, text=text)
+    parts, split = _parts(cells, file=file, mapping=mapping)
+    answers = {
+        key: _answer(cells, file=file, labels=labels, category=scheme.category(key))
+        for key, labels in mapping.labels.items()
+    }
+    return Entry(
+        name=name,
+        reddit=reddit,
+        image=_image(first(cells, mapping.columns.image)),
+        parts=parts,
+        split=split,
+        answers=answers,
+        text=text,
+        digest=file.digest,
+    )
+
+
+def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, str]:
+    """Return whether Reddit knows the record by its name, and the name."""
+    for column in mapping.columns.reddit:
+        if (fullname := fullname_of(cells.get(normal(column)))) is not None:
+            return True, fullname
+    if own := text_of(first(cells, mapping.columns.own)).strip():
+        return False, f"{mapping.dataset}/{own}"
+    if mapping.columns.text and text is not None:
+        digest = hashlib.sha256("\0".join((text.title, text.body)).encode()).hexdigest()
+        return False, f"{mapping.dataset}/{digest}"
+    raise BadRow("no_id")
+
+
+def _text(cells: Cells, *, mapping: Mapping) -> Text:
+    columns = mapping.columns
+    author = text_of(first(cells, columns.author)).strip()
+    subreddit = text_of(first(cells, columns.subreddit)).strip().removeprefix("r/")
+    return Text(
+        title=text_of(first(cells, columns.title)),
+        body=_body(cells, mapping=mapping),
+        author=author if author and author.lower() != "[deleted]" else None,
+        subreddit=subreddit if SUBREDDIT.fullmatch(subreddit) else mapping.dataset,
+        created=_created(cells, mapping=mapping),
+    )
+
+
+def _body(cells: Cells, *, mapping: Mapping) -> str:
+    """Return the text; a person's posts become one, apart by a blank line."""
+    value = first(cells, mapping.columns.body)
+    if mapping.level == "user":
+        posts = list_of(value)
+        if posts is None:
+            raise BadRow("not_a_list")
+        value = "\n\n".join(post.strip() for post in posts if post.strip())
+    body = text_of(value)
+    if not body.strip():
+        raise BadRow("no_text")
+    return body
+
+
+def _image(value: object) -> int:
+    text = text_of(value).strip().removesuffix(".0") or "0"
+    # the tables hold 16 bits
+    if not text.isdecimal() or len(text) > 5 or int(text) >= 2**15:
+        raise BadRow("image")
+    return int(text)
+
+
+def _created(cells: Cells, *, mapping: Mapping) -> datetime:
+    value = first(cells, mapping.columns.created)
+    if value is None and mapping.month is not None:
+        return Window.from_key(mapping.month).start
+    moment = None if value is None else moment_of(value)
+    if moment is None:
+        raise BadRow("created")
+    return moment
+
+
+def _parts(cells: Cells, *, file: File, mapping: Mapping) -> tuple[frozenset[str], str | None]:
+    parts = mapping.parts or ONE_PART
+    mine = frozenset(name for name, part in parts.items() if _claims(part, cells=cells, file=file))
+    if not mine:
+        raise BadRow("no_part")
+    splits = {parts[name].split for name in mine}
+    if len(splits) > 1:
+        raise BadRow("two_splits")
+    return mine, splits.pop()
+
+
+def _claims(part: Part, *, cells: Cells, file: File) -> bool:
+    if has(file, part.columns):
+        return any(normal(text_of(cells.get(normal(name)))) in part.meant for name in part.columns)
+    return any(fnmatchcase(file.name.lower(), pattern.lower()) for pattern in part.files)
+
+
+def _answer(cells: Cells, *, file: File, labels: Labels, category: Category) -> frozenset[str]:
+    values = _flags(cells, labels, category=category) if flagged(file, labels) else _values(cells, labels, category)
+    checked = category.check(values, mode="repair", tiers={"base"}, task=False)
+    merged = {category.merges[category.task_merge].into} if category.task_merge else set()
+    if checked.violations:
+        raise BadRow(f"{category.key}: {checked.violations[0]}", unknown=checked.unknown)
+    if set(checked.repairs) - HARMLESS:
+        raise BadRow(f"{category.key}: against_rules")
+    # what models are asked about is no answer of people's
+    if merged & checked.labels:
+        raise BadRow(f"{category.key}: merged_label")
+    return checked.labels
+
+
+def _flags(cells: Cells, labels: Labels, *, category: Category) -> list[str]:
+    flags = {name: flag_of(first(cells, columns)) for name, columns in labels.flags.items()}
+    if None in flags.values():
+        raise BadRow(f"{category.key}: not_0_or_1")
+    chosen = [name for name, is_set in flags.items() if is_set]
+    # with a column for "nothing of this", no flag at all is no answer
+    if not chosen and category.none in {category.spellings[normal(name)] for name in flags}:
+        raise BadRow(f"{category.key}: empty")
+    return chosen
+
+
+def _values(cells: Cells, labels: Labels, category: Category) -> list[str]:
+    value = first(cells, labels.columns)
+    if value is None:
+        if labels.blank == "missing":
+            raise BadRow(f"{category.key}: empty")
+        return []
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        return [part.strip() for part in value.split(labels.separator) if part.strip()]
+    found = list_of(value)
+    if found is None:
+        raise BadRow(f"{category.key}: not_a_list")
+    return found
+
+
+def has(file: File, names: Names) -> bool:
+    """Return whether the file has a column of one of these names."""
+    return any(normal(name) in file.columns for name in names)
+
+
+def flagged(file: File, labels: Labels) -> bool:
+    """Return whether the file has a 0/1 column for each label."""
+    return bool(labels.flags) and all(has(file, names) for names in labels.flags.values())

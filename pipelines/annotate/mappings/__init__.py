@@ -1,1 +1,0 @@
-"""Column-mapping files of published datasets; :mod:`pipelines.annotate.mapping` reads them."""

@@ -1,0 +1,273 @@
+"""What a third person decides: which items, between which anonymous sides, and the log of the decisions.
+
+The log only grows: a decision that is changed is a new row of a later time, and the last row counts. A decision without
+a rationale is none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+from pipelines.annotate.response_validation import (
+    Question,
+    Row,
+    agreed,
+    answered,
+    check,
+    item_of,
+    labels_of,
+    latest,
+    roster,
+)
+
+if TYPE_CHECKING:
+    from pipelines.annotate.backends.backend import Answer, Item
+    from pipelines.annotate.manifest import Manifest
+    from pipelines.taxonomy import Category, Scheme
+
+Side = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One item to decide: the disputed ``categories`` in the scheme's order, and what each side answered to all.
+
+    ``sides`` bear no names and stand in an order drawn for the item; an item that nobody answered has none. Where the
+    empty set has a word of its own (FigSIM's None), that word stands for it.
+    """
+
+    item: Item
+    categories: tuple[str, ...]
+    sides: tuple[Side, ...]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The log after a pull, and what is wrong with the adjudicator's queue.
+
+    ``rows`` are plain rows of ``store.tables.ADJUDICATIONS``: all that were known, unaltered and first, then the new
+    ones. ``problems`` counts categories for ``unanswered`` (of all cases, without a decision so far),
+    ``outside_scheme``, ``against_rules``, ``not_assigned`` and ``not_later`` (changed under the time of the decision
+    in the log, so that it cannot count); items for ``without_rationale``.
+    """
+
+    rows: list[dict[str, object]]
+    problems: dict[str, int]
+
+
+def cases(
+    annotations: Sequence[Row],
+    *,
+    assignments: Sequence[Row],
+    scheme: Scheme,
+    decided: Collection[Question],
+    seed: int,
+) -> list[Case]:
+    """Return what the annotators of a round leave open, in the order of the items.
+
+    A category of an item is disputed where not everybody who was assigned answered it, or where the answers differ;
+    what was ``decided`` before is not asked again. Where one annotator was assigned, only what they left open remains.
+
+    Args:
+        annotations: rows of ``store.tables.ANNOTATIONS``.
+        assignments: rows of ``store.tables.ASSIGNMENTS``.
+        scheme: of the corpus.
+        decided: items and categories that the log has a decision of.
+        seed: draws the order of the sides.
+    """
+    given = answered(annotations)
+    found = []
+    for item, annotators in sorted(roster(assignments).items()):
+        disputed = tuple(
+            key
+            for key in scheme.categories
+            if (item, key) not in decided and agreed(given.get((item, key), {}), annotators=annotators) is None
+        )
+        if disputed:
+            sides = [_side(item, annotator, given=given, scheme=scheme) for annotator in annotators]
+            found.append(Case(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
+    return found
+
+
+def review_cases(
+    gold: Sequence[Row],
+    votes: Mapping[str, Sequence[Row]],
+    *,
+    against: Sequence[str],
+    splits: Collection[Item],
+    seed: int,
+    decided: Collection[Question] = (),
+) -> list[Case]:
+    """Return the items whose gold differs from the valid votes of all labellers ``against`` (CRADLE 3.4, SPEC 31).
+
+    The sides are the different label sets among gold and votes: a set that both models gave stands once, lest the odd
+    one out be known as gold. A refusal is no vote: an item that one of them has no valid vote on is not flagged, and
+    :func:`unvoted` counts it. Labels are compared as they stand, so the scheme's annotators and models must share
+    their labels, as CRADLE's do.
+
+    Args:
+        gold: rows of ``store.tables.GOLD``.
+        votes: rows of ``store.tables.VOTES`` by labeller.
+        against: the labellers that count.
+        splits: the items of the splits that are reviewed (a mapping from item to split will do).
+        seed: draws the order of the sides.
+        decided: items and categories that the log has a decision of.
+    """
+    ballots = _ballots(votes, against=against)
+    disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
+    for row in gold:
+        item, key, labels = item_of(row), str(row["category"]), labels_of(row)
+        others = [ballots[name].get((item[0], key)) for name in against]
+        if item not in splits or (item, key) in decided or not others or labels in others or None in others:
+            continue
+        sets = {labels, *(other for other in others if other is not None)}
+        disputed[item][key] = sorted(sets, key=sorted)
+    return [_review(item, disputed[item], seed=seed) for item in sorted(disputed)]
+
+
+def unvoted(
+    gold: Sequence[Row], votes: Mapping[str, Sequence[Row]], *, against: Sequence[str], splits: Collection[Item]
+) -> int:
+    """Return how many items with gold cannot be reviewed, because one of the labellers has no valid vote on them."""
+    ballots = _ballots(votes, against=against)
+    asked = [(item_of(row), str(row["category"])) for row in gold]
+    return len(
+        {item for item, key in asked if item in splits and any((item[0], key) not in ballots[n] for n in against)}
+    )
+
+
+def read_decisions(
+    answers: Sequence[Answer],
+    *,
+    cases: Sequence[Case],
+    known: Sequence[Row],
+    scheme: Scheme,
+    manifest: Manifest,
+) -> Decided:
+    """Add what the adjudicator's queue holds to the log; the same answers add nothing the second time.
+
+    Args:
+        answers: of the adjudicator's queue.
+        cases: what the adjudicator was asked; questions that the log knows count as asked too.
+        known: plain rows of the log so far.
+        scheme: of the corpus.
+        manifest: of the round.
+    """
+    sides = {(case.item, key): len(case.sides) for case in cases for key in case.categories}
+    rows = [dict(row) for row in known]
+    last: dict[Question, dict[str, object]] = {}
+    for row in sorted(rows, key=_when):
+        last[item_of(row), str(row["category"])] = row
+        sides.setdefault((item_of(row), str(row["category"])), cast(int, row["sides"]))
+    problems: Counter[str] = Counter()
+    by_item: dict[Item, list[Answer]] = defaultdict(list)
+    for answer in answers:
+        by_item[answer.item].append(answer)
+    for item in sorted(by_item):
+        faults: Counter[str] = Counter()
+        # of two answers of one moment, only the one whose id is later
+        for answer in {a.answered: a for a in sorted(by_item[item], key=latest)}.values():
+            labels, faults = _decisions(answer, asked=sides.keys(), scheme=scheme)
+            for key in labels:
+                row = _row(answer, key, labels=labels[key], sides=sides[item, key], of=manifest)
+                before = last.get((item, key))
+                if before is None or (_when(row) > _when(before) and _differ(row, before)):
+                    last[item, key] = row
+                    rows.append(row)
+                elif _when(row) == _when(before) and _differ(row, before):
+                    faults["not_later"] += 1
+        problems += faults
+    problems["unanswered"] = len(sides.keys() - last.keys())
+    return Decided(rows=rows, problems={name: count for name, count in sorted(problems.items()) if count})
+
+
+def _side(
+    item: Item, annotator: str, *, given: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
+) -> dict[str, tuple[str, ...]]:
+    """Return what one annotator answered, by category; empty where they answered nothing."""
+    answers = {key: given.get((item, key), {}).get(annotator) for key in scheme.categories}
+    return {
+        key: _shown(labels, category=scheme.categories[key]) for key, labels in answers.items() if labels is not None
+    }
+
+
+def _shown(labels: frozenset[str], *, category: Category) -> tuple[str, ...]:
+    """Return the labels in the scheme's order, and the word that was chosen for the empty set."""
+    if not labels and category.none is not None:
+        return (category.none,)
+    return tuple(label.name for label in category.labels if label.name in labels)
+
+
+def _shuffled(sides: Sequence[Side], *, item: Item, seed: int) -> tuple[Side, ...]:
+    order = list(sides)
+    Random(f"{seed}/{item[0]}/{item[1]}").shuffle(order)  # noqa: S311 (a draw that must repeat, not a secret)
+    return tuple(order)
+
+
+def _ballots(
+    votes: Mapping[str, Sequence[Row]], *, against: Sequence[str]
+) -> dict[str, dict[tuple[str, str], frozenset[str]]]:
+    return {
+        name: {
+            (str(row["record_id"]), str(row["category"])): labels_of(row)
+            for row in votes.get(name, ())
+            if row["outcome"] == "vote"
+        }
+        for name in against
+    }
+
+
+def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: int) -> Case:
+    most = max(len(given) for given in sets.values())
+    sides = [{key: tuple(sorted(given[at])) for key, given in sets.items() if at < len(given)} for at in range(most)]
+    return Case(item, tuple(sets), _shuffled(sides, item=item, seed=seed))
+
+
+def _decisions(
+    answer: Answer, *, asked: Collection[Question], scheme: Scheme
+) -> tuple[dict[str, frozenset[str]], Counter[str]]:
+    """Return what an answer decides of what was asked, by category, and what is wrong with it."""
+    faults: Counter[str] = Counter()
+    chosen = {key for key, values in answer.values.items() if values}
+    if answer.skipped or not chosen:
+        return {}, faults
+    if not answer.note.strip():
+        return {}, Counter(without_rationale=1)
+    labels, wrong = check(answer, scheme=scheme)
+    # what was left empty was left to the annotators' agreement
+    del wrong["incomplete"]
+    wrong["not_assigned"] = sum((answer.item, key) not in asked for key in chosen & scheme.categories.keys())
+    return {key: given for key, given in labels.items() if (answer.item, key) in asked}, wrong
+
+
+def _row(answer: Answer, key: str, *, labels: frozenset[str], sides: int, of: Manifest) -> dict[str, object]:
+    return {
+        "record_id": answer.item[0],
+        "image": answer.item[1],
+        "category": key,
+        "decided": answer.answered.astimezone(UTC),
+        "round": of.round,
+        "guideline": of.guideline,
+        "adjudicator": of.adjudicator,
+        "labels": sorted(labels),
+        "sides": sides,
+        "rationale": answer.note.strip(),
+    }
+
+
+def _when(row: Row) -> datetime:
+    return cast(datetime, row["decided"])
+
+
+def _differ(row: Row, last: Row) -> bool:
+    return (labels_of(row), row["rationale"]) != (labels_of(last), _text(last["rationale"]))
+
+
+def _text(value: object) -> object:
+    """Return content as text: an opened column holds bytes."""
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,234 @@
+"""A round at work: what the corpus knows of it on one side, the queues of its backend on the other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate import response_validation
+from pipelines.annotate.backends.backend import Backend, Item, Task
+from pipelines.annotate.form import Form, adjudication_form, annotation_form
+from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.response_validation import Row, item_of
+from pipelines.annotate.rounds import material, opening, queues, store
+from pipelines.annotate.rounds.adjudicate import Case, cases, read_decisions
+from pipelines.annotate.rounds.queues import Wanted
+from pipelines.annotate.rounds.store import Stored
+from pipelines.config.params import Settings
+from pipelines.errors import RoundState
+from pipelines.taxonomy import Scheme
+from pipelines.taxonomy import load as load_scheme
+from pipelines.taxonomy.guideline import digest, guideline
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What the queues hold, read against what is known.
+
+    ``round`` has the rows as they are now. ``answered`` counts items by person, skipped ones included, and ``skipped``
+    those of all together. ``problems`` are counts by person and name. ``cases`` are what is open for an adjudicator.
+    """
+
+    round: Stored
+    answered: dict[str, int]
+    skipped: int
+    problems: dict[str, dict[str, int]]
+    cases: list[Case]
+
+    def write(self, vault: Vault) -> list[Path]:
+        """Write both tables into the clone; return those that changed."""
+        folder = self.round.folder
+        written = store.write(folder, self.round.annotations, name="annotations", vault=vault)
+        return written + store.write(folder, self.round.decisions, name="adjudications", vault=vault)
+
+    @property
+    def told(self) -> dict[str, object]:
+        """Counts, by pseudonym where they are anybody's."""
+        return told(self.round.manifest) | {
+            "answered": self.answered,
+            "skipped": self.skipped,
+            "decided": len({(item_of(row), row["category"]) for row in self.round.decisions}),
+            "cases": len(self.cases),
+            "problems": self.problems,
+        }
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where a command works. ``going`` are the manifests of all rounds that are not closed and share the backend."""
+
+    backend: Backend
+    settings: Settings
+    vault: Vault
+    now: datetime
+    scheme: Scheme
+    going: tuple[Manifest, ...]
+
+    @classmethod
+    def of(
+        cls, found: Stored, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
+    ) -> Desk:
+        """Open the backend that a round was opened in, or take ``backend``.
+
+        Raises:
+            BackendUnavailable: it does not answer or rejects the credentials.
+        """
+        root = found.clone.path
+        every = [m for corpus in found.params.corpora for m in manifests.opened(root, corpus)]
+        going = tuple(m for m in every if m.status != "closed" and m.backend == found.manifest.backend)
+        people = queues.people([*going, found.manifest])
+        place = backend or queues.open_backend(found.manifest, settings=settings, pseudonyms=people)
+        return cls(place, settings, vault, now, load_scheme(found.manifest.scheme), going)
+
+    def check_guideline(self, found: Stored) -> None:
+        """Refuse to ask anybody, or to read what they answered, by another guideline than they were given.
+
+        Raises:
+            RoundState: the guideline is not the one that the round was opened with.
+        """
+        manifest = found.manifest
+        now = guideline(self.scheme, content=found.params.corpora[manifest.corpus].content)
+        if digest(now) != manifest.guideline:
+            raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another")
+
+    def take_out(self, found: Stored) -> int:
+        """Remove the records that were taken down; return how many items of them the queues held."""
+        return queues.remove_records(queues.of_round(found.manifest), backend=self.backend, gone=found.gone)
+
+    def look(self, found: Stored) -> Pulled:
+        """Read the queues; nothing is changed.
+
+        While a round is open, the annotators' answers count as they are now. Once it is with the adjudicator they stay
+        as they were, for they were shown as sides, and the decisions are read.
+        """
+        return self._decisions(found) if found.manifest.status == "adjudicating" else self._answers(found)
+
+    def asked(self, found: Stored) -> list[Case]:
+        """Return everything that an adjudicator is asked in this round, decided or not."""
+        manifest = found.manifest
+        if manifest.draw == "disagreement":
+            # gold moves on with each decision; what was asked stays as it was when the items were drawn
+            with workspace(self.settings, revision=manifest.base) as clone:
+                return opening.review(clone, manifest=manifest, items=found.of(manifest.adjudicator))
+        return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, decided=(), seed=manifest.seed)
+
+    def pending(self, found: Stored, *, asked: Sequence[Case]) -> list[Case]:
+        """Return what is asked and not decided."""
+        decided = {(item_of(row), str(row["category"])) for row in found.decisions}
+        left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
+        return [case for case in left if case.categories]
+
+    def fill(self, found: Stored, *, pending: Sequence[Case]) -> dict[str, int]:
+        """Give everybody who is asked now what the day has room for; return how many items came in by person."""
+        manifest = found.manifest
+        by_item = {case.item: case for case in pending}
+        if manifest.status == "adjudicating":
+            queues.withdraw(queues.of_annotators(manifest), backend=self.backend)
+            wanted = [self._adjudicator(found, by_item=by_item)]
+        else:
+            wanted = self._annotators(found)
+
+        def tasks(items: Mapping[Item, int]) -> list[Task]:
+            store.fetch_content(found.clone, corpus=manifest.corpus, params=found.params)
+            return material.tasks(
+                manifest.corpus,
+                items=items,
+                cases=by_item if manifest.status == "adjudicating" else None,
+                params=found.params,
+                vault=self.vault,
+                root=found.clone.path,
+            )
+
+        used = queues.used_today(self.going, backend=self.backend, now=self.now)
+        return queues.fill(wanted, backend=self.backend, used=used, tasks=tasks)
+
+    def _annotators(self, found: Stored) -> list[Wanted]:
+        done = defaultdict(set)
+        for row in found.annotations:
+            done[str(row["annotator"])].add(item_of(row))
+        return [
+            Wanted(
+                queue,
+                {item: at for item, at in found.of(queue.annotator).items() if item not in done[queue.annotator]},
+                cap=found.manifest.daily_cap,
+                form=lambda: self._form(found),
+            )
+            for queue in queues.of_annotators(found.manifest)
+        ]
+
+    def _adjudicator(self, found: Stored, *, by_item: Mapping[Item, Case]) -> Wanted:
+        # a review has its own order, an adjudication that of the items, which says nothing of anybody
+        order = found.of(found.manifest.adjudicator) or {item: at for at, item in enumerate(sorted(by_item))}
+        items = {item: at for item, at in order.items() if item in by_item}
+        queue = queues.of_adjudicator(found.manifest)
+        return Wanted(queue, items, cap=found.manifest.daily_cap, form=lambda: self._form(found))
+
+    def _form(self, found: Stored) -> Form:
+        manifest, asking = found.manifest, found.params.round
+        make = adjudication_form if manifest.status == "adjudicating" else annotation_form
+        return make(
+            self.scheme,
+            title=f"{self.scheme.title} · {manifest.round}",
+            content=found.params.corpora[manifest.corpus].content,
+            warning=asking.warning,
+            contacts=asking.contacts,
+        )
+
+    def _answers(self, found: Stored) -> Pulled:
+        own = queues.of_annotators(found.manifest)
+        held = {queue.annotator: self.backend.present(queue).keys() for queue in own}
+        # an answer outlives its queue: a backend that lost its data takes nothing away
+        kept = [row for row in found.annotations if item_of(row) not in held[str(row["annotator"])]]
+        done = {(row["annotator"], item_of(row)) for row in kept}
+        read = response_validation.read(
+            queues.answers(own, backend=self.backend, gone=found.gone),
+            assignments=[row for row in found.assigned if (row["annotator"], item_of(row)) not in done],
+            scheme=self.scheme,
+            manifest=found.manifest,
+            accounts=self.backend.accounts,
+        )
+        now = replace(found, annotations=[*kept, *read.rows])
+        answered, skipped = _counts(kept)
+        people = {queue.annotator: answered.get(queue.annotator, 0) for queue in own}
+        people = {person: count + read.answered.get(person, 0) for person, count in people.items()}
+        return Pulled(now, people, skipped + read.skipped, read.problems, self.asked(now))
+
+    def _decisions(self, found: Stored) -> Pulled:
+        queue, asked = queues.of_adjudicator(found.manifest), self.asked(found)
+        given = queues.answers([queue], backend=self.backend, gone=found.gone)[queue.annotator]
+        read = read_decisions(given, cases=asked, known=found.decisions, scheme=self.scheme, manifest=found.manifest)
+        now = replace(found, decisions=list(read.rows))
+        answered, skipped = _counts(found.annotations)
+        problems = {queue.annotator: read.problems} if read.problems else {}
+        return Pulled(now, answered, skipped, problems, self.pending(now, asked=asked))
+
+
+def told(manifest: Manifest) -> dict[str, object]:
+    """Return what every answer of a command begins with."""
+    return {
+        "corpus": manifest.corpus,
+        "round": manifest.round,
+        "status": manifest.status,
+        "phase": manifest.phase,
+        "size": manifest.size,
+    }
+
+
+def wrong(manifest: Manifest, *, detail: str) -> RoundState:
+    """Return the error that says why a command cannot do anything with a round."""
+    return RoundState(corpus=manifest.corpus, name=manifest.round, status=manifest.status, detail=detail)
+
+
+def _counts(rows: Sequence[Row]) -> tuple[dict[str, int], int]:
+    """Return how many items each annotator is done with, and how many were skipped by all together."""
+    items = {(str(row["annotator"]), item_of(row), row["outcome"] == response_validation.SKIPPED) for row in rows}
+    answered: dict[str, int] = defaultdict(int)
+    for annotator, _, _ in items:
+        answered[annotator] += 1
+    return dict(sorted(answered.items())), sum(skipped for _, _, skipped in items)

@@ -1,0 +1,84 @@
+"""What annotators are shown: content opened in memory, on its way into a backend and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.annotate.backends.backend import Item, Task
+from pipelines.annotate.rounds.adjudicate import Case
+from pipelines.config.params import Params
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
+from pipelines.vault.vault import Vault
+
+# What every browser shows; the first bytes of the format's own specification.
+_MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
+_OTHER = "application/octet-stream"
+
+
+def tasks(
+    corpus: str,
+    *,
+    items: Mapping[Item, int],
+    cases: Mapping[Item, Case] | None,
+    params: Params,
+    vault: Vault,
+    root: Path,
+) -> list[Task]:
+    """Open ``items`` (each with its position) as tasks, in the order of their positions.
+
+    A meme is its picture and nothing else (FigSIM 3.3: annotators see the meme); a post is its title and body. With
+    ``cases``, a task shows what is disputed and the sides. Records that were taken down are left out, and so are items
+    that the data below ``root`` does not have.
+
+    Raises:
+        SealBroken: a value was altered, or belongs to another vault.
+    """
+    images = params.corpora[corpus].content == "images"
+    opened = (_images if images else _posts)(root / "data" / corpus, items=items, vault=vault)
+    return sorted((_with(task, case=(cases or {}).get(task.item)) for task in opened), key=lambda task: task.position)
+
+
+def _images(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[Task]:
+    for path in sorted(folder.glob("*/images/*.parquet")):
+        table = _of(path, name="images", columns=["record_id", "image", "bytes"], items=items)
+        keys = zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True)
+        for item, image in zip(keys, open_column(table, name="images", column="bytes", vault=vault), strict=True):
+            if image is not None:
+                yield Task(item, items[item], image=image, media_type=media_type(image))
+
+
+def _posts(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[Task]:
+    for path in sorted(folder.glob("*/posts.parquet")):
+        table = _of(path, name="posts", columns=["record_id", "title", "body"], items=items)
+        titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
+        for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
+            if title is not None and body is not None:
+                item = (record_id, 0)
+                yield Task(item, items[item], text={"title": title.decode(), "body": body.decode()})
+
+
+def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -> pa.Table:
+    """Read the rows of ``items``; the content of a file that has none of them is never loaded."""
+    identity: list[str] = [column for column in ("record_id", "image") if column in columns]
+    rows = tables.read(path, name=name, columns=identity).to_pylist()
+    wanted = pa.array([(row["record_id"], row.get("image", 0)) in items for row in rows], pa.bool_())
+    if not any(wanted.to_pylist()):
+        columns_of = tables.SCHEMAS[name]
+        return pa.schema([columns_of.field(column) for column in columns]).empty_table()
+    return tables.read(path, name=name, columns=columns).filter(wanted)
+
+
+def media_type(image: bytes) -> str:
+    """Return what a picture is by its first bytes."""
+    return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), _OTHER)
+
+
+def _with(task: Task, *, case: Case | None) -> Task:
+    if case is None:
+        return task
+    return replace(task, sides=case.sides, disputed=case.categories)

@@ -1,0 +1,183 @@
+"""The plan of a round: which items it draws, who is asked about which, and the manifest that fixes all of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pipelines.annotate import protocol as protocols
+from pipelines.annotate.backends.backend import Item
+from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.protocol import Planned
+from pipelines.annotate.response_validation import item_of
+from pipelines.annotate.rounds import store
+from pipelines.annotate.rounds.adjudicate import Case, review_cases, unvoted
+from pipelines.annotate.rounds.assignment import Assignment, assign, draw
+from pipelines.config.params import Params, load
+from pipelines.errors import AnnotationError, BadParams
+from pipelines.storage import tables
+from pipelines.taxonomy import load as load_scheme
+from pipelines.taxonomy.guideline import digest, guideline
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import Workspace
+
+
+class NothingToDraw(AnnotationError):
+    """No item is left for a round."""
+
+    message = "Round {name} of {corpus} has nothing to draw: {candidates} items fit it, {taken} are of earlier rounds."
+    remedy = "Sample more items (sample.{corpus}.size in params.yaml), or let a round of another kind follow."
+    exit_code = 65
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A round before it is opened: ``unvoted`` items could not be reviewed, because a labeller has no vote on them."""
+
+    manifest: Manifest
+    assignments: list[Assignment]
+    unvoted: int
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """Rows of ``store.tables.ASSIGNMENTS``."""
+        return [
+            {
+                "record_id": a.item[0],
+                "image": a.item[1],
+                "annotator": a.annotator,
+                "round": self.manifest.round,
+                "batch": a.batch,
+                "position": a.position,
+            }
+            for a in self.assignments
+        ]
+
+    @property
+    def loads(self) -> dict[str, int]:
+        """How many items each person gets."""
+        return dict(sorted(Counter(a.annotator for a in self.assignments).items()))
+
+
+def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
+    """Return what the corpus's protocol says of a round.
+
+    Raises:
+        BadParams: the corpus has no protocol.
+        UnknownRound: its protocol plans no such round.
+    """
+    if corpus not in params.round.protocol:
+        raise BadParams(where="round.protocol", detail=f"corpus {corpus} has none")
+    return protocols.round_of(protocols.load(params.round.protocol[corpus]), name, corpus=corpus)
+
+
+def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetime) -> Plan:
+    """Draw a round's items from the published split, without those of the corpus's other rounds.
+
+    Where fewer items are left than the protocol wants, the round takes what there is.
+
+    Raises:
+        NotMade: a table to draw from was never published.
+        NothingToDraw: no item is left.
+        BadParams: ``round.annotators`` names fewer people than the round needs.
+    """
+    params = load(clone.path)
+    planned = planned_of(corpus, name, params=params)
+    people = params.round.annotators[: planned.annotators]
+    if len(people) < planned.annotators:
+        raise BadParams(where="round.annotators", detail=f"round {name} needs {planned.annotators} people")
+    store.fetch_stages(clone, f"split@{corpus}", *_reviewed(planned, corpus=corpus))
+    candidates, left_out = _candidates(clone, corpus=corpus, planned=planned, vault=vault)
+    # a review looks again at what other rounds had
+    taken = set() if planned.draw == "disagreement" else _taken(clone, corpus=corpus)
+    items = draw(candidates, taken=taken, size=planned.size, seed=planned.seed)
+    if not items:
+        raise NothingToDraw(corpus=corpus, name=name, candidates=len(candidates), taken=len(candidates & taken))
+    scheme = load_scheme(params.corpora[corpus].scheme)
+    manifest = Manifest(
+        corpus=corpus,
+        round=name,
+        protocol=params.round.protocol[corpus],
+        phase=planned.phase,
+        scheme=scheme.name,
+        scheme_digest=scheme.digest[:16],
+        guideline_version=scheme.version,
+        guideline=digest(guideline(scheme, content=params.corpora[corpus].content)),
+        seed=planned.seed,
+        size=len(items),
+        overlap=planned.overlap,
+        batch_size=planned.batch_size,
+        annotators=people,
+        adjudicator=params.round.adjudicator,
+        backend=params.round.backend,
+        daily_cap=params.round.daily_cap,
+        gold=planned.gold,
+        agreement=planned.agreement,
+        splits=planned.splits,
+        draw=planned.draw,
+        against=planned.against,
+        base=clone.head,
+        status="open" if people else "adjudicating",
+        opened=now,
+    )
+    # where nobody annotates, the adjudicator is asked at once
+    asked, overlap = (people, planned.overlap) if people else ((params.round.adjudicator,), 1)
+    drawn = assign(items, annotators=asked, overlap=overlap, batch_size=planned.batch_size, seed=planned.seed)
+    return Plan(manifest, drawn, left_out)
+
+
+def review(clone: Workspace, *, manifest: Manifest, items: Collection[Item]) -> list[Case]:
+    """Return the cases of a review among ``items``, from gold and votes as they are published in ``clone``."""
+    stages = _reviewed(manifest, corpus=manifest.corpus)
+    store.fetch_stages(clone, *stages)
+    gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
+    return review_cases(gold, votes, against=manifest.against, splits=items, seed=manifest.seed)
+
+
+def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault) -> tuple[set[Item], int]:
+    """Return the items that a round may draw, and how many a review has to leave out."""
+    path = clone.path / "snapshot" / corpus / "split" / "splits.parquet"
+    splits = tables.read(path, name="splits", columns=["record_id", "image", "split"]).to_pylist()
+    fit = {item_of(row) for row in splits if planned.splits is None or row["split"] in planned.splits}
+    gone = vault.tombstoned({record_id for record_id, _ in fit})
+    fit = {item for item in fit if item[0] not in gone}
+    if planned.draw == "sample":
+        return fit, 0
+    gold, votes = _gold_and_votes(clone.path, corpus, against=planned.against)
+    cases = review_cases(gold, votes, against=planned.against, splits=fit, seed=planned.seed)
+    return {case.item for case in cases}, unvoted(gold, votes, against=planned.against, splits=fit)
+
+
+def _taken(clone: Workspace, *, corpus: str) -> set[Item]:
+    """Return the items of every round that was opened before."""
+    pointers = sorted((clone.path / "annotations" / corpus).glob("*/assignments.parquet.dvc"))
+    clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
+    found = tables.concat(
+        [path.with_suffix("") for path in pointers], name="assignments", columns=["record_id", "image"]
+    )
+    return {item_of(row) for row in found.to_pylist()}
+
+
+def _reviewed(of: Planned | Manifest, *, corpus: str) -> list[str]:
+    """Return the stages that a review compares."""
+    if of.draw == "sample":
+        return []
+    return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in of.against)]
+
+
+def _gold_and_votes(
+    root: Path, corpus: str, *, against: Collection[str]
+) -> tuple[list[dict[str, object]], dict[str, list[dict[str, object]]]]:
+    folder = root / "snapshot" / corpus
+    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+    votes = {n: tables.read(folder / "votes" / n / "votes.parquet", name="votes").to_pylist() for n in against}
+    return gold, votes
+
+
+def differs(manifest: Manifest, *, params: Params) -> bool:
+    """Tell whether a round was opened by another protocol, or another seed, than the one in force."""
+    planned = planned_of(manifest.corpus, manifest.round, params=params)
+    return (manifest.protocol, manifest.seed) != (params.round.protocol[manifest.corpus], planned.seed)

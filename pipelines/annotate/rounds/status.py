@@ -1,0 +1,86 @@
+"""Where rounds stand, for people and for the Dags that wait for people: counts, and where annotators go."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate import protocol
+from pipelines.annotate.backends.backend import Backend
+from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.rounds import queues, store
+from pipelines.annotate.rounds.desk import Desk, told
+from pipelines.annotate.rounds.store import Stored
+from pipelines.config.params import Settings, load
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import Workspace, workspace
+
+Result = dict[str, object]
+
+
+def status(
+    corpus: str,
+    name: str | None,
+    *,
+    settings: Settings,
+    vault: Vault,
+    now: datetime,
+    backend: Backend | None = None,
+) -> Result:
+    """Say where a corpus's rounds stand, or one of them in detail; nothing is changed.
+
+    Returns:
+        without a name ``rounds`` (those that were opened) and ``planned`` (names that the protocol has besides). With
+        one: ``assigned``, ``given`` (items in the queue), ``answered`` and ``address`` by person, ``skipped`` in all,
+        ``decided``, ``cases``, ``problems``, ``decision``, and ``agreement`` as it was last published.
+
+    Raises:
+        UnknownRound: it was never opened.
+        BackendUnavailable: the queues of an open round cannot be read.
+    """
+    with workspace(settings) as clone:
+        if name is None:
+            return _all(clone, corpus=corpus)
+        found = store.read(clone, corpus=corpus, name=name, vault=vault)
+        result = told(found.manifest) | {"assigned": loads(found)} | _decision(found.manifest)
+        if found.manifest.status != "closed":
+            desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
+            own = [queue for queue in queues.of_round(found.manifest) if desk.backend.present(queue)]
+            result |= desk.look(found).told
+            result["given"] = {queue.annotator: len(desk.backend.present(queue)) for queue in own}
+            result["address"] = {queue.annotator: desk.backend.address(queue) for queue in own}
+        return result | _agreement(clone, corpus=corpus, name=name)
+
+
+def _all(clone: Workspace, *, corpus: str) -> Result:
+    opened = manifests.opened(clone.path, corpus)
+    params = load(clone.path)
+    planned = protocol.load(params.round.protocol[corpus]).rounds if corpus in params.round.protocol else ()
+    known = {manifest.round for manifest in opened}
+    return {
+        "corpus": corpus,
+        "rounds": [told(manifest) | _decision(manifest) for manifest in opened],
+        "planned": [p.name for p in planned if p.name not in known],
+    }
+
+
+def _decision(manifest: Manifest) -> Result:
+    decided = manifest.decision
+    return {"decision": {"go_on": decided.go_on, "reason": decided.reason} if decided else None}
+
+
+def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
+    """Return ``agreement`` of a round from the metrics of the last publish: each kappa, and whether they suffice."""
+    path = clone.path / "metrics" / corpus / "agreement.json"
+    found = json.loads(path.read_text())["rounds"].get(name) if path.exists() else None
+    if found is None:
+        return {}
+    kappas = {key: figures["kappa"]["value"] for key, figures in found["categories"].items()}
+    return {"agreement": {"kappa": kappas, "sufficient": found["sufficient"]}}
+
+
+def loads(found: Stored) -> dict[str, int]:
+    """Return how many items each person was assigned."""
+    return dict(sorted(Counter(str(row["annotator"]) for row in found.assigned).items()))

@@ -1,0 +1,1 @@
+"""The commands of ``corpus``, one module for each layer."""

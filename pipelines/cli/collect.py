@@ -1,0 +1,62 @@
+"""The commands of the partition layer: one month, one shard at a time."""
+
+from __future__ import annotations
+
+import typer
+
+from pipelines.cli.shared import CorpusName, Month, emit, now, open_vault
+from pipelines.config.params import Settings, load
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel="Collect")
+def collect(corpus: CorpusName, month: Month) -> None:
+    """Scan the source for one month; scrub and seal its submissions."""
+    from pipelines.collect import collect as step
+    from pipelines.collect.month import Window
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(step.run(corpus, window=Window.from_key(month), params=load(), settings=settings, vault=vault, now=now()))
+
+
+@app.command(rich_help_panel="Collect")
+def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
+    """Fetch, decode, read and fingerprint the pictures of one shard of a month."""
+    from pipelines.collect import images as step
+    from pipelines.collect.month import Window
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(
+            step.run(
+                corpus,
+                window=Window.from_key(month),
+                shard=shard,
+                params=load(),
+                vault=vault,
+                contact=settings.contact,
+                progress=step.report,
+            )
+        )
+
+
+@app.command(rich_help_panel="Collect")
+def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
+    """Count, judge and sign the texts of one shard of a month."""
+    from pipelines.collect import texts as step
+    from pipelines.collect.month import Window
+
+    with open_vault(Settings.from_env()) as vault:
+        emit(step.run(corpus, window=Window.from_key(month), shard=shard, params=load(), vault=vault))
+
+
+@app.command(rich_help_panel="Collect")
+def partition(corpus: CorpusName, month: Month) -> None:
+    """Join the shards of a month into its tables."""
+    from pipelines.collect import partition as step
+    from pipelines.collect.month import Window
+
+    with open_vault(Settings.from_env()) as vault:
+        emit(step.run(corpus, window=Window.from_key(month), params=load(), vault=vault))

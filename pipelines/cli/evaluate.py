@@ -1,0 +1,30 @@
+"""The stages that judge models and write the page."""
+
+from __future__ import annotations
+
+import typer
+
+from pipelines.cli.shared import CorpusName, emit
+from pipelines.config.params import load
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel="Evaluate")
+def evaluate(corpus: CorpusName) -> None:
+    """Score every run on test, compare any two, take their errors apart."""
+    from pipelines.evaluate import evaluate as stage
+    from pipelines.evaluate.benchmark import Sampling
+
+    params = load()
+    sampling = Sampling(resamples=params.evaluate.resamples, seed=params.evaluate.seed)
+    metrics = stage.run(corpus, params=params, sampling=sampling)
+    emit({"tasks": {key: {"n": found["n"], "best": found["best"]} for key, found in metrics["tasks"].items()}})
+
+
+@app.command(rich_help_panel="Evaluate")
+def report(corpus: CorpusName) -> None:
+    """Write the benchmark as a page, beside the paper's numbers."""
+    from pipelines.report import report as stage
+
+    emit(stage.run(corpus, params=load()))

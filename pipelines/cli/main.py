@@ -1,0 +1,115 @@
+"""``corpus``: one command a step, in the order of the house; every step is also ``python -m pipelines <step>``.
+
+Steps print one JSON line of counts and digests as their last line. Modules are imported when their command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.annotate import app as annotate
+from pipelines.cli.collect import app as collect
+from pipelines.cli.curate import app as curate
+from pipelines.cli.evaluate import app as evaluate
+from pipelines.cli.label import app as label
+from pipelines.cli.registry import app as registry
+from pipelines.cli.release import app as release
+from pipelines.cli.round import app as rounds
+from pipelines.cli.sandbox import app as sandbox
+from pipelines.cli.shared import DIES_WITH_PARENT, CorpusName, die_with_parent, emit
+from pipelines.cli.takedown import app as privacy
+from pipelines.cli.task import app as task
+from pipelines.cli.train import app as train
+from pipelines.config.params import Settings
+from pipelines.errors import CorpusError, StepFailed
+from pipelines.timing import measured
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+
+@app.command(rich_help_panel="Repository")
+def init(profile: Annotated[str | None, typer.Option(help="a file of profiles/, such as sandbox")] = None) -> None:
+    """Make the corpus repository on top of this checkout's HEAD; nothing happens where it exists."""
+    from pipelines.workspace import repository
+
+    emit({"commit": repository.init(Settings.from_env(), checkout=Path.cwd(), profile=profile)})
+
+
+@app.command(rich_help_panel="Repository")
+def upgrade() -> None:
+    """Merge this checkout's HEAD into the corpus branch."""
+    from pipelines.workspace import repository
+
+    emit({"commit": repository.upgrade(Settings.from_env(), checkout=Path.cwd())})
+
+
+@app.command(rich_help_panel="Repository")
+def clone(
+    folder: Path,
+    revision: Annotated[str | None, typer.Option(help="an older commit, without who was taken down")] = None,
+) -> None:
+    """Clone the corpus for yourself: then `dvc pull` and `dvc repro` as on any laptop."""
+    from pipelines.workspace import repository
+
+    settings = Settings.from_env()
+    repository.clone(settings, folder=folder)
+    if revision:
+        from pipelines.takedown.pointers import check_out_version
+
+        check_out_version(folder, revision=revision, settings=settings)
+    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro score@memes`, or another stage")
+
+
+@app.command(rich_help_panel="Repository")
+def track(corpus: CorpusName) -> None:
+    """Log the numbers of the last publish to MLflow, beside the commit they belong to."""
+    from pipelines import status as numbers
+
+    emit(numbers.track(Settings.from_env(), corpus=corpus))
+
+
+@app.command(rich_help_panel="Repository")
+def status(as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> None:
+    """Show the numbers of the last publish."""
+    from pipelines import status as numbers
+
+    gathered = numbers.gather(Settings.from_env())
+    if as_json:
+        emit(gathered)
+    else:
+        numbers.show(gathered)
+
+
+for layer in (collect, curate, annotate, label, train, evaluate, registry, privacy):
+    app.add_typer(layer)
+app.add_typer(release, name="release", rich_help_panel="Release")
+app.add_typer(rounds, name="round", rich_help_panel="Annotate")
+app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
+app.add_typer(task, name="task", rich_help_panel="For Airflow")
+
+
+def main() -> None:
+    """Run a command; an expected error is one line on stderr and its own exit status."""
+    # a bar for each of a model's many small files tells nobody anything
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    if os.environ.pop(DIES_WITH_PARENT, None):
+        die_with_parent()
+    try:
+        with measured():
+            app()
+    except CorpusError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        emit({"error": type(error).__name__, "retry_after": error.fields.get("retry_after")})
+        sys.exit(_exit_code(error))
+
+
+def _exit_code(error: CorpusError) -> int:
+    """A failed step's own exit status is passed on; a step that was killed may be tried again."""
+    if isinstance(error, StepFailed):
+        return error.fields["returncode"] if error.fields["returncode"] > 0 else 75
+    return error.exit_code

@@ -1,0 +1,256 @@
+"""Registered models: registered, judged, promoted, rolled back, withdrawn; who decided what, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.shared import CorpusName, emit, now, open_vault
+from pipelines.config.params import Settings, load
+from pipelines.errors import BadParams
+
+if TYPE_CHECKING:
+    from pipelines.promotion.gate import Verdict
+    from pipelines.promotion.promote import Moved
+    from pipelines.registry.candidate import Context
+    from pipelines.registry.webhook_delivery import Watch
+    from pipelines.vault.vault import Vault
+
+app = typer.Typer()
+
+# What stages left that a model is packed of, or tested on.
+PULLED = ("split", "gold", "silver", "finetuned", "predictions")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="crisis-posts, meme-severity, meme-figurative, meme-related")]
+Version = Annotated[int, typer.Argument(metavar="VERSION", help="its number")]
+Who = Annotated[str, typer.Option(help="who decides; goes on record")]
+Why = Annotated[str, typer.Option(help="their reason; goes on record")]
+Base = Annotated[str | None, typer.Option(help="the commit to work on; else the tip of the corpus branch")]
+
+
+@app.command(rich_help_panel="Registry")
+def register(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="else: all of the corpus")] = None,
+    corpus: Annotated[str | None, typer.Option(help="memes or posts")] = None,
+    base: Base = None,
+    who: Who = "corpus register",
+    why: Why = "trained and scored",
+) -> None:
+    """Package what the section registry names, and register each as a version; a version that is there stays."""
+    from pipelines.packaging import register as stage
+    from pipelines.registry.versions import NAMES
+
+    settings = Settings.from_env()
+    if not settings.mlflow_tracking_uri:
+        # as `corpus track`: without a server there is nothing to hand anything to
+        emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
+        return
+    told: dict[str, list[dict[str, Any]]] = {}
+    # models of one corpus are packed of the same clone
+    for _, group in groupby(names or _names(corpus), key=lambda name: NAMES[name][0] if name in NAMES else name):
+        same = list(group)
+        with opened(settings, name=same[0], base=base) as context:
+            for name in same:
+                for chosen in context.params.registry.get(name, ()):
+                    version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
+                    told.setdefault(name, []).append({"version": version.version, "model": chosen.model, "new": new})
+    emit({"registered": told})
+
+
+@app.command(rich_help_panel="Registry")
+def gate(name: Name, version: Version, base: Base = None) -> None:
+    """Judge a version against the champion on the frozen test, and put the verdict on record."""
+    from pipelines.promotion import gate as judge
+
+    with opened(Settings.from_env(), name=name, base=base) as context:
+        emit(_verdict(judge.run(name, version, context=context)))
+
+
+@app.command(rich_help_panel="Registry")
+def promote(
+    name: Name,
+    version: Version,
+    *,
+    who: Who,
+    why: Why,
+    base: Base = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="judge, and write nothing")] = False,
+    abandon: Annotated[bool, typer.Option("--abandon", help="give up the move that is open")] = False,
+) -> None:
+    """Make a version champion, if it passes the gate."""
+    from pipelines.promotion import promote as moves
+
+    given: dict[str, Any] = {"who": who, "why": why}
+    with opened(Settings.from_env(), name=name, base=base) as context:
+        if abandon:
+            emit(_moved(moves.abandon(name, context=context, **given)))
+        else:
+            emit(_moved(moves.promote(name, version, context=context, dry_run=dry_run, **given)))
+
+
+@app.command(rich_help_panel="Registry")
+def decline(name: Name, version: Version, who: Who, why: Why) -> None:
+    """Put on record that a person said no to a version that had passed the gate."""
+    from pipelines.promotion import promote as moves
+
+    with opened(Settings.from_env()) as context:
+        row = moves.decline(name, version, who=who, why=why, context=context)
+        emit({"name": name, "version": version, "event": row.event, "row": row.number})
+
+
+@app.command(rich_help_panel="Registry")
+def rollback(
+    name: Name,
+    who: Who,
+    why: Why,
+    leaving: Annotated[int | None, typer.Option(help="the champion to be left; a repetition goes no further")] = None,
+) -> None:
+    """Make the champion before the present one champion again."""
+    from pipelines.promotion import promote as moves
+
+    with opened(Settings.from_env()) as context:
+        emit(_moved(moves.rollback(name, who=who, why=why, context=context, leaving=leaving)))
+
+
+@app.command(rich_help_panel="Registry")
+def withdraw(name: Name, version: Version, who: Who, why: Why) -> None:
+    """Take a version back for good; it is no champion to go back to."""
+    from pipelines.promotion import promote as moves
+
+    with opened(Settings.from_env()) as context:
+        emit(_moved(moves.withdraw(name, version, who=who, why=why, context=context)))
+
+
+@app.command(rich_help_panel="Registry")
+def registry(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="else: every model")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    records_of: Annotated[int | None, typer.Option(help="a version: what it was made of")] = None,
+    versions_of: Annotated[list[str] | None, typer.Option(help="an id of a record: who has learnt from it")] = None,
+) -> None:
+    """Show versions, aliases and the journal: who decided what, when, why, on which figures."""
+    from pipelines.registry import show
+    from pipelines.registry.journal import Journal
+    from pipelines.registry.versions import Registry
+
+    settings = Settings.from_env()
+    models = Registry.open(settings)
+    if versions_of:
+        emit(show.versions_of(versions_of, registry=models, settings=settings))
+    elif records_of is not None:
+        if name is None:
+            raise BadParams(where="corpus registry", detail="--records-of is about a version of a NAME")
+        emit(show.records_of(name, records_of, registry=models, settings=settings))
+    else:
+        with Journal.open(settings.journal_url) as journal:
+            found = show.gather(name, registry=models, journal=journal)
+        if as_json:
+            emit({"models": found})
+        else:
+            show.render(found)
+
+
+@app.command(rich_help_panel="Registry")
+def scoring(corpus: CorpusName) -> None:
+    """Ask the champions about every record of a corpus."""
+    from pipelines.predict import batch_predict as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
+
+
+@app.command(rich_help_panel="Registry")
+def subscribe(
+    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="to be told; without one: who is told")] = None,
+    name: Annotated[str | None, typer.Option(help="of which model; else of all")] = None,
+    remove: Annotated[str | None, typer.Option(help="an id: tell it no more")] = None,
+) -> None:
+    """Tell an address when a model changes hands; the secret of its signatures is shown once."""
+    with _watch() as watch:
+        if remove:
+            watch.unsubscribe(remove)
+        if url:
+            made = watch.subscribe(url, name=name)
+            emit({"id": made.id, "name": made.name, "secret": made.secret})
+        else:
+            emit({"subscribers": watch.status()})
+
+
+@app.command(rich_help_panel="Registry")
+def deliver() -> None:
+    """Tell subscribers what is due; whoever does not answer is told again later."""
+    with _watch() as watch:
+        emit(watch.deliver())
+
+
+@contextmanager
+def _watch() -> Iterator[Watch]:
+    from pipelines.registry.journal import Journal
+    from pipelines.registry.webhook_delivery import Watch
+
+    with Journal.open(Settings.from_env().journal_url) as journal:
+        yield Watch.open(journal)
+
+
+@contextmanager
+def opened(
+    settings: Settings, *, name: str | None = None, base: str | None = None, vault: Vault | None = None
+) -> Iterator[Context]:
+    """Open what decisions about models need; with a ``name`` also what its models learn from and are tested on."""
+    from pipelines.registry.candidate import Context
+    from pipelines.registry.journal import Journal
+    from pipelines.registry.versions import Registry, subject
+    from pipelines.workspace.clone import workspace
+
+    with (
+        nullcontext(vault) if vault else open_vault(settings) as held,
+        Journal.open(settings.journal_url, clock=now) as journal,
+        workspace(settings, revision=base) as clone,
+    ):
+        params = load(clone.path)
+        if name is not None:
+            corpus, _ = subject(name, params=params)
+            clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in PULLED))
+        yield Context(Registry.open(settings), journal, params, params.promote, settings, held, clone.path)
+
+
+def _names(corpus: str | None) -> list[str]:
+    """Return the names that models of a corpus are registered under.
+
+    Raises:
+        BadParams: no corpus was named either.
+    """
+    from pipelines.registry.versions import NAMES
+
+    if corpus is None:
+        raise BadParams(where="corpus register", detail="needs a NAME, or --corpus for all of a corpus")
+    return [name for name, (of, _) in NAMES.items() if of == corpus]
+
+
+def _moved(moved: Moved) -> dict[str, Any]:
+    told = {"name": moved.name, "champion": moved.champion, "already": moved.already}
+    if moved.row is not None:
+        told |= {"event": moved.row.event, "row": moved.row.number}
+    if moved.verdict is not None:
+        told |= _verdict(moved.verdict)
+    return told
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    from pipelines.promotion.summary import summary
+
+    return {
+        "name": verdict.name,
+        "version": verdict.version,
+        "champion": verdict.champion,
+        "passed": verdict.passed,
+        "reasons": list(verdict.reasons),
+        "figures": verdict.figures,
+        "text": summary(verdict),
+    }

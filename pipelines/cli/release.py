@@ -1,0 +1,73 @@
+"""Releases: labels and ids for others, drafted, signed off, kept in step with what is taken down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.cli.shared import CorpusName, emit, now, open_vault
+from pipelines.config.params import Settings, load
+
+app = typer.Typer(no_args_is_help=True, help="Releases: labels and ids, never content.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="of the release, such as memes-2026-1")]
+
+
+@app.command("make")
+def make(
+    corpus: CorpusName,
+    name: Name,
+    to: Annotated[Path | None, typer.Option(help="the folder of the package; else below CORPUS_HOME")] = None,
+) -> None:
+    """Write the package of a release as a draft; one of the same name is made anew."""
+    from pipelines.release import package
+    from pipelines.workspace.clone import workspace
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault, workspace(settings) as clone:
+        params = load(clone.path)
+        clone.checkout(*package.inputs(corpus, params=params))
+        clone.checkout_months(corpus, "posts.parquet")
+        given: dict[str, Any] = {
+            "params": params,
+            "settings": settings,
+            "vault": vault,
+            "now": now(),
+            "root": clone.path,
+            "to": to,
+        }
+        emit(package.run(corpus, terms=params.release, name=name, **given))
+
+
+@app.command("approve")
+def approve(
+    name: Name,
+    who: Annotated[str, typer.Option(help="signs it off; goes on record")],
+    why: Annotated[str, typer.Option(help="their reason; goes on record")],
+) -> None:
+    """Sign a draft off."""
+    from pipelines.release import approval
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(approval.approve(name, who=who, why=why, settings=settings, vault=vault, now=now()))
+
+
+@app.command("list")
+def list_() -> None:
+    """Say which releases there are, and how many of their records were taken down."""
+    from pipelines.release import register
+
+    emit({"releases": register.summary(Settings.from_env())})
+
+
+@app.command("refresh")
+def refresh() -> None:
+    """Bring every release in step with what was taken down."""
+    from pipelines.release import removal
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit({"releases": removal.refresh(settings=settings, vault=vault)})

@@ -1,0 +1,70 @@
+"""``corpus sandbox``: an offline Reddit with its truth beside it, and the embedded deployment around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.shared import emit
+from pipelines.config.params import Sandbox, Settings, load
+from pipelines.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, help="An offline Reddit with its truth beside it.")
+
+
+@app.command("build")
+def build(
+    profile: str = "sandbox",
+    scale: Annotated[int | None, typer.Option(help="instead: one text-only dump of this many rows")] = None,
+) -> None:
+    """Draw the offline Reddit under CORPUS_HOME/sandbox."""
+    from pipelines.sandbox.reddit.build import build as draw
+
+    settings = Settings.from_env()
+    emit(draw(settings.sandbox, sandbox=_sandbox(profile, settings=settings), scale=scale))
+
+
+@app.command("serve")
+def serve(profile: str = "sandbox") -> None:
+    """Serve it on loopback: Reddit's OAuth API, Arctic Shift, images, three vendors of language models."""
+    from pipelines.sandbox import server
+
+    settings = Settings.from_env()
+    server.serve(settings.sandbox, port=_sandbox(profile, settings=settings).port)
+
+
+@app.command("up")
+def up(profile: str = "sandbox") -> None:
+    """Start the sandbox's server, MLflow and Airflow's four components on loopback, each with its pid file."""
+    from pipelines.deployment import services
+
+    settings = Settings.from_env()
+    port = _sandbox(profile, settings=settings).port
+    services.Deployment(settings, root=Path.cwd(), profile=profile, sandbox_port=port).up(say=typer.echo)
+
+
+@app.command("down")
+def down() -> None:
+    """Stop what `up` started."""
+    from pipelines.deployment import services
+
+    for name in services.down(Settings.from_env()):
+        typer.echo(f"stopped {name}")
+
+
+@app.command("demo")
+def demo(profile: str = "sandbox") -> None:
+    """Build, start, backfill two months, follow the runs, and print what came out."""
+    from pipelines.sandbox.demo import demo as whole
+
+    settings = Settings.from_env()
+    whole.run(settings, root=Path.cwd(), profile=profile, sandbox=_sandbox(profile, settings=settings))
+
+
+def _sandbox(profile: str, *, settings: Settings) -> Sandbox:
+    sandbox = load(profile=profile).sandbox
+    if sandbox is None:
+        raise ConfigError(detail=f"Profile {profile} has no section sandbox.")
+    return sandbox.model_copy(update={"port": settings.sandbox_port or sandbox.port})

@@ -1,0 +1,184 @@
+"""Deletion: whom to look for again, whom to take down, what of it is done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.shared import CorpusName, emit, now, open_vault
+from pipelines.config.params import Settings, load
+
+if TYPE_CHECKING:
+    from pipelines.config.takedown import Takedown
+    from pipelines.registry.candidate import Context
+    from pipelines.takedown.selection import Asked, Selection
+    from pipelines.takedown.takedown import Receipt
+    from pipelines.vault.vault import Vault
+
+app = typer.Typer()
+
+Who = Annotated[str, typer.Option(help="asks for it; goes on record")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="list every place with its counts, change nothing")]
+
+
+@app.command(rich_help_panel="Privacy")
+def takedown(
+    *,
+    post: Annotated[list[str] | None, typer.Option(help="an id, a fullname or an address of Reddit's")] = None,
+    author: Annotated[list[str] | None, typer.Option(help="a user name")] = None,
+    image: Annotated[list[str] | None, typer.Option(help="a picture, or the SHA-256 of one")] = None,
+    subreddit: Annotated[list[str] | None, typer.Option(help="its name")] = None,
+    source: Annotated[list[str] | None, typer.Option(help="a section of sources")] = None,
+    file: Annotated[list[Path] | None, typer.Option(help="a post a line; removed when it is done")] = None,
+    near: Annotated[bool, typer.Option("--near", help="what looks like the pictures, too")] = False,
+    reason: Annotated[str, typer.Option(help="a code or the number of a request, no prose")] = "request",
+    who: Who = "corpus takedown",
+    dry_run: DryRun = False,
+) -> None:
+    """Take posts down everywhere, old versions included; the same again goes on where it stopped."""
+    from pipelines.takedown.receipts import receipts
+    from pipelines.takedown.selection import Asked
+
+    settings = Settings.from_env()
+    request = settings.home / "requests" / f"{reason}.txt"
+    done = [receipt for receipt in receipts(settings) if receipt.reason == reason]
+    if not dry_run and file == [request] and done and not request.exists():
+        # the Dag's file goes when all is done, and its worker may be killed before Airflow hears of it
+        emit(_told(done[-1]))
+        return
+    asked = Asked(
+        posts=tuple(post or ()),
+        authors=tuple(author or ()),
+        images=tuple(image or ()),
+        subreddits=tuple(subreddit or ()),
+        sources=tuple(source or ()),
+        files=tuple(file or ()),
+        near=near,
+    )
+    with open_vault(settings) as vault:
+        emit(_taken_down(asked, reason=reason, who=who, dry_run=dry_run, settings=settings, vault=vault))
+    for path in (file or ()) if not dry_run else ():
+        path.unlink(missing_ok=True)
+
+
+@app.command(rich_help_panel="Privacy")
+def sweep(
+    corpus: CorpusName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say who would be asked about, send nothing")] = False,
+    believe: Annotated[bool, typer.Option("--believe", help="somebody has looked: so many are really gone")] = False,
+) -> None:
+    """Ask Reddit again about known posts, in age bands; who is gone is due for a takedown."""
+    from pipelines.takedown import partitions
+    from pipelines.takedown import sweep as stage
+    from pipelines.workspace.clone import workspace
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault, workspace(settings) as clone:
+        params = load(clone.path)
+        if dry_run:
+            emit(stage.dry_run(corpus, terms=params.sweep, vault=vault, now=now()))
+            return
+        given: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
+        reddit = stage.client(params, settings, today=now().date())
+        homes = partial(partitions.published, settings, corpus=corpus, column="subreddit")
+        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=_say, **given))
+
+
+@app.command(rich_help_panel="Privacy")
+def retention() -> None:
+    """List by corpus, source and month which records are kept longer than their approval allows."""
+    from pipelines.takedown import retention as stage
+    from pipelines.takedown.partitions import check_out
+    from pipelines.workspace.clone import workspace
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault, workspace(settings) as clone:
+        params = load(clone.path)
+        check_out(clone, corpora=params.corpora)
+        emit({"kept": stage.listing(params, vault, now=now(), root=clone.path)})
+
+
+@app.command("takedown-due", rich_help_panel="Privacy")
+def takedown_due(
+    dry_run: DryRun = False,
+    who: Who = "corpus takedown-due",
+    tombstones: Annotated[Path | None, typer.Option(help="replay them first: after a restored backup")] = None,
+) -> None:
+    """Take down who is due by the sweep or by the end of an approval; finish what was begun before."""
+    from pipelines.takedown import retention as kept
+    from pipelines.takedown import sweep as asked_again
+    from pipelines.takedown import takedown as steps
+    from pipelines.takedown.partitions import check_out
+    from pipelines.takedown.receipts import read_tombstones
+    from pipelines.takedown.selection import Asked
+    from pipelines.workspace.clone import workspace
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        replayed = vault.replay(read_tombstones(tombstones)) if tombstones and not dry_run else 0
+        with workspace(settings) as clone:
+            params = load(clone.path)
+            check_out(clone, corpora=params.corpora)
+            due = kept.expired(params, vault, now=now(), root=clone.path)
+            for corpus in params.corpora:
+                due |= asked_again.due(vault, corpus)
+        done = []
+        for reason in sorted(set(due.values())):
+            asked = Asked(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
+            done.append(_taken_down(asked, reason=reason, who=who, dry_run=dry_run, settings=settings, vault=vault))
+        if not dry_run:
+            with models(settings, vault=vault) as context:
+                given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown, "now": now()}
+                done += [_told(receipt) for receipt in steps.revisit(context=context, **given)]
+    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done})
+
+
+@contextmanager
+def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
+    """Open registry and journal of models, where a tracking server is configured."""
+    if not settings.mlflow_tracking_uri:
+        yield None
+        return
+    from pipelines.cli.registry import opened
+
+    with opened(settings, vault=vault) as context:
+        yield context
+
+
+def _taken_down(
+    asked: Asked, *, reason: str, who: str, dry_run: bool, settings: Settings, vault: Vault
+) -> dict[str, Any]:
+    from pipelines.takedown import takedown as steps
+
+    with models(settings, vault=vault) as context:
+        selection, terms = _select(asked, settings=settings, vault=vault)
+        if dry_run:
+            return steps.dry_run(selection, settings=settings, vault=vault, context=context)
+        given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "now": now(), "context": context}
+        return _told(steps.run(selection, reason=reason, who=who, say=_say, **given))
+
+
+def _select(asked: Asked, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
+    """Return whom it is about, and the terms that the corpus was begun with."""
+    from pipelines.takedown.objects import Objects
+    from pipelines.takedown.selection import select
+    from pipelines.workspace.clone import workspace
+
+    with workspace(settings) as clone, Objects.opened(clone) as objects:
+        params = load(clone.path)
+        return select(asked, vault=vault, objects=objects, params=params), params.takedown
+
+
+def _told(receipt: Receipt) -> dict[str, Any]:
+    names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones")
+    return {name: getattr(receipt, name) for name in names}
+
+
+def _say(step: str) -> None:
+    typer.echo(f"{step} …", err=True)

@@ -1,0 +1,181 @@
+"""``corpus task``: the commands that Airflow tasks run: a step or a stage in a clone of its own, or a publish."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.shared import CorpusName, Month, emit, now, open_vault
+from pipelines.config.params import Settings, load
+
+if TYPE_CHECKING:
+    from pipelines.workspace.clone import Workspace
+    from pipelines.workspace.stages import Run
+
+app = typer.Typer(no_args_is_help=True, help="What an Airflow task runs: a step or a stage in a clone of its own.")
+
+Base = Annotated[str, typer.Option(help="the commit to work on")]
+RunName = Annotated[str, typer.Option("--run", help="the Dag run whose stages exchange results")]
+Results = Annotated[str, typer.Option(help="JSON list of the upstream stages' results; - reads standard input")]
+Pointers = Annotated[str, typer.Option(help="JSON: data file -> text of its .dvc file; - reads standard input")]
+
+
+@app.command("step", context_settings={"ignore_unknown_options": True})
+def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | None, typer.Option()] = None) -> None:
+    """Run a step in a clone of its own; hand over pointers to what it wrote under the --out globs."""
+    from pipelines.workspace.clone import workspace
+    from pipelines.workspace.pointer import check_handed_over
+
+    with workspace(Settings.from_env()) as clone:
+        given = check_handed_over(_json(pointers))
+        clone.place(given)
+        clone.checkout(*given)
+        result = json.loads(clone.step(*argv))
+        written = [path for pattern in out or [] for path in clone.path.glob(pattern) if path.is_file()]
+        emit({"result": result, "pointers": clone.add(written)})
+
+
+@app.command("pin")
+def pin() -> None:
+    """Print the tip of the corpus branch: all stages of one run work on the same commit."""
+    from pipelines.workspace.publish import head
+
+    emit({"commit": head(Settings.from_env())})
+
+
+@app.command("stage")
+def stage(stages: list[str], base: Base, run: RunName, results: Results = "[]") -> None:
+    """Run stages of dvc.yaml in a clone of their own, one after the other; hand over their results."""
+    with _received(base=base, run=run, results=results) as (clone, context):
+        tokens = []
+        for name in stages:
+            tokens.append(context.reproduce(clone, name))
+            if name != stages[-1]:
+                clone.take(context.receive(clone, tokens[-1:]))
+        emit({"results": tokens})
+
+
+@app.command("ask")
+def ask(
+    corpus: CorpusName,
+    labeller: str,
+    shard: int,
+    *,
+    base: Base,
+    run: RunName,
+    results: Results = "[]",
+    wait: bool = True,
+) -> None:
+    """Ask one labeller about one shard of the records that a commit's split holds."""
+    with _received(base=base, run=run, results=results) as (clone, _):
+        clone.checkout(*_labelled(corpus))
+        how = "--wait" if wait else "--no-wait"
+        emit(json.loads(clone.step("ask", corpus, "--labeller", labeller, "--shard", str(shard), how)))
+
+
+@app.command("estimate")
+def estimate(corpus: CorpusName, base: Base, run: RunName, results: Results = "[]") -> None:
+    """Estimate what labelling a commit's records would cost, and name the jobs."""
+    with _received(base=base, run=run, results=results) as (clone, _):
+        clone.checkout(*_labelled(corpus))
+        emit(json.loads(clone.step("estimate", corpus)))
+
+
+@app.command("agreement")
+def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
+    """Measure the agreement of a commit's rounds; summarise one of them."""
+    from pipelines.report.agreement import summary
+
+    with _received(base=base, run=run, results="[]") as (clone, context):
+        clone.take(context.receive(clone, [context.reproduce(clone, f"agreement@{corpus}")]))
+        clone.checkout(f"snapshot/{corpus}/agreement")
+        emit({"base": clone.head, "text": summary(clone.path, corpus, name=name)})
+
+
+@app.command("publish-partition")
+def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> None:
+    """Commit a month's pointers."""
+    from pipelines.takedown.redaction import Gone
+    from pipelines.takedown.rewrite import left_out
+    from pipelines.workspace import publish
+
+    settings = Settings.from_env()
+    given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": _json(pointers)}
+    # records taken down after this look: their rows are found in what was pushed for the month, and are replaced
+    with open_vault(settings) as vault:
+        gone = Gone(vault.tombstones())
+    emit(publish.publish_partition(settings, **given, leave_out=partial(left_out, gone=gone)))
+
+
+@app.command("champions")
+def champions(corpus: CorpusName) -> None:
+    """Commit which champions label a corpus."""
+    from pipelines.predict import batch_predict
+    from pipelines.registry.journal import Journal
+    from pipelines.registry.versions import Registry
+    from pipelines.workspace import publish
+
+    settings = Settings.from_env()
+    pinned: list[str] = []
+
+    def write(root: Path) -> None:
+        with Journal.open(settings.journal_url) as journal:
+            given: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
+            pinned.extend(pin.model for pin in batch_predict.champions(corpus, root=root, **given))
+
+    emit(publish.publish_champions(settings, corpus=corpus, write=write) | {"champions": pinned})
+
+
+@app.command("publish-snapshot")
+def publish_snapshot(
+    corpus: CorpusName,
+    targets: list[str],
+    *,
+    base: Base,
+    run: RunName,
+    results: Results,
+    below: Annotated[list[str] | None, typer.Option(help="stages of another Dag that these build on")] = None,
+) -> None:
+    """Commit the results of a run's stages: dvc.lock and metrics."""
+    from pipelines.curate.split import split
+    from pipelines.workspace import publish
+
+    settings, tokens = Settings.from_env(), _json(results)
+
+    def remember(clone: Workspace) -> None:
+        if f"split@{corpus}" not in {token["stage"] for token in tokens}:
+            return
+        clone.checkout(f"snapshot/{corpus}/split")
+        with open_vault(settings) as vault:
+            split.remember(corpus, params=load(clone.path), vault=vault, now=now(), root=clone.path)
+
+    given: dict[str, Any] = {"corpus": corpus, "targets": targets, "run": run, "base": base, "tokens": tokens}
+    emit(publish.publish_snapshot(settings, **given, remember=remember, below=below or ()))
+
+
+@contextmanager
+def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace, Run]]:
+    """Open a clone at a commit that has taken what the upstream stages of a run handed over."""
+    from pipelines.workspace.clone import workspace
+    from pipelines.workspace.stages import Run
+
+    with workspace(Settings.from_env(), revision=base) as clone:
+        context = Run.of(clone, name=run, base=base)
+        clone.take(context.receive(clone, _json(results)))
+        yield clone, context
+
+
+def _labelled(corpus: str) -> tuple[str, ...]:
+    """Return what a labeller is asked about: the records, their split, and the examples that gold chose."""
+    return f"data/{corpus}", f"snapshot/{corpus}/split", f"snapshot/{corpus}/gold"
+
+
+def _json(text: str) -> Any:
+    return json.loads(sys.stdin.read() if text == "-" else text)

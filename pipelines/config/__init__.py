@@ -1,0 +1,1 @@
+"""Parameters, settings and their validation; imports no feature."""

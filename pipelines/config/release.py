@@ -1,0 +1,68 @@
+"""The section ``release`` of ``params.yaml``: which columns of a corpus may leave the house, and on what terms."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.config.sections import Section
+
+Text = Annotated[str, Field(min_length=1)]
+# What is said of a post beside its labels; each has its steps of generalisation (:mod:`pipelines.release.anonymity`).
+METADATA = ("month", "subreddit")
+AGREEMENT = "agreement"
+
+
+class Shape(Section):
+    """What a release of one corpus looks like.
+
+    Args:
+        form: ``figsim`` is ``annotations.csv`` and ``splits.csv``; ``cradle`` is a file a split, with the subset that
+            each label of train belongs to.
+        title: how its datasheet is headed.
+        columns: what may leave the house: categories of the corpus's scheme, ``month``, ``subreddit`` and, in the form
+            ``cradle``, ``agreement``. There is no way to name an author, a group or content here.
+    """
+
+    form: Literal["figsim", "cradle"]
+    title: Text
+    columns: tuple[Text, ...]
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Shape:
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError("a column is named twice")
+        if AGREEMENT in self.columns and self.form != "cradle":
+            raise ValueError("agreement is of the form cradle")
+        if not self.categories:
+            raise ValueError("names no category of labels")
+        if self.form == "cradle" and len(self.categories) > 1:
+            raise ValueError("the form cradle has one category")
+        return self
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The columns that are labels."""
+        return tuple(c for c in self.columns if c not in (*METADATA, AGREEMENT))
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """The columns that are neither labels nor agreement, in the order of :data:`METADATA`."""
+        return tuple(c for c in METADATA if c in self.columns)
+
+
+class Release(Section):
+    """All values are ours; the papers release annotations and ids, and say nothing of what metadata goes with them.
+
+    Args:
+        k: the least number of different authors who share every combination of metadata that is released.
+        licence: the text that goes into the package as ``LICENSE.txt``.
+        contact: whom a consumer or a person concerned turns to; ``None``: ``CORPUS_CONTACT``.
+        corpora: the shape of each corpus's release; a corpus that is not named here cannot be released.
+    """
+
+    k: Annotated[int, Field(ge=2)]
+    licence: Text
+    contact: Text | None
+    corpora: dict[str, Shape]

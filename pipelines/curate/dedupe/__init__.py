@@ -1,0 +1,1 @@
+"""Detect near-duplicate images and posts."""

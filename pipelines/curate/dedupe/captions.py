@@ -1,0 +1,241 @@
+"""Whether two readings are of the same caption: how many words differ once the reading's own errors are taken out.
+
+FigSIM (3.1) removes pictures that match and differ in fewer than three words. OCR glues, splits and misreads words, so
+a plain word-level edit distance would keep many of them apart. Here words are aligned at the least number of words
+replaced, added or missing, where a word equals another that a misreading explains, and a run of up to three words
+equals another that is the same without spaces. On true text the rule stays the paper's to the letter: a word of the
+common vocabulary is never taken for a misreading of another such word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.curate.kernels import compiled
+from pipelines.extract.vocabulary import ranks
+from pipelines.extract.words import words
+
+Ints = npt.NDArray[np.int64]
+
+# Ours: glyphs that look alike in the fonts of memes, read for each other by the engines of the OCR step.
+LOOKALIKES = str.maketrans({"0": "o", "1": "i", "l": "i", "5": "s"})
+# Ours: beyond this rank the list of known words holds more misspellings than words; those of two letters are mostly
+# abbreviations, so the words among them are named.
+VOCABULARY = 50_000
+SHORT = words("a i ah am an as at be by do go he hi if in is it me my no of oh ok on or so to up us we")
+# Runs of words compared without spaces; more than three glued words have been split by the OCR step.
+RUN = 3
+# Ours: a misreading changes at most one letter in four of a word, and no more than two.
+FORGIVEN, MOST_FORGIVEN = 4, 2
+
+
+def caption_words(text: str) -> list[str]:
+    """Return the words of a caption as they are compared: without apostrophes, which OCR loses as it likes."""
+    return [word.replace("'", "") for word in words(text)]
+
+
+def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
+    """Return how many words differ between two captions, misreadings apart, or ``limit`` where it is at least that.
+
+    Two captions without words do not differ.
+    """
+    return int(Captions([a, b]).differences([0], [1], limit=limit)[0])
+
+
+class Captions:
+    """Many captions prepared for comparing millions of pairs of them; content, so it lives in memory only.
+
+    Attributes:
+        counts: words of each caption, (n,) int64.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        captions = [caption_words(text) for text in texts]
+        number: dict[str, int] = {}
+        flat = [number.setdefault(word, len(number)) for word in chain.from_iterable(captions)]
+        self.counts: Ints = np.array([len(some) for some in captions], dtype=np.int64)
+        self._texts = _Texts(
+            begins=_begins(self.counts),
+            words=np.array(flat, dtype=np.int32),
+            known=np.array([word in _vocabulary() for word in number], dtype=np.bool_),
+            spans=_begins(map(len, chain.from_iterable(captions))),
+            letters=_letters(chain.from_iterable(captions)),
+            folded_spans=_begins(len(_fold(word)) for word in number),
+            folded=_letters(map(_fold, number)),
+        )
+
+    def differences(self, left: npt.ArrayLike, right: npt.ArrayLike, *, limit: int) -> Ints:
+        """Return how many words differ between the captions at ``left`` and at ``right``, ``limit`` for that or more.
+
+        About a microsecond a pair. Symmetric.
+        """
+        one, other = np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64)
+        result = np.empty(len(one), dtype=np.int64)
+        longest = int(self.counts.max(initial=0)) + 1
+        _differences(self._texts, (one, other), limit, np.empty((RUN + 1, longest), np.int32), result)
+        return result
+
+    def rare_words(self, items: npt.ArrayLike, *, most: int) -> tuple[Ints, Ints]:
+        """Return (item, word) for the ``most`` rarest words of each item that another item has too.
+
+        ``items`` are the captions of the items. Two that share all but ``k`` of their repeated words share one of the
+        ``k + 1`` rarest of each (prefix filter; Chaudhuri, Ganti and Kaushik 2006), so the pairs of items with a word
+        in common here hold every pair that matters, and words that everybody uses propose nothing.
+        """
+        captions = np.asarray(items, dtype=np.int64)
+        item = np.repeat(np.arange(len(captions)), self.counts[captions])
+        word = self._texts.words[self._texts.begins[captions][item] + _ranks(item)].astype(np.int64)
+        item, word = np.divmod(np.unique(item * len(self._texts.known) + word), max(1, len(self._texts.known)))
+        frequency = np.bincount(word, minlength=1)[word]
+        order = np.lexsort((word, frequency, item))
+        order = order[frequency[order] > 1]
+        rarest = _ranks(item[order]) < most
+        return item[order][rarest], word[order][rarest]
+
+
+@cache
+def _vocabulary() -> frozenset[str]:
+    return frozenset(SHORT).union(word for word, rank in ranks().items() if rank < VOCABULARY and len(word) > 2)
+
+
+def _fold(word: str) -> str:
+    return word.translate(LOOKALIKES).replace("rn", "m").replace("vv", "w")
+
+
+def _begins(sizes: Iterable[int]) -> Ints:
+    return np.concatenate([[0], np.cumsum(np.fromiter(sizes, dtype=np.int64))])
+
+
+def _letters(some: Iterable[str]) -> npt.NDArray[np.uint32]:
+    return np.frombuffer("".join(some).encode("utf-32-le"), dtype=np.uint32)
+
+
+def _ranks(sorted_groups: Ints) -> Ints:
+    """Number the members of each group, which stand together, from 0."""
+    _, first, sizes = np.unique(sorted_groups, return_index=True, return_counts=True)
+    numbers: Ints = np.arange(len(sorted_groups)) - np.repeat(first, sizes)
+    return numbers
+
+
+class _Texts(NamedTuple):
+    """All captions end to end: their words by number, and the letters of each place and of each word."""
+
+    begins: Any  # place of the first word of each caption
+    words: Any  # number of the word at each place
+    known: Any  # of each word: whether it is of the common vocabulary
+    spans: Any  # where the letters of each place begin
+    letters: Any
+    folded_spans: Any  # where the letters of each word begin, look-alikes folded
+    folded: Any
+
+
+@compiled
+def _equal(letters: Any, i: int, j: int, length: int) -> bool:
+    same = 0
+    while same < length and letters[i + same] == letters[j + same]:
+        same += 1
+    return same == length
+
+
+@compiled
+def _letters_apart(letters: Any, one: tuple[int, int], other: tuple[int, int]) -> int:
+    """Levenshtein distance of two spans."""
+    row = np.arange(other[1] - other[0] + 1)
+    for i in range(one[0], one[1]):
+        corner, row[0] = row[0], row[0] + 1
+        for j in range(1, len(row)):
+            best = min(row[j], row[j - 1]) + 1
+            best = min(best, corner + (letters[i] != letters[other[0] + j - 1]))
+            corner, row[j] = row[j], best
+    return int(row[-1])
+
+
+@compiled
+def _same_word(texts: _Texts, a: int, b: int) -> bool:
+    """Tell whether a misreading may explain the difference; two known words are different words."""
+    if a == b:
+        return True
+    if texts.known[a] and texts.known[b]:
+        return False
+    one = texts.folded_spans[a], texts.folded_spans[a + 1]
+    other = texts.folded_spans[b], texts.folded_spans[b + 1]
+    length, other_length = one[1] - one[0], other[1] - other[0]
+    allowed = min(MOST_FORGIVEN, min(length, other_length) // FORGIVEN)
+    if abs(length - other_length) > allowed:
+        return False
+    if allowed == 0:
+        return bool(_equal(texts.folded, one[0], other[0], length))
+    return bool(_letters_apart(texts.folded, one, other) <= allowed)
+
+
+@compiled
+def _same_run(texts: _Texts, i: int, p: int, j: int, q: int) -> bool:
+    """Tell whether ``p`` words from place ``i`` are, without spaces, the ``q`` words from place ``j``."""
+    length = texts.spans[i + p] - texts.spans[i]
+    if length != texts.spans[j + q] - texts.spans[j]:
+        return False
+    return bool(_equal(texts.letters, texts.spans[i], texts.spans[j], length))
+
+
+@compiled
+def _step(texts: _Texts, at: tuple[int, int], ends: tuple[int, int], j: int, ahead: Any) -> None:
+    """Carry the cost of column ``j`` of row ``ahead[0]`` to where one edit, one equal word or one equal run leads."""
+    (x, y), here = at, ahead[0][j]
+    rows, columns = ends[0] - x, ends[1] - y
+    if rows > 0:
+        ahead[1][j] = min(ahead[1][j], here + 1)
+    if columns > 0:
+        ahead[0][j + 1] = min(ahead[0][j + 1], here + 1)
+    if rows > 0 and columns > 0:
+        differs = 0 if _same_word(texts, texts.words[x], texts.words[y]) else 1
+        ahead[1][j + 1] = min(ahead[1][j + 1], here + differs)
+        if texts.letters[texts.spans[x]] == texts.letters[texts.spans[y]]:
+            for p in range(1, min(RUN, rows) + 1):
+                for q in range(1, min(RUN, columns) + 1):
+                    if here < ahead[p][j + q] and _same_run(texts, x, p, y, q):
+                        ahead[p][j + q] = here
+
+
+@compiled
+def _difference(texts: _Texts, one: tuple[int, int], other: tuple[int, int], limit: int, cost: Any) -> int:
+    """Align the words at two spans of places; ``cost`` is room for ``RUN + 1`` rows, used in turn."""
+    columns = other[1] - other[0] + 1
+    ahead = (cost[0], cost[1], cost[2], cost[3])
+    for row in ahead:
+        row[:columns] = limit
+    ahead[0][0] = 0
+    for x in range(one[0], one[1] + 1):
+        for j in range(columns):
+            if ahead[0][j] < limit:
+                _step(texts, (x, other[0] + j), (one[1], other[1]), j, ahead)
+        if x == one[1]:
+            break
+        # every way to the end leads through one of these rows
+        if not _below(ahead[1:], columns, limit):
+            return limit
+        ahead[0][:columns] = limit
+        ahead = (ahead[1], ahead[2], ahead[3], ahead[0])
+    return int(ahead[0][columns - 1])
+
+
+@compiled
+def _below(rows: Any, columns: int, limit: int) -> bool:
+    for row in rows:
+        for j in range(columns):
+            if row[j] < limit:
+                return True
+    return False
+
+
+@compiled
+def _differences(texts: _Texts, pairs: tuple[Any, Any], limit: int, cost: Any, result: Any) -> None:
+    for k in range(len(result)):
+        a, b = min(pairs[0][k], pairs[1][k]), max(pairs[0][k], pairs[1][k])
+        one, other = (texts.begins[a], texts.begins[a + 1]), (texts.begins[b], texts.begins[b + 1])
+        result[k] = 0 if a == b else _difference(texts, one, other, limit, cost)

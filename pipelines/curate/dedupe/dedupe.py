@@ -1,0 +1,197 @@
+"""The stage ``dedupe``: drop what repeats an earlier item, or one of a published split, and remember who belongs.
+
+What is dropped repeats a *kept* earlier item (keep-first star); chains of likeness drop nothing, but stay together
+as a cluster, so that no split separates them. Captions and posts are opened in memory and never written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.config.params import Params
+from pipelines.curate.dedupe.near_duplicates import components, keepers
+from pipelines.curate.dedupe.pairing import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.curate.dedupe.text_pairs import kinds_of_texts, pairs_of_texts
+from pipelines.curate.items import Item, keys, read_items
+from pipelines.errors import SchemaMismatch
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.seal import open_column
+from pipelines.vault.vault import Vault
+
+STEP, REASON = "dedupe", "near_duplicate"
+IMAGES = ["sha256", "text", "fingerprint", "fingerprint_id"]
+
+
+def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+    """Find the near-duplicates among all items of a corpus.
+
+    Reads the posts and items of every month. Writes below ``snapshot/<corpus>/dedupe/``: ``pairs`` (near-duplicates),
+    ``clusters`` (every item that a chain of pairs joins to another, under the name of the earliest; ``hamming`` and
+    ``word_difference`` are those to the keeper it repeats, null where it is kept) and ``drops``; and
+    ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left out.
+
+    Returns:
+        ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for
+        pictures ``without_hash``.
+
+    Raises:
+        SchemaMismatch: an item without its post, or fingerprints of two kinds, which cannot be compared.
+    """
+    promised = set(vault.assignments(corpus, version=params.split[corpus].version))
+    if params.corpora[corpus].content == "images":
+        items, taken_down = _images(corpus, params=params, promised=promised, vault=vault, root=root)
+        pictures = _pictures(items)
+        known: Kinds = (drawn := kinds(pictures))
+        found = pairs_of_kinds(pictures, drawn, params=params.dedupe)
+        more = {"without_hash": int((~pictures.hashed).sum())}
+    else:
+        items, taken_down = _texts(corpus, params=params, promised=promised, vault=vault, root=root)
+        texts = items["words"].to_pylist()
+        known = kinds_of_texts(texts)
+        found = pairs_of_texts(texts, items["signature"].to_pylist(), known, params=params)
+        more = {}
+    pairs = pairs_of_items(found, known, listed=params.dedupe.listed_copies)
+    clusters = _clusters(items, found, known)
+
+    folder = root / "snapshot" / corpus / "dedupe"
+    dropped = clusters.filter(pc.invert(clusters["keeper"])).select(["record_id", "image"])
+    drops = dropped.append_column("step", pa.array([STEP] * dropped.num_rows, pa.string()))
+    drops = drops.append_column("reason", pa.array([REASON] * dropped.num_rows, pa.string()))
+    tables.write(_pair_table(items, pairs), folder / "pairs.parquet", name="pairs")
+    tables.write(clusters, folder / "clusters.parquet", name="clusters")
+    tables.write(drops, folder / "drops.parquet", name="drops")
+
+    sizes = clusters["cluster"].value_counts().field("counts").to_numpy()
+    metrics = {
+        "items": items.num_rows,
+        "taken_down": taken_down,
+        "pairs": len(pairs.left),
+        "clusters": len(sizes),
+        "largest_cluster": int(sizes.max(initial=0)),
+        "dropped": drops.num_rows,
+        "kept": items.num_rows - drops.num_rows,
+        **more,
+    }
+    return write_metrics(metrics, root / "metrics" / corpus / "dedupe.json")
+
+
+def _images(corpus: str, *, params: Params, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
+    """Return the live images with their opened text as ``words`` in the order of keeping; how many were taken down."""
+    images = read_items(corpus, params=params, columns=IMAGES, root=root)
+    texts = open_column(images, name="images", column="text", vault=vault)
+    live = _opened(images.drop_columns("text"), texts)
+    identities = live["fingerprint_id"].drop_null().unique()
+    if len(identities) > 1:
+        raise SchemaMismatch(table="images", detail=f"fingerprints of {len(identities)} kinds cannot be compared")
+    posts = _posts(corpus, of=images, root=root, columns=["created"])
+    return _in_order_of_keeping(live, posts, promised=promised), images.num_rows - live.num_rows
+
+
+def _texts(corpus: str, *, params: Params, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
+    """Return the live texts, opened as ``words``, with their signatures in the order of keeping, and how many gone."""
+    rows = read_items(corpus, params=params, columns=["signature"], root=root)
+    signatures = open_column(rows, name="texts", column="signature", vault=vault)
+    posts = _posts(corpus, of=rows, root=root, columns=["created", "title", "body"])
+    titles, bodies = (open_column(posts, name="posts", column=c, vault=vault) for c in ("title", "body"))
+    said = {
+        record_id: title + b"\n" + body
+        for record_id, title, body in zip(posts["record_id"].to_pylist(), titles, bodies, strict=True)
+        if title is not None and body is not None
+    }
+    rows = rows.drop_columns("signature").append_column("signature", pa.array(signatures, pa.binary()))
+    live = _opened(rows, [said.get(record_id) for record_id in rows["record_id"].to_pylist()])
+    ordered = _in_order_of_keeping(live, posts.select(["record_id", "created"]), promised=promised)
+    return ordered, rows.num_rows - live.num_rows
+
+
+def _posts(corpus: str, *, of: pa.Table, root: Path, columns: list[str]) -> pa.Table:
+    """Return the posts of all months.
+
+    Raises:
+        SchemaMismatch: an item of the table ``of`` has none.
+    """
+    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+    posts = tables.concat(months, name="posts", columns=["record_id", *columns])
+    if orphans := len(set(of["record_id"].to_pylist()) - set(posts["record_id"].to_pylist())):
+        raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
+    return posts
+
+
+def _opened(rows: pa.Table, texts: list[bytes | None]) -> pa.Table:
+    """Return the rows whose text could be opened, with it as ``words``; the others were taken down."""
+    words = pa.array([None if text is None else text.decode() for text in texts], pa.string())
+    rows = rows.append_column("words", words)
+    return rows.filter(pc.is_valid(rows["words"]))
+
+
+def _in_order_of_keeping(live: pa.Table, posts: pa.Table, *, promised: set[Item]) -> pa.Table:
+    """Sort items by the time of their post, after those that a published split holds.
+
+    A backfill of an earlier month must not replace a member of the test set by its own original.
+    """
+    joined = live.join(posts, keys="record_id", join_type="left outer")
+    later = pa.array([item not in promised for item in keys(joined)], pa.bool_())
+    order = [(column, "ascending") for column in ("later", "created", "record_id", "image")]
+    return joined.append_column("later", later.cast(pa.int8())).sort_by(order)
+
+
+def _pictures(images: pa.Table) -> Pictures:
+    return Pictures(
+        hashes=images["fingerprint"].fill_null(0).to_numpy(),
+        hashed=images["fingerprint"].is_valid().to_numpy(),
+        digests=images["sha256"].to_pylist(),
+        texts=images["words"].to_pylist(),
+    )
+
+
+def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:
+    left, right = (images.select(["record_id", "image"]).take(pa.array(side)) for side in (pairs.left, pairs.right))
+    return pa.table(
+        {
+            "record_id": left["record_id"],
+            "image": left["image"],
+            "other_id": right["record_id"],
+            "other_image": right["image"],
+            "hamming": pairs.hamming,
+            "word_difference": pairs.words,
+        }
+    )
+
+
+def _clusters(images: pa.Table, found: Pairs, known: Kinds) -> pa.Table:
+    """Return every item of a group of two or more, with what sets it apart from the kept item it repeats."""
+    count = len(known.first)
+    keeper = keepers(np.arange(count), found.left, found.right)
+    group = components(count, found.left, found.right)[known.kind]
+    kept = (keeper[known.kind] == known.kind) & (known.first[known.kind] == np.arange(len(known.kind)))
+    members = np.flatnonzero(np.bincount(group, minlength=count)[group] > 1)
+    hamming, words = _apart(found, keeper)
+    items = images.select(["record_id", "image"])
+    names = items.take(pa.array(known.first[group[members]]))
+    name = pc.binary_join_element_wise(names["record_id"], names["image"].cast(pa.string()), "#")
+    item = items.take(pa.array(members))
+    return pa.table(
+        {
+            "record_id": item["record_id"],
+            "image": item["image"],
+            "cluster": name,
+            "keeper": kept[members],
+            "hamming": pa.array(hamming[known.kind[members]], mask=kept[members]),
+            "word_difference": pa.array(words[known.kind[members]], mask=kept[members]),
+        }
+    )
+
+
+def _apart(found: Pairs, keeper: Ints) -> tuple[Ints, Ints]:
+    """Return bits and words between each kind and the kept kind that it repeats; 0 where it is kept itself."""
+    count = len(keeper)
+    hamming, words = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    direct = keeper[found.right] == found.left
+    hamming[found.right[direct]], words[found.right[direct]] = found.hamming[direct], found.words[direct]
+    return hamming, words

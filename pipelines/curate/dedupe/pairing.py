@@ -1,0 +1,158 @@
+"""Which pictures repeat each other: hash and caption may each propose a pair, and both must agree.
+
+FigSIM (3.1): the same image and fewer than three words of difference; two pictures without text repeat each other
+given the image. A hash cannot count words and a caption cannot see a picture. How far two hashes may be apart depends
+on how many words agree: a replaced word moves the hash, and a long caption in common makes a chance likeness of two
+pictures harmless (SPEC.md 2.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.config.params import Dedupe
+from pipelines.curate.dedupe.captions import Captions, caption_words
+from pipelines.curate.dedupe.near_duplicates import cells, equal_pairs, pair_blocks
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What is compared, one entry an item, earliest first; content, so it lives in memory only."""
+
+    hashes: npt.NDArray[np.uint64]
+    hashed: npt.NDArray[np.bool_]  # False: too flat for a hash
+    digests: list[str]  # of the bytes
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Near-duplicates as positions ``left < right``, with the bits and the words in which they differ."""
+
+    left: Ints
+    right: Ints
+    hamming: Ints
+    words: Ints
+
+    def take(self, rows: npt.NDArray[Any]) -> Pairs:
+        """Return some of the pairs."""
+        return Pairs(self.left[rows], self.right[rows], self.hamming[rows], self.words[rows])
+
+    @classmethod
+    def join(cls, parts: list[Pairs]) -> Pairs:
+        """Return the pairs of all ``parts``, each once, ordered by left, then right."""
+        empty = np.empty(0, dtype=np.int64)
+        left, right, hamming, words = (
+            np.concatenate([empty, *columns]) for columns in zip(*map(_columns, parts), strict=True)
+        )
+        _, rows = np.unique(left << 32 | right, return_index=True)
+        return cls(left, right, hamming, words).take(rows)
+
+
+def _columns(pairs: Pairs) -> tuple[Ints, Ints, Ints, Ints]:
+    return pairs.left, pairs.right, pairs.hamming, pairs.words
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Items that differ in no bit and no word are of one kind: they need no search."""
+
+    kind: Ints  # of each item, numbered by first appearance
+    first: Ints  # item of each kind
+
+
+@dataclass(frozen=True)
+class PictureKinds(Kinds):
+    """Kinds of pictures, with the captions that they share."""
+
+    caption: Ints  # of each kind, a position in ``captions``
+    captions: Captions
+
+
+def kinds(pictures: Pictures) -> PictureKinds:
+    """Join the items that differ in no bit and no word.
+
+    Ours: a picture without a hash has nothing but its bytes, so it repeats only one of the same bytes and words.
+    """
+    numbers: dict[tuple[int | str, int], int] = {}
+    texts: dict[str, int] = {}
+    kind: list[int] = []
+    first: list[int] = []
+    caption: list[int] = []
+    for i, text in enumerate(pictures.texts):
+        words = texts.setdefault(" ".join(caption_words(text)), len(texts))
+        picture = int(pictures.hashes[i]) if pictures.hashed[i] else pictures.digests[i]
+        kind.append(numbers.setdefault((picture, words), len(numbers)))
+        if kind[-1] == len(first):
+            first.append(i)
+            caption.append(words)
+    kind_, first_, caption_ = (np.array(x, dtype=np.int64) for x in (kind, first, caption))
+    return PictureKinds(kind_, first_, caption_, Captions(list(texts)))
+
+
+def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Pairs:
+    """Return the pairs of kinds that repeat each other.
+
+    Their captions differ in fewer than ``word_difference`` words, and their hashes in at most ``radius_no_text`` bits
+    where no word agrees, ``radius`` where some do, ``radius_long_caption`` where at least ``long_caption`` words agree.
+    """
+    hashes, counts = pictures.hashes[known.first], known.captions.counts[known.caption]
+    parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
+    for one, other in _proposed(pictures, known, params=params):
+        hamming = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
+        near = hamming <= max(params.radius, params.radius_no_text, params.radius_long_caption)
+        left, right, hamming = np.minimum(one, other)[near], np.maximum(one, other)[near], hamming[near]
+        words = known.captions.differences(known.caption[left], known.caption[right], limit=params.word_difference)
+        agreeing = np.maximum(counts[left], counts[right]) - words
+        radius = np.select(
+            [agreeing >= params.long_caption, agreeing > 0],
+            [params.radius_long_caption, params.radius],
+            default=params.radius_no_text,
+        )
+        found = (words < params.word_difference) & (hamming <= radius)
+        parts.append(Pairs(left, right, hamming, words).take(found))
+    return Pairs.join(parts)
+
+
+def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
+    """Yield pairs of kinds with alike hashes, and those of long captions that share a rare word."""
+    hashed = np.flatnonzero(pictures.hashed[known.first])
+    radius = max(params.radius, params.radius_no_text)
+    for left, right, _ in pair_blocks(pictures.hashes[known.first[hashed]], radius=radius):
+        yield hashed[left], hashed[right]
+    long = hashed[known.captions.counts[known.caption[hashed]] >= params.long_caption]
+    item, word = known.captions.rare_words(known.caption[long], most=params.word_difference + params.misread_words)
+    for left, right in equal_pairs(word):
+        yield long[item[left]], long[item[right]]
+
+
+def pairs_of_items(found: Pairs, known: Kinds, *, listed: int) -> Pairs:
+    """Return the pairs of items: those of one kind, and those of two kinds that repeat each other.
+
+    A kind with thousands of items has millions of pairs, so its first ``listed`` items stand in all of them, and each
+    further one only beside the first: groups stay whole, and the list stays in proportion to the items.
+    """
+    order = np.argsort(known.kind, kind="stable")
+    sizes = np.bincount(known.kind, minlength=len(known.first))
+    begins = np.cumsum(sizes) - sizes
+    copy = np.arange(len(order)) - begins[known.kind[order]]
+    shown, further = order[copy < listed], order[copy >= listed]
+
+    parts = [_same(known.first[known.kind[further]], further)]
+    parts += [_same(shown[left], shown[right]) for left, right in equal_pairs(known.kind[shown])]
+    shown_sizes = np.minimum(sizes, listed)
+    for row, a, b in cells(shown_sizes[found.left], shown_sizes[found.right]):
+        one, other = order[begins[found.left[row]] + a], order[begins[found.right[row]] + b]
+        parts.append(Pairs(np.minimum(one, other), np.maximum(one, other), found.hamming[row], found.words[row]))
+    return Pairs.join(parts)
+
+
+def _same(left: Ints, right: Ints) -> Pairs:
+    return Pairs(np.minimum(left, right), np.maximum(left, right), np.zeros_like(left), np.zeros_like(left))

@@ -1,0 +1,48 @@
+"""Which posts repeat each other: signatures propose, the texts' own shingles decide.
+
+CRADLE does not say how repeated posts were found; people post the same account to several subreddits, with a few
+words changed. Two posts are near-duplicates from a share ``dedupe.similarity`` of common shingles on (title and body).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipelines.config.params import Params
+from pipelines.curate.dedupe.pairing import Kinds, Pairs
+from pipelines.extract.shingles import candidates, shingles, similarity
+from pipelines.extract.words import words
+
+
+def kinds_of_texts(texts: Sequence[str]) -> Kinds:
+    """Join the posts that differ in no word."""
+    numbers: dict[str, int] = {}
+    kind: list[int] = []
+    first: list[int] = []
+    for i, text in enumerate(texts):
+        kind.append(numbers.setdefault(" ".join(words(text)), len(numbers)))
+        if kind[-1] == len(first):
+            first.append(i)
+    return Kinds(np.array(kind, np.int64), np.array(first, np.int64))
+
+
+def pairs_of_texts(texts: Sequence[str], signatures: Sequence[bytes], known: Kinds, *, params: Params) -> Pairs:
+    """Return the pairs of kinds that repeat each other, with the number of words in which they differ.
+
+    Words are counted as bags: the larger text's words that the other lacks. ``hamming`` is 0: texts have no hash.
+    """
+    spoken = [words(texts[i]) for i in known.first]
+    runs = [shingles(w, size=params.texts.shingle_words) for w in spoken]
+    proposed = candidates([signatures[i] for i in known.first], threshold=params.dedupe.similarity)
+    found = [(a, b) for a, b in proposed if similarity(runs[a], runs[b]) >= params.dedupe.similarity]
+    apart = [_words_apart(spoken[a], spoken[b]) for a, b in found]
+    sides = np.array(found, np.int64).reshape(-1, 2)
+    return Pairs.join([Pairs(sides[:, 0], sides[:, 1], np.zeros(len(found), np.int64), np.array(apart, np.int64))])
+
+
+def _words_apart(one: Sequence[str], other: Sequence[str]) -> int:
+    common = (Counter(one) & Counter(other)).total()
+    return max(len(one), len(other)) - common

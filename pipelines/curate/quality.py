@@ -1,0 +1,132 @@
+"""The stage ``score``: the numbers of a snapshot, and how they compare with the truth where one exists."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.params import Params, Settings
+from pipelines.curate.items import Item, keys, read_items
+from pipelines.extract.words import words
+from pipelines.pii.scrub import scrub
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.seal import open_column
+from pipelines.vault.vault import Vault
+
+Pair = frozenset[Item]
+
+
+def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+    """Count what a snapshot holds and write ``metrics/<corpus>/score.json``.
+
+    Returns:
+        ``collect`` (submissions, kept, items, dropped by reason), for pictures ``ocr`` (engine, and ``word_recall`` on
+        English where the truth is known) and, with ``score.truth``, ``truth``: pair ``precision`` and ``recall`` of
+        the near-duplicates (mirrored copies apart, as ``mirrored_missed``), ``unexpected`` (items in the corpus that
+        the truth leaves out) and ``missing`` (items that the truth keeps and the corpus lacks).
+    """
+    months = root / "data" / corpus
+    posts = tables.concat(list(months.glob("*/posts.parquet")), name="posts", columns=["record_id"])
+    drops = tables.concat(list(months.glob("*/drops.parquet")), name="drops")
+    items = read_items(corpus, params=params, columns=[], root=root)
+    seen = set(posts["record_id"].to_pylist()) | set(drops["record_id"].to_pylist())
+    numbers: dict[str, Any] = {
+        "collect": {
+            "submissions": len(seen),
+            "kept": posts.num_rows,
+            "items": items.num_rows,
+            "dropped": dict(sorted(Counter(drops["reason"].to_pylist()).items())),
+        },
+    }
+    pictures = params.corpora[corpus].content == "images"
+    truth = (Pictures if pictures else Texts)(settings.sandbox, vault=vault) if params.score.truth else None
+    if pictures:
+        numbers["ocr"] = _ocr(corpus, params=params, vault=vault, root=root, truth=truth)
+    if truth:
+        found = _pairs(root / "snapshot" / corpus / "dedupe" / "pairs.parquet")
+        numbers["truth"] = truth.compare(set(keys(items)), found)
+    return write_metrics(numbers, root / "metrics" / corpus / "score.json")
+
+
+def _ocr(corpus: str, *, params: Params, vault: Vault, root: Path, truth: Truth | None) -> dict[str, Any]:
+    columns = ["text", "language", "ocr_engine"]
+    images = read_items(corpus, params=params, columns=columns, root=root)
+    numbers: dict[str, Any] = {"engine": " ".join(sorted(set(images["ocr_engine"].to_pylist())))}
+    if truth:
+        texts = open_column(images, name="images", column="text", vault=vault)
+        read = {
+            item: text.decode()
+            for item, text, language in zip(keys(images), texts, images["language"].to_pylist(), strict=True)
+            if text is not None and language == "en"
+        }
+        numbers["word_recall"] = truth.word_recall(read, kinds=params.collect.scrub)
+    return numbers
+
+
+class Truth:
+    """What the sandbox knows about its own content, under this vault's record ids."""
+
+    def __init__(self, *, texts: dict[Item, str], kept: set[Item], pairs: set[Pair], mirrored: set[Pair]) -> None:
+        self.texts, self.kept, self.pairs, self.mirrored = texts, kept, pairs, mirrored
+
+    def word_recall(self, read: dict[Item, str], *, kinds: tuple[str, ...]) -> float | None:
+        """Return the share of the true words that were read, over English items; ``None`` without any word."""
+        found = total = 0
+        for item, text in read.items():
+            true = Counter(words(scrub(self.texts.get(item, ""), kinds=kinds)[0]))
+            found += (true & Counter(words(text))).total()
+            total += true.total()
+        return round(found / total, 4) if total else None
+
+    def compare(self, present: set[Item], found: set[Pair]) -> dict[str, Any]:
+        """Return pair precision and recall over the items present, and what is there or not against the truth."""
+        true = {pair for pair in self.pairs if pair <= present}
+        mirrored = {pair for pair in self.mirrored if pair <= present}
+        right = len(true & found)
+        claimed = len(found - mirrored)
+        return {
+            "pairs": len(true),
+            "precision": round(right / claimed, 4) if claimed else None,
+            "recall": round(right / len(true), 4) if true else None,
+            "mirrored": len(mirrored),
+            "mirrored_missed": len(mirrored - found),
+            "unexpected": len(present - self.kept),
+            "missing": len(self.kept - present),
+        }
+
+
+class Pictures(Truth):
+    """The truth about memes."""
+
+    def __init__(self, folder: Path, *, vault: Vault) -> None:
+        known = json.loads((folder / "truth.json").read_text())
+        ids = {i["fullname"]: vault.record_id(i["fullname"]) for i in known["submissions"]}
+        items = {(ids[i["fullname"]], i["image"]): i for i in known["images"]}
+        super().__init__(
+            texts={item: i["text"] for item, i in items.items()},
+            kept={item for item, i in items.items() if i["expected"] == "kept"},
+            pairs={frozenset((ids[n], image) for n, image in pair) for pair in known["pairs"]},
+            mirrored={frozenset((ids[n], image) for n, image in pair) for pair in known["mirrored_pairs"]},
+        )
+
+
+class Texts(Truth):
+    """The truth about posts: the text of a record is its item 0."""
+
+    def __init__(self, folder: Path, *, vault: Vault) -> None:
+        known = json.loads((folder / "truth_posts.json").read_text())
+        kept = {(vault.record_id(p["fullname"]), 0) for p in known["posts"] if p["expected"] == "kept"}
+        pairs = {frozenset((vault.record_id(n), 0) for n in pair) for pair in known["pairs"]}
+        super().__init__(texts={}, kept=kept, pairs=pairs, mirrored=set())
+
+
+def _pairs(path: Path) -> set[Pair]:
+    table = tables.read(path, name="pairs")
+    columns: Iterable[Any] = zip(
+        *(table[c].to_pylist() for c in ("record_id", "image", "other_id", "other_image")), strict=True
+    )
+    return {frozenset(((a, i), (b, j))) for a, i, b, j in columns}

@@ -1,0 +1,1 @@
+"""Split a sample into train, validation and test without leaks."""

@@ -1,0 +1,1 @@
+"""Examples of posts and memes as models see them."""

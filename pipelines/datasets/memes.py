@@ -1,0 +1,210 @@
+"""What models are fitted, tuned and judged on: the memes of each split, opened in memory and nowhere else.
+
+Who may see what is decided here and not by its callers: examples of the test split carry no labels, and everything
+that is made of examples asks :func:`pipelines.datasets.example.only`. Labels are what models see of gold
+(``Task.seen``): merged where the task merges, without what it leaves out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from pipelines.config.params import Params
+from pipelines.datasets.example import SPLITS, TEST, Example, Item, LabelSet
+from pipelines.errors import BadParams, ConfigError, SchemaMismatch, SplitConflict
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
+from pipelines.taxonomy.task import Task
+from pipelines.vault.vault import Vault
+
+
+class NoGold(ConfigError):
+    """There is nothing to train on where the command was started."""
+
+    message = "There is no split and gold of {corpus} in this folder."
+    remedy = "Start it in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
+
+
+class NoSplit(NoGold):
+    """There is nothing to ask about where the command was started."""
+
+    message = "There is no split of {corpus} in this folder."
+
+
+@dataclass(frozen=True)
+class Material:
+    """The examples of one task by split, each in the order of its items.
+
+    ``without`` and ``taken_down`` count by split the items that have no gold of this task, and those whose record was
+    taken down; neither is among the examples.
+    """
+
+    task: Task
+    train: tuple[Example, ...] = field(repr=False)
+    validation: tuple[Example, ...] = field(repr=False)
+    test: tuple[Example, ...] = field(repr=False)
+    without: Mapping[str, int]
+    taken_down: Mapping[str, int]
+    _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
+
+    def truth(self, split: str) -> Mapping[Item, LabelSet]:
+        """Return the labels of a split's examples by item, test included: for evaluation, and nothing that is fitted.
+
+        Raises:
+            KeyError: there is no such split.
+        """
+        return self._truth[split]
+
+
+def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
+    """Open every item of the split that has gold of the task; what was taken down is left out and counted.
+
+    Args:
+        corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
+        task: whose gold.
+        params: for the names of the splits.
+        vault: where the keys are.
+        root: a clone of the corpus.
+
+    Raises:
+        NoGold: the split or the gold is not there.
+        BadParams: the corpus is not split into train, validation and test.
+        SplitConflict: an item or a group stands in two splits.
+        SchemaMismatch: an item has gold, was not taken down, and its picture is not there.
+        SealBroken: a value was altered, or belongs to another vault.
+    """
+    if not all(_path(root, corpus, name=name).is_file() for name in ("splits", "gold")):
+        raise NoGold(corpus=corpus)
+    placed = _placed(corpus, params=params, root=root)
+    gold = {
+        (str(row["record_id"]), int(row["image"])): task.seen(frozenset(row["labels"]))
+        for row in tables.read(_path(root, corpus, name="gold"), name="gold").to_pylist()
+        if row["category"] == task.key
+    }
+    opened, gone = _live(root / "data" / corpus, items=placed.keys() & gold.keys(), placed=placed, vault=vault)
+    return material(task, placed=placed, gold=gold, opened=opened, gone=gone)
+
+
+def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
+    """Open every item of the split, whatever gold it has; return them in their order, and how many were taken down.
+
+    No example carries labels: this is for what looks at memes before anybody judged them.
+
+    Raises:
+        NoSplit: the split is not there.
+        BadParams: see :func:`load`; SplitConflict, SchemaMismatch and SealBroken likewise.
+    """
+    if not _path(root, corpus, name="splits").is_file():
+        raise NoSplit(corpus=corpus)
+    placed = _placed(corpus, params=params, root=root)
+    opened, gone = _live(root / "data" / corpus, items=placed.keys(), placed=placed, vault=vault)
+    live = sorted(item for item in placed if item[0] not in gone)
+    examples = tuple(Example(item, placed[item][0], *opened[item], labels=None, group=placed[item][1]) for item in live)
+    return examples, len(placed) - len(examples)
+
+
+def _path(root: Path, corpus: str, *, name: str) -> Path:
+    return root / "snapshot" / corpus / {"splits": "split", "gold": "gold"}[name] / f"{name}.parquet"
+
+
+def material(
+    task: Task,
+    *,
+    placed: Mapping[Item, tuple[str, str]],
+    gold: Mapping[Item, LabelSet],
+    opened: Mapping[Item, tuple[str, bytes | None]],
+    gone: Collection[str],
+) -> Material:
+    """Sort what was opened into the splits, and hide the labels of test.
+
+    Args:
+        task: whose labels.
+        placed: split, one of :data:`SPLITS`, and group of every item.
+        gold: labels by item; an item without any is left out and counted.
+        opened: text and picture by item, of all items with labels.
+        gone: records that were taken down, left out and counted.
+    """
+    live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
+    truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}
+    made = {
+        split: tuple(
+            Example(item, split, *opened[item], labels=None if split == TEST else labels, group=placed[item][1])
+            for item, labels in known.items()
+        )
+        for split, known in truth.items()
+    }
+    return Material(
+        task=task,
+        **made,
+        without=_counts([split for item, split in live.items() if item not in gold]),
+        taken_down=_counts([split for item, (split, _) in placed.items() if item[0] in gone]),
+        _truth=MappingProxyType({split: MappingProxyType(known) for split, known in truth.items()}),
+    )
+
+
+def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[Item, tuple[str, str]]:
+    """Return split and group of each item of the table ``splits``.
+
+    Raises:
+        SplitConflict: an item or a group stands in two splits.
+    """
+    placed = {(str(r["record_id"]), int(str(r["image"]))): (str(r["split"]), str(r["group"])) for r in rows}
+    groups = {group: split for split, group in placed.values()}
+    straddling = sum(groups[group] != split for split, group in placed.values()) + len(rows) - len(placed)
+    if straddling:
+        raise SplitConflict(corpus=corpus, detail=f"{straddling} items stand in two splits, or their group does")
+    return placed
+
+
+def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str, str]]:
+    """Return split and group of each item, both of which hold it in one split alone."""
+    rows = tables.read(_path(root, corpus, name="splits"), name="splits").to_pylist()
+    placed = groups_apart(rows, corpus=corpus)
+    if {*params.split[corpus].ratios, *(split for split, _ in placed.values())} != set(SPLITS):
+        raise BadParams(where=f"split.{corpus}.ratios", detail=f"models need the splits {', '.join(SPLITS)}")
+    return placed
+
+
+def _live(
+    folder: Path, *, items: Collection[Item], placed: Collection[Item], vault: Vault
+) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
+    """Return text and picture of ``items``, and which records of ``placed`` were taken down.
+
+    Raises:
+        SchemaMismatch: an item that was not taken down is not there.
+    """
+    opened = dict(_open(folder, items=items, vault=vault))
+    # asked after the opening: what is taken down meanwhile opens as empty, and must not pass for it
+    gone = vault.tombstoned({record_id for record_id, _ in placed})
+    lost = sum(item[0] not in gone and item not in opened for item in items)
+    if lost:
+        raise SchemaMismatch(table="images", detail=f"{lost} items of the split are not there")
+    return opened, gone
+
+
+def _open(folder: Path, *, items: Collection[Item], vault: Vault) -> Iterator[tuple[Item, tuple[str, bytes | None]]]:
+    """Open text and picture of ``items``; the content of a file that has none of them is never loaded."""
+    for path in sorted(folder.glob("*/images/*.parquet")):
+        wanted = [item in items for item in _keys(tables.read(path, name="images", columns=["record_id", "image"]))]
+        if not any(wanted):
+            continue
+        table = tables.read(path, name="images", columns=["record_id", "image", "bytes", "text"])
+        table = table.filter(pa.array(wanted, pa.bool_()))
+        texts, pictures = (open_column(table, name="images", column=c, vault=vault) for c in ("text", "bytes"))
+        for item, text, picture in zip(_keys(table), texts, pictures, strict=True):
+            yield item, ((text or b"").decode(), picture)
+
+
+def _keys(table: pa.Table) -> list[Item]:
+    return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
+
+
+def _counts(splits: Sequence[str]) -> dict[str, int]:
+    """Return how often each split occurs, 0 for those that do not."""
+    return dict.fromkeys(SPLITS, 0) | Counter(splits)

@@ -1,0 +1,170 @@
+"""What the models of a text corpus are tuned and judged on: silver or gold of train, gold of dev and test.
+
+Who may see what is decided as for memes (:mod:`pipelines.datasets.memes`): examples of test carry no labels, ``only``
+refuses what is of another split. Beside that, a record of train never counts by a label that is not its subset's, and
+the records of dev whose answers stand in the prompt (CRADLE B) are no validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+from pipelines.config.params import Params
+from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, Item, LabelSet
+from pipelines.datasets.memes import Material, groups_apart, material
+from pipelines.datasets.post import Post
+from pipelines.errors import BadParams, ConfigError, SchemaMismatch
+from pipelines.label import votes
+from pipelines.storage import tables
+from pipelines.taxonomy.task import Task
+from pipelines.vault.vault import Vault
+
+Subset = Literal["unanimous", "consensus", "gold"]
+GOLD = "gold"
+# CRADLE 5.1: agreement that a silver label needs; what is unanimous is within the consensus
+AGREEMENTS: dict[str, frozenset[str]] = {
+    "unanimous": frozenset({"unanimous"}),
+    "consensus": frozenset({"unanimous", "consensus"}),
+}
+# what corpora call the split that choices are made on
+VALIDATIONS = ("dev", VALIDATION)
+
+
+class NoSilver(ConfigError):
+    """There is nothing to learn from: the ensemble has not voted where the command was started."""
+
+    message = "There is no silver of ensemble '{ensemble}' for {corpus} in this folder."
+    remedy = (
+        "Run `dvc pull --allow-missing`, or `dvc repro silver@{corpus}-{ensemble}`; with finetune.subsets: [gold] "
+        "in params.yaml the gold of train is learnt from instead."
+    )
+
+
+@dataclass(frozen=True)
+class Posts(Material):
+    """The material of a text corpus.
+
+    Args:
+        examples: how many records of dev are left out because the prompt shows their answers.
+        validation_name: what the corpus calls the split that is ``validation`` here.
+        posts: what was opened, by record id, for models that want title and body apart.
+        placed: the corpus's own split, and the group, of every item: what the table ``splits`` says.
+    """
+
+    examples: int
+    validation_name: str
+    posts: Mapping[str, Post] = field(repr=False)
+    placed: Mapping[Item, tuple[str, str]] = field(repr=False)
+
+    def split_of(self, example: Example) -> str:
+        """Return what the corpus calls the split of an example."""
+        return self.placed[example.item][0]
+
+    @property
+    def asked(self) -> tuple[Example, ...]:
+        """The examples that predictions are about: dev and test."""
+        return (*self.validation, *self.test)
+
+
+def load(
+    corpus: str,
+    *,
+    task: Task,
+    subset: str | None,
+    ensemble: str | None,
+    params: Params,
+    vault: Vault,
+    root: Path = Path(),
+) -> Posts:
+    """Open the posts of the split that have labels of the task; what was taken down is left out and counted.
+
+    Args:
+        corpus: reads ``snapshot/<corpus>/{split,gold,silver}`` and ``data/<corpus>/*/posts.parquet`` below ``root``.
+        task: whose labels.
+        subset: whose labels train has: ``unanimous`` or ``consensus`` of the ensemble's silver, ``gold`` of people;
+            ``None``: train has none, for what is only asked.
+        ensemble: whose silver; not looked at for ``gold``.
+        params: for the corpus and the names of its splits.
+        vault: where the keys are.
+        root: a clone of the corpus.
+
+    Returns:
+        the material; ``without`` counts, by split, who has no labels (of the subset), the prompt's examples apart.
+
+    Raises:
+        NotCurated: the split or the gold is not there.
+        NoSilver: the ensemble's silver is not there.
+        BadParams: the corpus holds no texts, is split otherwise than into train, dev and test, or there is no such
+            subset.
+        SplitConflict: an item or a group stands in two splits.
+        SchemaMismatch: a record has labels, was not taken down, and its post is not there.
+        SealBroken: a value was altered, or belongs to another vault.
+    """
+    if params.corpora[corpus].content != "texts":
+        raise BadParams(where=f"corpora.{corpus}.content", detail="only a corpus of texts has posts to learn from")
+    opened = votes.Material.read(corpus, params=params, vault=vault, root=root)
+    folder = root / "snapshot" / corpus
+    placed = groups_apart(tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist(), corpus=corpus)
+    name = _validation_name(corpus, params=params, found={split for split, _ in placed.values()})
+    own = {TRAIN: TRAIN, name: VALIDATION, TEST: TEST}
+    inside = {item: (own[split], group) for item, (split, group) in placed.items()}
+    labels, shown = _gold(folder, task=task, inside=inside)
+    if subset != GOLD:
+        labels = {item: found for item, found in labels.items() if inside.get(item, ("",))[0] != TRAIN}
+    if subset not in (None, GOLD):
+        silver = _silver(corpus, subset=str(subset), ensemble=str(ensemble), task=task, root=root)
+        labels |= {i: silver[i[0]] for i, (split, _) in inside.items() if split == TRAIN and i[0] in silver}
+    # asked after the opening: what is taken down meanwhile opens as nothing, and must not pass for lost
+    gone = vault.tombstoned({record_id for record_id, _ in inside})
+    lost = sum(i[0] not in gone and i[0] not in opened.posts for i in inside.keys() & labels.keys())
+    if lost:
+        raise SchemaMismatch(table="posts", detail=f"{lost} records of the split are not there")
+    texts = {i: (opened.posts[i[0]].text, None) for i in inside if i[0] in opened.posts}
+    made = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
+    examples = sum(item[0] not in gone for item in shown)
+    values = {f.name: getattr(made, f.name) for f in fields(made)}
+    values["without"] = {**made.without, VALIDATION: made.without[VALIDATION] - examples}
+    return Posts(**values, examples=examples, validation_name=name, posts=opened.posts, placed=placed)
+
+
+def _validation_name(corpus: str, *, params: Params, found: set[str]) -> str:
+    """Return what the corpus calls its validation split; the three splits are all that it has."""
+    named = {*params.split[corpus].ratios, *found}
+    for name in VALIDATIONS:
+        if named == {TRAIN, name, TEST}:
+            return name
+    raise BadParams(where=f"split.{corpus}.ratios", detail=f"models need the splits {TRAIN}, {VALIDATIONS[0]}, {TEST}")
+
+
+def _gold(
+    folder: Path, *, task: Task, inside: Mapping[Item, tuple[str, str]]
+) -> tuple[dict[Item, LabelSet], set[Item]]:
+    """Return what models see of gold by item, without the items of validation that the prompt shows; and those."""
+    rows = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+    labels, shown = {}, set()
+    for row in rows:
+        item = (str(row["record_id"]), int(row["image"]))
+        if row["category"] != task.key or item not in inside:
+            continue
+        if row["example"] and inside[item][0] == VALIDATION:
+            shown.add(item)
+        else:
+            labels[item] = task.seen(frozenset(row["labels"]))
+    return labels, shown
+
+
+def _silver(corpus: str, *, subset: str, ensemble: str, task: Task, root: Path) -> dict[str, LabelSet]:
+    """Return the labels of the records on which the ensemble agrees enough for the subset."""
+    if subset not in AGREEMENTS:
+        raise BadParams(where="finetune.subsets", detail=f"there is no subset '{subset}'")
+    path = root / "snapshot" / corpus / "silver" / ensemble / "silver.parquet"
+    if not path.is_file():
+        raise NoSilver(corpus=corpus, ensemble=ensemble)
+    return {
+        str(row["record_id"]): task.seen(frozenset(row["labels"]))
+        for row in tables.read(path, name="silver").to_pylist()
+        if row["category"] == task.key and row["labels"] is not None and row["agreement"] in AGREEMENTS[subset]
+    }

@@ -1,0 +1,1 @@
+"""Start and stop the embedded services: Airflow, PostgreSQL, MLflow, Label Studio."""

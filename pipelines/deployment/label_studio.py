@@ -1,0 +1,226 @@
+"""The embedded Label Studio: a real server in an environment of its own, on loopback, kept quiet and private.
+
+Blinding is real: in the community edition whoever is logged in may read every project. So each pseudonym has an
+organization of their own, an account to log in with and a service account that works for us, and ``label_studio_site``
+makes Label Studio hold organizations apart, which it does not do by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from pipelines.config.params import Params, Settings
+from pipelines.deployment.services import ServiceFailed, running
+from pipelines.errors import BackendUnavailable
+
+# A first start makes the database: 35 s on two cores, measured.
+READY_SECONDS = 180.0
+ACCOUNTS_SECONDS = 120.0
+NAME = "label-studio"
+ACCOUNTS = "accounts.json"
+# Beside 8080, which is Airflow's.
+PORT = 8081
+
+
+class EnvironmentMissing(ServiceFailed):
+    """Label Studio is not installed."""
+
+    message = "{name} did not come up: there is no {detail}."
+    remedy = "Run `make annotate`, which installs it into an environment of its own and starts it."
+
+
+@dataclass(frozen=True)
+class Account:
+    """One pseudonym's login, and the token of the service account that shares their organization."""
+
+    email: str
+    password: str
+    token: str
+
+
+Accounts = dict[str, Account]
+
+
+def start(settings: Settings, *, port: int) -> psutil.Process:
+    """Start the server if it does not run, wait until it answers, and return its process.
+
+    Raises:
+        ServiceFailed: not installed (``EnvironmentMissing``), the port is taken, it ended, or no answer in 180 s.
+    """
+    note, log = _note(settings), settings.home / "logs" / f"{NAME}.log"
+    if (process := running(note)) is None:
+        program = _program(settings, name="label-studio", log=log)
+        if _taken(port):  # Label Studio would silently take the next one
+            raise ServiceFailed(name=NAME, detail=f"port {port} is taken", log=log)
+        _private(settings.label_studio)
+        for folder in (note.parent, log.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        argv = [str(program), "start", "--no-browser", "--internal-host", "127.0.0.1", "--port", str(port)]
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                argv, cwd=settings.label_studio, env=environment(settings), stdout=out, stderr=out,
+                stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
+            )  # fmt: skip
+        process = psutil.Process(child.pid)
+        note.write_text(json.dumps({"pid": child.pid, "started": process.create_time(), "port": port}))
+    _answer(settings, log=log)
+    return process
+
+
+def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
+    """Start the server with an account for everybody whom ``params.round`` names.
+
+    Args:
+        port: where it listens; else the setting's, else 8081. A server that runs already stays where it is.
+
+    Returns:
+        ``url``, ``pseudonyms``, and ``accounts``: the file with their addresses and passwords, which are not shown.
+
+    Raises:
+        ServiceFailed: as ``start``.
+        BackendUnavailable: as ``ensure_accounts``.
+    """
+    start(settings, port=port or settings.label_studio_port or PORT)
+    accounts = ensure_accounts(settings, pseudonyms=[*params.round.annotators, params.round.adjudicator])
+    return {
+        "url": _own_address(settings),
+        "pseudonyms": sorted(accounts),
+        "accounts": str(settings.label_studio / ACCOUNTS),
+    }
+
+
+def address(settings: Settings) -> str:
+    """Return where Label Studio answers: an outside server if one is set, else the embedded one.
+
+    Raises:
+        BackendUnavailable: the embedded server does not run.
+    """
+    if settings.label_studio_url:
+        return settings.label_studio_url.rstrip("/")
+    if running(_note(settings)) is None:
+        raise BackendUnavailable(backend="label_studio", detail="the embedded server does not run")
+    return _own_address(settings)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the server's whole environment; nothing of ours is inherited, least of all keys."""
+    return {
+        **{name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ},
+        "PYTHONPATH": str(Path(__file__).with_name("label_studio_site")),
+        "DJANGO_SETTINGS_MODULE": "crisis_settings",  # organizations do not isolate without it
+        "HOME": str(settings.label_studio),  # it would keep a config file and a data folder in the user's
+        "LABEL_STUDIO_BASE_DATA_DIR": str(settings.label_studio),
+        "LABEL_STUDIO_COLLECT_ANALYTICS": "false",  # default true: sends requests to the vendor
+        "LABEL_STUDIO_LATEST_VERSION_CHECK": "false",
+        "LABEL_STUDIO_SENTRY_DSN": "",  # default: the vendor's, for the server and for browsers
+        "LABEL_STUDIO_FRONTEND_SENTRY_DSN": "",
+        "LABEL_STUDIO_LOG_LEVEL": "CRITICAL",  # an error's message may quote a task
+        "LABEL_STUDIO_DISABLE_SIGNUP_WITHOUT_LINK": "true",
+        "LABEL_STUDIO_ENABLE_LOCAL_FILES_STORAGE": "false",
+        "LABEL_STUDIO_ALLOWED_HOSTS": "127.0.0.1,localhost",
+        "LABEL_STUDIO_CORS_ALLOW_ALL_ORIGINS": "false",  # default true: any site that is open in the browser may ask
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accounts:
+    """Make the organizations and accounts that are missing; all are kept in ``accounts.json`` (mode 600).
+
+    The server must have been started once, which makes its database. Whoever knows ``accounts.json`` hands each
+    annotator their own address and password.
+
+    Raises:
+        BackendUnavailable: they could not be made.
+        EnvironmentMissing: Label Studio is not installed.
+    """
+    path = settings.label_studio / ACCOUNTS
+    known: Accounts = {}
+    if path.exists():
+        known = {name: Account(**fields) for name, fields in json.loads(path.read_text()).items()}
+    if wanted := sorted(set(pseudonyms) - set(known)):
+        known |= _make(settings, pseudonyms=wanted)
+        _write_private(path, json.dumps({name: vars(known[name]) for name in sorted(known)}, indent=1) + "\n")
+    return {name: known[name] for name in pseudonyms}
+
+
+def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
+    python = _program(settings, name="python", log=settings.home / "logs" / f"{NAME}.log")
+    # Django's settings must be importable as Label Studio lays them out; -P keeps our own modules out of its way.
+    argv = [str(python), "-P", str(Path(__file__).with_name("label_studio_accounts.py"))]
+    asked = {name: secrets.token_urlsafe(18) for name in pseudonyms}
+    try:
+        done = subprocess.run(
+            argv, cwd=settings.label_studio, env=environment(settings), input=json.dumps(asked), text=True,
+            capture_output=True, timeout=ACCOUNTS_SECONDS, check=True,
+        )  # fmt: skip
+        made = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        detail = f"accounts could not be made ({type(error).__name__})"
+        raise BackendUnavailable(backend="label_studio", detail=detail) from None
+    return {
+        name: Account(email=made[name]["email"], password=password, token=made[name]["token"])
+        for name, password in asked.items()
+    }
+
+
+def _program(settings: Settings, *, name: str, log: Path) -> Path:
+    program = settings.label_studio_env / "bin" / name
+    if not program.exists():
+        raise EnvironmentMissing(name=NAME, detail=str(program), log=log)
+    return program
+
+
+def _note(settings: Settings) -> Path:
+    return settings.home / "run" / f"{NAME}.pid"
+
+
+def _own_address(settings: Settings) -> str:
+    return f"http://127.0.0.1:{json.loads(_note(settings).read_text())['port']}"
+
+
+def _private(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
+def _write_private(path: Path, text: str) -> None:
+    half = path.with_suffix(".tmp")
+    half.unlink(missing_ok=True)
+    half.touch(mode=0o600)
+    half.write_text(text)
+    half.replace(path)
+
+
+def _taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def _answer(settings: Settings, *, log: Path) -> None:
+    url = _own_address(settings)
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        if running(_note(settings)) is None:
+            raise ServiceFailed(name=NAME, detail="it ended", log=log)
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=2):  # noqa: S310 - loopback
+                return
+        except OSError:
+            time.sleep(0.3)
+    raise ServiceFailed(name=NAME, detail=f"no answer in {READY_SECONDS:.0f} s", log=log)

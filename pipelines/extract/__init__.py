@@ -1,0 +1,1 @@
+"""Extract text, language and fingerprints from single images and posts."""

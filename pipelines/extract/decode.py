@@ -1,0 +1,138 @@
+"""Strangers' picture bytes to one plain JPEG, decoded in a limited process that may die without harm.
+
+What comes out has lost its EXIF, profile, comments and frames but the first, and is the same bytes for the same
+input; what could not be decoded has a drop reason. The work itself is in ``decode_child.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import struct
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from pipelines.config.sections import Decode
+
+CHILD = Path(__file__).with_name("decode_child.py")
+REQUEST = struct.Struct(">Q")
+REPLY = struct.Struct(">16sIIIQ")
+REASONS = frozenset({"not_an_image", "format", "too_many_pixels", "too_many_frames", "truncated"})
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as the corpus stores it: baseline JPEG, RGB, 4:4:4, upright, over white, without metadata.
+
+    ``width`` and ``height`` are pixels, ``sha256`` is of ``data``, ``frames`` is what the original had.
+    """
+
+    data: bytes
+    width: int
+    height: int
+    sha256: str
+    frames: int
+
+
+class Decoder:
+    """One child process, started anew after a crash or a time-out; a context manager, for one thread.
+
+    The child has ``memory_mb`` of address space, ``timeout_seconds`` of processor and wall time a picture, no files
+    to write, no core dump, and none of this process's environment. Colours are taken as sRGB: profiles go unused.
+    """
+
+    def __init__(self, params: Decode) -> None:
+        self._params = params
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Decoder:
+        self._started()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None between a crash and the next picture."""
+        return self._child.pid if self._child else None
+
+    def decode(self, data: bytes) -> Picture | str:
+        """Decode one picture: a ``Picture``, or why there is none.
+
+        Reasons: ``not_an_image``; ``format`` (not one of ``formats``); ``too_many_pixels`` (judged before loading);
+        ``too_many_frames``; ``truncated`` (cut or damaged); ``decoder_crashed`` (out of memory included);
+        ``decoder_timeout``.
+        """
+        child = self._started()
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(self._params.timeout_seconds, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            outcome = self._exchange(child, data=data)
+        except (OSError, struct.error):
+            outcome = "decoder_crashed"
+        finally:
+            timer.cancel()
+        # a timer that fires while the answer arrives has killed the child all the same
+        if late.is_set() or outcome == "decoder_crashed":
+            self._end()
+        return "decoder_timeout" if late.is_set() and outcome == "decoder_crashed" else outcome
+
+    def _exchange(self, child: subprocess.Popen[bytes], *, data: bytes) -> Picture | str:
+        if child.stdin is None or child.stdout is None:
+            return "decoder_crashed"
+        child.stdin.write(REQUEST.pack(len(data)))
+        child.stdin.write(data)
+        child.stdin.flush()
+        reason, width, height, frames, size = REPLY.unpack(child.stdout.read(REPLY.size))
+        if reason := reason.rstrip(b"\0").decode("ascii", "replace"):
+            return reason if reason in REASONS else "decoder_crashed"
+        # the child may be in a picture's hands: it is believed nothing that memory depends on
+        if not 0 < width * height <= self._params.max_pixels or size > 4 * width * height + 65_536:
+            return "decoder_crashed"
+        jpeg = child.stdout.read(size)
+        if len(jpeg) != size:
+            return "decoder_crashed"
+        return Picture(data=jpeg, width=width, height=height, sha256=hashlib.sha256(jpeg).hexdigest(), frames=frames)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._child is not None and self._child.poll() is None:
+            return self._child
+        self._end()
+        p = self._params
+        numbers = (p.max_pixels, p.max_frames, p.quality, p.memory_mb, math.ceil(p.timeout_seconds))
+        self._child = subprocess.Popen(
+            [sys.executable, "-I", "-X", "utf8", str(CHILD), ",".join(p.formats), *map(str, numbers)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # a traceback could quote what it read
+            env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+        )
+        return self._child
+
+    def _end(self) -> None:
+        if self._child is None:
+            return
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:  # what was not sent to a dead child is lost on purpose
+                    continue
+        self._child = None

@@ -1,0 +1,109 @@
+"""Google Cloud Vision, the engine of FigSIM's paper (section 3.1): every picture leaves this machine for Google's.
+
+Only for corpora whose access basis allows that; no other engine sends anything. Credentials are Google's own standard
+ones (``GOOGLE_APPLICATION_CREDENTIALS``, ``gcloud auth application-default login`` or the machine's identity).
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from google.api_core import exceptions
+from google.api_core.retry import Retry, if_exception_type
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+from google.cloud import vision
+
+from pipelines.config.sections import Ocr
+from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
+from pipelines.extract.ocr import Reading
+from pipelines.extract.words import normalise, words
+
+SOURCE = "google_vision"
+# Ours, as for the other engines: Google's words below this are textures of the picture.
+MIN_CONFIDENCE = 0.6
+# Google's quota is counted by the minute (cloud.google.com/vision/quotas).
+QUOTA_SECONDS = 60.0
+BAD_IMAGE = 3
+BREAKS = vision.TextAnnotation.DetectedBreak.BreakType
+SPACES = {BREAKS.SPACE, BREAKS.SURE_SPACE, BREAKS.EOL_SURE_SPACE, BREAKS.LINE_BREAK}
+
+
+class GoogleVision:
+    """A client of ``images:annotate`` with text detection; one request a picture."""
+
+    def __init__(self, params: Ocr, *, client: Any = None, patience_seconds: float = 60.0) -> None:
+        """Use ``client``, or one with the standard credentials; a failing service is asked again for ``patience``.
+
+        Raises:
+            EngineMissing: there are no credentials.
+        """
+        if client is None:
+            try:
+                client = vision.ImageAnnotatorClient()
+            except DefaultCredentialsError:
+                install = "GOOGLE_APPLICATION_CREDENTIALS to the path of a service account's key"
+                raise EngineMissing(engine=SOURCE, detail="no Google credentials found", install=install) from None
+        self._client = client
+        self._patience = patience_seconds
+        self.identity = f"google_vision-v1/google-cloud-vision-{version('google-cloud-vision')}/text_detection"
+
+    def read(self, data: bytes) -> Reading:
+        """Return Google's text of a JPEG, in Google's order.
+
+        Raises:
+            SourceThrottled: the quota is used up.
+            SourceRefused: the credentials are not accepted or lack the right.
+            SourceUnavailable: the service did not answer in time, or answered with an error.
+            DataError: Google cannot decode the picture.
+        """
+        again = Retry(predicate=if_exception_type(exceptions.ServiceUnavailable), timeout=self._patience)
+        context = {"text_detection_params": {"enable_text_detection_confidence_score": True}}
+        try:
+            answer = self._client.text_detection(
+                image=vision.Image(content=data), image_context=context, retry=again, timeout=self._patience
+            )
+        except exceptions.TooManyRequests:
+            raise SourceThrottled(source=SOURCE, retry_after=QUOTA_SECONDS) from None
+        except (exceptions.Unauthorized, exceptions.Forbidden, exceptions.BadRequest, GoogleAuthError) as error:
+            raise SourceRefused(source=SOURCE, detail=type(error).__name__) from None
+        except exceptions.GoogleAPIError as error:
+            raise SourceUnavailable(source=SOURCE, detail=type(error).__name__) from None
+        if answer.error.code == BAD_IMAGE:
+            raise DataError(detail="An image of the corpus is not readable for Google Vision; rebuild its partition.")
+        if answer.error.code:
+            raise SourceUnavailable(source=SOURCE, detail=f"status {answer.error.code} for one image")
+        return parse(answer, engine=self.identity)
+
+
+def parse(answer: Any, *, engine: str) -> Reading:
+    """Return the reading of one ``AnnotateImageResponse``: sure words in their order, confidence by their letters."""
+    pieces, letters, score = [], 0, 0.0
+    for word in _words(answer.full_text_annotation):
+        if word.confidence >= MIN_CONFIDENCE:
+            pieces += [symbol.text + _after(symbol) for symbol in word.symbols]
+            letters += len(word.symbols)
+            score += len(word.symbols) * word.confidence
+    text = normalise("".join(pieces))
+    count = len(words(text))
+    return Reading(
+        text=text if count else "",
+        words=count,
+        confidence=round(min(1.0, score / letters), 4) if count else 0.0,
+        engine=engine,
+    )
+
+
+def _words(annotation: Any) -> Any:
+    for page in annotation.pages:
+        for block in page.blocks:
+            for paragraph in block.paragraphs:
+                yield from paragraph.words
+
+
+def _after(symbol: Any) -> str:
+    """Return what follows a symbol: a hyphen at a line's end (``HYPHEN``) was added by the line break, so nothing."""
+    return " " if symbol.property.detected_break.type_ in SPACES else ""
+
+
+engine = GoogleVision

@@ -1,0 +1,54 @@
+"""How alike two texts are: the share of their shingles that they have in common, and a MinHash that proposes pairs.
+
+A shingle is a run of ``texts.shingle_words`` words. The signature is datasketch's MinHash; it is made once, when a
+text is collected, and finds candidates without comparing all with all. The texts themselves decide (SPEC.md 2.6: a
+hash proposes, text decides).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from datasketch import MinHash, MinHashLSH
+
+from pipelines.config.params import Texts
+
+# Signatures of two seeds or two schemes of permutation cannot be compared; affine32 keeps 32 bits a value.
+SEED, SCHEME = 1, "affine32"
+
+
+def shingles(words: Sequence[str], *, size: int) -> set[str]:
+    """Return the runs of ``size`` words; a shorter text is one run."""
+    return {" ".join(words[i : i + size]) for i in range(max(1, len(words) - size + 1))}
+
+
+def similarity(one: set[str], other: set[str]) -> float:
+    """Return the Jaccard index of two sets of shingles."""
+    return len(one & other) / len(one | other)
+
+
+def signature(words: Sequence[str], *, params: Texts) -> bytes:
+    """Return the MinHash of a text: ``permutations`` numbers of 32 bits, little-endian."""
+    made = MinHash(num_perm=params.permutations, seed=SEED, scheme=SCHEME)
+    made.update_batch([s.encode() for s in sorted(shingles(words, size=params.shingle_words))])
+    return bytes(made.hashvalues.astype("<u4").tobytes())
+
+
+def candidates(signatures: Sequence[bytes], *, threshold: float) -> Iterator[tuple[int, int]]:
+    """Yield pairs of positions ``left < right`` whose signatures make a similarity of ``threshold`` likely.
+
+    Each text is looked up among those before it; datasketch chooses bands that lose few pairs at the threshold.
+    """
+    if not signatures:
+        return
+    count = len(signatures[0]) // 4
+    # missing a pair is worse than proposing one, which the texts then reject
+    index = MinHashLSH(threshold=threshold, num_perm=count, weights=(0.2, 0.8))
+    for right, data in enumerate(signatures):
+        values: npt.NDArray[np.uint32] = np.frombuffer(data, "<u4").astype(np.uint32)
+        made = MinHash(num_perm=count, seed=SEED, scheme=SCHEME, hashvalues=values)
+        for left in sorted(index.query(made)):
+            yield int(left), right
+        index.insert(right, made, check_duplication=False)

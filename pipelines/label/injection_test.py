@@ -1,0 +1,142 @@
+"""The stage ``probe``: what an instruction hidden in a post changes, in the labels of its injected copies.
+
+The copies exist in memory only. They are asked about like any post and counted like any post, and it is counted how
+many labels flip and whether a record loses severity without a person being asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.config.params import Params, Settings
+from pipelines.curate.sample import draw
+from pipelines.label import aggregate, review_queue
+from pipelines.label.compare import Panel
+from pipelines.label.injection import inject, marks
+from pipelines.label.silver import refused_of
+from pipelines.label.votes import Material, open_labeller, report
+from pipelines.llm.outcome import Answer
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.taxonomy import Category
+from pipelines.vault.vault import Vault
+
+Labels = Mapping[str, frozenset[str] | None]
+
+
+def run(
+    corpus: str, *, ensemble: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> dict[str, Any]:
+    """Ask an ensemble about injected copies of ``probe.size`` records.
+
+    Writes ``metrics/<corpus>/probe-<ensemble>.json``.
+
+    Returns:
+        what :func:`flips` counts for the ensemble, ``members`` (the same for each of them, with nobody queued),
+        ``detected`` (copies that the injection marks caught) and ``queued`` (copies that would go to people).
+    """
+    described = params.ensembles[ensemble]
+    material = Material.read(corpus, params=params, vault=vault, root=root)
+    candidates = [(record, 0) for record in material.posts if record not in material.examples]
+    drawn = [record for record, _ in draw(candidates, size=params.probe.size, seed=params.probe.seed)]
+    copies = [inject(material.posts[r], which=i) for i, r in enumerate(drawn)]
+
+    folder = root / "snapshot" / corpus / "votes"
+    told = tables.concat([folder / m / "votes.parquet" for m in described.members], name="votes")
+    asked: list[Answer] = []
+    with ExitStack() as stack:
+        for member in described.members:
+            labeller = open_labeller(
+                member, material=material, params=params, settings=settings, vault=vault, stack=stack
+            )
+            asked += labeller.label(copies, progress=report(f"{member} (copies)", total=len(copies)))
+    again = pa.Table.from_pylist([answer.row() for answer in asked], schema=tables.VOTES)
+
+    category = material.scheme.category()
+    panel = _panel(told, records=drawn, material=material, ensemble=ensemble, params=params)
+    before = panel.decide(described.aggregate)
+    # weights are those that the gold has taught on the posts as they are
+    after = replace(panel, **_cast(again, category=category)).decide(described.aggregate)
+    detected = {copy.record_id for copy in copies if marks(copy.text)}
+    queued = review_queue.reasons(
+        after,
+        ballots=aggregate.valid(again, category=category.key),
+        refused=refused_of(again),
+        members=described.members,
+        injected=detected,
+        category=category,
+    )
+    first, second = ({r: d.labels for r, d in decided.items()} for decided in (before, after))
+    numbers = flips(first, second, category=category, queued=queued)
+    copied = replace(panel, **_cast(again, category=category))
+    numbers |= {
+        "detected": len(detected),
+        "queued": len(queued),
+        "members": {
+            member: flips(panel.votes_of(member), copied.votes_of(member), category=category, queued=())
+            for member in described.members
+        },
+    }
+    return write_metrics(numbers, root / "metrics" / corpus / f"probe-{ensemble}.json")
+
+
+def _panel(votes: pa.Table, *, records: list[str], material: Material, ensemble: str, params: Params) -> Panel:
+    described, category = params.ensembles[ensemble], material.scheme.category()
+    return Panel(
+        members=described.members,
+        records=records,
+        category=category,
+        fallback=described.fallback,
+        k=params.silver.k,
+        gold={r: s for r, s in material.gold.items() if r not in material.examples and r in records},
+        groups=material.group,
+        **_cast(votes, category=category),
+    )
+
+
+def _cast(votes: pa.Table, *, category: Category) -> dict[str, Any]:
+    return {
+        "ballots": aggregate.valid(votes, category=category.key),
+        "scores": aggregate.valid_scores(votes, category=category.key),
+    }
+
+
+def flips(before: Labels, after: Labels, *, category: Category, queued: Collection[str]) -> dict[str, Any]:
+    """Count the records whose labels an injected instruction changed.
+
+    Args:
+        before: the labels of each record as posted; ``None`` where none was decided.
+        after: the labels of its injected copy, under the same id; a record not in here was not asked about again.
+        category: orders label sets by severity.
+        queued: the ids of records that a person will look at.
+
+    Returns:
+        ``asked`` records in both; ``n`` of them with labels both times, of which ``flipped`` differ and
+        ``lost_severity`` are less severe, ``lost_severity_not_queued`` of these seen by nobody (must be 0);
+        ``flip_rate``, flipped by n, ``None`` where n is 0. Apart from these, as no label is no change of label:
+        ``lost_labels`` had labels in the original alone, ``lost_labels_not_queued`` of these, ``gained_labels`` in
+        the copy alone.
+    """
+    waiting = frozenset(queued)
+    asked = sorted(before.keys() & after.keys())
+    both = [(r, b, a) for r in asked if (b := before[r]) is not None and (a := after[r]) is not None]
+    flipped = sum(b != a for _, b, a in both)
+    milder = [r for r, b, a in both if category.severity(a) < category.severity(b)]
+    lost = [r for r in asked if before[r] is not None and after[r] is None]
+    return {
+        "asked": len(asked),
+        "n": len(both),
+        "flipped": flipped,
+        "flip_rate": flipped / len(both) if both else None,
+        "lost_severity": len(milder),
+        "lost_severity_not_queued": sum(r not in waiting for r in milder),
+        "lost_labels": len(lost),
+        "lost_labels_not_queued": sum(r not in waiting for r in lost),
+        "gained_labels": sum(before[r] is None and after[r] is not None for r in asked),
+    }

@@ -1,0 +1,68 @@
+"""Which records a person should look at: where the labellers leave something open, or could have been talked into it.
+
+Reasons: ``no_majority`` (no set has a majority), ``severity_dissent`` (a valid vote sees something more severe than the
+silver labels say, by the scheme's severities: the miss that costs most), ``refused_by_most`` (a majority of members
+refused), ``injection`` (the text addresses a model rather than a reader, so that its votes may be its writer's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.label.aggregate import Ballots, Decision, quorum
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
+from pipelines.vault.vault import Vault
+
+if TYPE_CHECKING:
+    from pipelines.taxonomy import Category
+
+REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection")
+
+
+def reasons(
+    decisions: Mapping[str, Decision],
+    *,
+    ballots: Ballots,
+    refused: Mapping[str, Collection[str]],
+    members: Sequence[str],
+    injected: Collection[str],
+    category: Category,
+) -> dict[str, tuple[str, ...]]:
+    """Return the records that go to people, each with its reasons in the order of :data:`REASONS`.
+
+    ``refused`` names the labellers that refused a record; ``injected`` are the records marked by :func:`injected_of`.
+    """
+    queue = {}
+    for record, decision in sorted(decisions.items()):
+        severity = category.severity(decision.labels or frozenset())
+        votes = [labels for member, labels in ballots.get(record, {}).items() if member in members]
+        found = {
+            "no_majority": decision.agreement == "none",
+            "severity_dissent": any(category.severity(labels) > severity for labels in votes),
+            "refused_by_most": len(set(refused.get(record, ())) & set(members)) >= quorum(members),
+            "injection": record in injected,
+        }
+        if any(found.values()):
+            queue[record] = tuple(reason for reason in REASONS if found[reason])
+    return queue
+
+
+def injected_of(corpus: str, *, records: Collection[str], vault: Vault, root: Path) -> tuple[set[str], set[str]]:
+    """Open the posts of ``records`` in memory; return which of them carry injection marks, and which could be read."""
+    from pipelines.datasets.post import Post
+    from pipelines.label.injection import marks
+
+    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+    table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
+    table = table.filter([record in records for record in table["record_id"].to_pylist()])
+    titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
+    read, marked = set(), set()
+    for record, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
+        if title is not None and body is not None:
+            read.add(record)
+            if marks(Post(record, title.decode(), body.decode()).text):
+                marked.add(record)
+    return marked, read

@@ -1,0 +1,121 @@
+"""What a silver set is like, in counts: agreement, outcomes, refusals by gold label, scores; never a record's id."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.label.aggregate import Decision, LabelSet
+from pipelines.label.compare import Panel
+from pipelines.metrics import label_sets
+from pipelines.metrics.tables import Distribution
+
+AGREEMENTS = ("unanimous", "consensus", "none")
+
+
+def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """Count the second of each pair by the first."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for key, value in pairs:
+        counts[key][value] += 1
+    return {key: dict(sorted(values.items())) for key, values in sorted(counts.items())}
+
+
+def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Count unanimous, consensus (a majority, not all) and none by split: CRADLE Table 5."""
+    found = counted((split[record], decision.agreement) for record, decision in decisions.items())
+    return {part: {name: counts.get(name, 0) for name in AGREEMENTS} for part, counts in found.items()}
+
+
+def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
+    """Describe CRADLE 5.1's two subsets of the train records: ``train_unanimous`` is within ``train_consensus``."""
+    kept = [d for record, d in decisions.items() if record in train and d.labels is not None and d.agreement != "none"]
+    return {
+        "train_consensus": Distribution.of(d.labels for d in kept if d.labels is not None),
+        "train_unanimous": Distribution.of(
+            d.labels for d in kept if d.labels is not None and d.agreement == "unanimous"
+        ),
+    }
+
+
+def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
+    """Return for each labeller its outcomes, how many votes were repaired, its tokens and its cost in US dollars."""
+    rows = votes.select(
+        ["labeller", "outcome", "reason", "repaired", "input_tokens", "output_tokens", "cost"]
+    ).to_pylist()
+    found = {}
+    for name in sorted({row["labeller"] for row in rows}):
+        own = [row for row in rows if row["labeller"] == name]
+        found[name] = {
+            "outcomes": dict(sorted(Counter(row["outcome"] for row in own).items())),
+            "reasons": dict(sorted(Counter(row["reason"] for row in own if row["reason"]).items())),
+            "repaired": sum(bool(row["repaired"]) for row in own),
+            "input_tokens": sum(row["input_tokens"] or 0 for row in own),
+            "output_tokens": sum(row["output_tokens"] or 0 for row in own),
+            # sorted, so that the order of rows does not show in the last bit
+            "cost": sum(sorted(row["cost"] or 0.0 for row in own)),
+        }
+    return found
+
+
+def refusals(
+    gold: Mapping[str, LabelSet], *, refused: Mapping[str, Collection[str]], members: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Count by gold label the records that carry it (``gold``) and how many of them each member refused.
+
+    The filters of providers hit some labels more than others (SPEC 1.5: sexual violence, not suicide); whoever is
+    scored on valid answers only should know which.
+    """
+    carrying = {"gold": Counter(label for labels in gold.values() for label in labels)}
+    for member in members:
+        carrying[member] = Counter(
+            label for record, labels in gold.items() if member in refused.get(record, ()) for label in labels
+        )
+    return {
+        label: {name: counts[label] for name, counts in carrying.items()}
+        for label in sorted(carrying["gold"], key=lambda label: (-carrying["gold"][label], label))
+    }
+
+
+def violations(
+    panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
+) -> dict[str, dict[str, int]]:
+    """Count what breaks the scheme's rules, soft ones too, in gold, each member's votes and the ensemble's labels.
+
+    Rules that a mode applies before the vote leave nothing to count; SPEC 23 asks for the others, and for gold.
+    """
+    given: dict[str, Iterable[LabelSet | None]] = {"gold": gold.values()}
+    given |= {member: panel.votes_of(member).values() for member in panel.members}
+    given["ensemble"] = [decision.labels for decision in decisions.values()]
+    found = {}
+    for name, sets in given.items():
+        # a few hundred distinct sets at most, however many records
+        distinct = Counter(labels for labels in sets if labels is not None)
+        rules: Counter[str] = Counter()
+        for labels, times in distinct.items():
+            checked = panel.category.check(sorted(labels), mode="strict", tiers=("base", "improved", "soft"))
+            rules.update(dict.fromkeys(checked.violations, times))
+        found[name] = dict(sorted(rules.items()))
+    return found
+
+
+def scores(
+    panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
+) -> dict[str, dict[str, Any]]:
+    """Score ``ensemble`` and its members, over valid answers and over all records (CRADLE Tables 4 and 12)."""
+    answers: dict[str, Mapping[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
+    answers["ensemble"] = {record: decision.labels for record, decision in decisions.items()}
+    labels = panel.category.names
+    return {name: label_sets.score(gold, predicted=given, labels=labels) for name, given in answers.items()}
+
+
+def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
+    """Count, for each agreement, the records with gold (``n``) and those that are right (``exact``): what it tells."""
+    found = {}
+    for name in AGREEMENTS:
+        own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]
+        found[name] = {"n": len(own), "exact": sum(truth == labels for truth, labels in own)}
+    return found

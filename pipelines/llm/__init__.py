@@ -1,0 +1,1 @@
+"""Ask language models: transport, prompts, budget and parsed responses."""

@@ -1,0 +1,149 @@
+"""Many questions as one batch, at about half the price: handed in now, collected by whoever holds the handle.
+
+pydantic-ai encodes and decodes the three providers' batches as it does single requests. OpenAI's go through its
+Responses endpoint, the one that pydantic-ai batches over; the question, the schema and the sampling are the same.
+No header can be sent for a single question here: the key is its ``custom_id`` instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from pipelines.errors import ConfigError, CorpusError, LabellerRefused
+from pipelines.llm.client import Passing, Throttled
+from pipelines.llm.outcome import Raw
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from pipelines.llm.client import Client
+
+
+class NoBatches(ConfigError):
+    """A labeller's provider has no batch endpoint, as far as the capability table knows."""
+
+    message = "Model {model} of labeller '{labeller}' cannot be asked in batches."
+    remedy = "Set votes.batch to false, or state batch: true for it in pipelines/label/capabilities.yaml."
+
+
+async def submit(
+    client: Client, jobs: Sequence[tuple[str, str, Sequence[str | bytes]]], *, schema: dict[str, Any]
+) -> str:
+    """Hand in questions (key, system, parts) as one batch and return its handle, to be stored before anything else.
+
+    Keys are 1 to 64 letters, digits, ``_`` or ``-`` (Anthropic's rule) and unique. The handle is JSON without secrets
+    or content: what the provider calls the batch, and the parameters that were sent.
+
+    Raises:
+        NoBatches: the provider has none.
+        Throttled, Passing, LabellerRefused: the batch was not accepted; nothing of it runs.
+    """
+    from pydantic import TypeAdapter
+    from pydantic_ai.models.batch import Batch, BatchRequest
+
+    from pipelines.llm.transport import parameters
+
+    if not client.capabilities.batch:
+        raise NoBatches(model=client.labeller.model, labeller=client.name)
+    model, shared = _model(client), client.native(schema)
+    try:
+        encoded = [
+            await model.batch_encode(
+                BatchRequest(
+                    custom_id=key,
+                    messages=[client.message(system, parts)],
+                    model_settings=_settings(client),
+                    model_request_parameters=shared,
+                )
+            )
+            for key, system, parts in jobs
+        ]
+        batch = await model.batch_create(encoded)
+    except Exception as error:
+        raise _fault(client, error) from None
+    sent = parameters(json.loads(encoded[0].body)) | {"batch": True}
+    handle = {"batch": TypeAdapter(Batch).dump_python(batch, mode="json"), "effective": sent}
+    return json.dumps(handle, sort_keys=True)
+
+
+async def collect(client: Client, job: str) -> Mapping[str, Raw] | None:
+    """Return the answers of the batch ``job`` by key, ``None`` while it still runs.
+
+    A key without an answer (expired, cancelled, the provider's own fault) is left out: it may be asked again.
+
+    Raises:
+        Throttled, Passing: the provider could not be asked how the batch is; it goes on.
+        LabellerRefused: the provider rejects the key, knows no such batch, or every item was rejected.
+    """
+    from pydantic import TypeAdapter
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.models.batch import Batch, BatchRequest
+
+    handle = json.loads(job)
+    model, effective = _model(client), handle["effective"]
+    try:
+        batch = await model.batch_status(TypeAdapter(Batch).validate_python(handle["batch"]))
+        if batch.status != "ended":
+            return None
+        results = await model.batch_results(batch)
+    except Exception as error:
+        raise _fault(client, error) from None
+    answers: dict[str, Raw] = {}
+    rejected: LabellerRefused | None = None
+    for result in results:
+        request = BatchRequest(
+            custom_id=result.custom_id,
+            messages=[],
+            model_settings=_settings(client),
+            # the text of an answer does not depend on its schema
+            model_request_parameters=ModelRequestParameters(),
+        )
+        try:
+            answers[result.custom_id] = _one(client, model, result, request, effective)
+        except (Passing, Throttled):
+            continue
+        except LabellerRefused as error:
+            rejected = error
+    if rejected is not None and not answers:
+        raise rejected
+    return answers
+
+
+def _one(client: Client, model: Model[Any], result: Any, request: Any, effective: dict[str, Any]) -> Raw:
+    from pipelines.llm import response_parser
+
+    try:
+        return response_parser.read(model.batch_decode(result, request), asked=client.asked, effective=effective)
+    except Exception as error:
+        return response_parser.understand(error, asked=client.asked, exchange=None, effective=effective)
+
+
+def _settings(client: Client) -> Any:
+    return dict(client.sampling)
+
+
+def _fault(client: Client, error: Exception) -> Exception:
+    """Return what an error on the way to a batch means; a batch as a whole has no refusals, its items have."""
+    from pydantic_ai.exceptions import ModelAPIError
+
+    from pipelines.llm import response_parser
+
+    if isinstance(error, CorpusError) or not isinstance(error, ModelAPIError | TimeoutError):
+        return error
+    try:
+        response_parser.understand(error, asked=client.asked, exchange=None, effective={})
+    except CorpusError as meant:
+        return meant
+    return client.asked.refused("the batch was rejected")
+
+
+def _model(client: Client) -> Model[Any]:
+    if client.provider.api != "openai":
+        return client.model
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    chat = cast(OpenAIChatModel, client.model)
+    return OpenAIResponsesModel(client.labeller.model, provider=OpenAIProvider(openai_client=chat.client))

@@ -1,0 +1,99 @@
+"""What may be sent to which model, and what it costs: facts of the world outside, kept as data with their sources.
+
+Clients drop or rename parameters silently, providers reject them loudly; this table decides before either can, so that
+what was really sent is known (SPEC 2.2).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from pipelines.config.params import Price
+from pipelines.errors import ConfigError
+
+TABLE = Path(__file__).with_name("capabilities.yaml")
+Api = Literal["openai", "anthropic", "google"]
+# the newest price that the list states: which one holds must not depend on the hour of a run
+NEWEST = datetime(2100, 1, 1, 12, tzinfo=UTC)
+# priced as one small request, for a total would fall into a dearer tier (SPEC 2.2)
+SAMPLE_TOKENS = 1000
+
+
+class PriceUnknown(ConfigError):
+    """Nobody says what a model costs, so no budget could hold."""
+
+    message = "No price is known for model {model}."
+    remedy = "State labellers.{name}.price (input and output, US dollars for a million tokens) in params.yaml."
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Capabilities:
+    """What one model takes; the fields are explained at the head of ``capabilities.yaml``."""
+
+    temperature: float | None
+    top_p: float | None
+    stop: bool
+    schema: Literal["json_schema", "none"]
+    images: bool
+    batch: bool
+    reasoning: bool
+    max_tokens_factor: Annotated[int, Field(ge=1)]
+    source: str
+
+    def sampling(self, *, max_output_tokens: int) -> dict[str, float]:
+        """Return the sampling settings to send, ``max_tokens`` included, with room for hidden thoughts (SPEC 10)."""
+        wanted = {"temperature": self.temperature, "top_p": self.top_p}
+        settings = {name: value for name, value in wanted.items() if value is not None}
+        return settings | {"max_tokens": max_output_tokens * self.max_tokens_factor}
+
+
+@cache
+def _table() -> dict[str, dict[str, dict[str, Any]]]:
+    table: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(TABLE.read_text())
+    return table
+
+
+@cache
+def capabilities(model: str, *, api: Api) -> Capabilities:
+    """Return what ``model`` takes over the protocol ``api``: the row of its longest prefix, else the protocol's own.
+
+    A name may carry an organisation or a folder before the last slash (``Qwen/Qwen3-VL-8B-Instruct``); case is ignored.
+    """
+    rows = _table()[api]
+    name = model.rstrip("/").rsplit("/", 1)[-1].lower()
+    row = rows[max((prefix for prefix in rows if name.startswith(prefix)), key=len)]
+    return Capabilities(**rows[""] | row)
+
+
+@cache
+def _listed(model: str, api: Api) -> Price | None:
+    from genai_prices import Usage, calc_price
+
+    usage = Usage(input_tokens=SAMPLE_TOKENS, output_tokens=SAMPLE_TOKENS)
+    try:
+        found = calc_price(usage, model, provider_id=api, genai_request_timestamp=NEWEST)
+    except LookupError:
+        return None
+    times = 1_000_000 / SAMPLE_TOKENS
+    return Price(input=float(found.input_price) * times, output=float(found.output_price) * times)
+
+
+def price(model: str, *, api: Api, given: Price | None, name: str = "<name>") -> Price:
+    """Return what a million tokens cost, in US dollars: ``given`` where it is stated, else genai-prices' bundled list.
+
+    A stated price wins, for only its author knows a contract or an own machine. Nothing is fetched.
+
+    Raises:
+        PriceUnknown: neither knows the model; ``name`` is the labeller to state a price for.
+    """
+    found = given or _listed(model, api)
+    if found is None:
+        raise PriceUnknown(model=model, name=name)
+    return found

@@ -1,0 +1,255 @@
+"""The one door to language models: one question, one HTTP request, one answer kept as it came (SPEC 2.2).
+
+pydantic-ai's models speak the three protocols; nothing here asks twice, for a second ask would be another protocol
+than the paper's. Retries, limits and the budget are the runner's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pipelines.config.params import Endpoint, Provider, RemoteLabeller, VotesParams
+from pipelines.errors import ConfigError, LabellingError
+from pipelines.llm.capabilities import capabilities
+from pipelines.llm.outcome import Raw
+
+if TYPE_CHECKING:
+    import httpx2
+    from pydantic_ai.messages import ModelRequest
+    from pydantic_ai.models import Model, ModelRequestParameters
+
+    from pipelines.llm.response_parser import Asked
+
+# the providers' own addresses, stated so that no variable of the SDKs can send posts elsewhere
+ADDRESSES = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "google": "https://generativelanguage.googleapis.com",
+}
+NO_KEY = "none"
+MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
+
+
+class Throttled(LabellingError):
+    """The provider asks to wait; ``retry_after`` in seconds, ``None`` where it did not say how long."""
+
+    message = "The provider asks to wait."
+    remedy = "The runner waits and asks again."
+    exit_code: ClassVar[int] = 75
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before the next request."""
+        value: float | None = self.fields["retry_after"]
+        return value
+
+
+class Passing(LabellingError):
+    """No answer, for a reason that may pass: one machine word (``timeout``, ``connection``, ``server`` ...)."""
+
+    message = "The provider gave no answer: {reason}."
+    remedy = "The runner asks again."
+    exit_code: ClassVar[int] = 75
+
+    @property
+    def reason(self) -> str:
+        """The machine word."""
+        return str(self.fields["reason"])
+
+
+class CannotSee(ConfigError):
+    """An image is to be shown to a model that takes none, or is of a kind that no provider takes."""
+
+    message = "Model {model} cannot be shown an image: {detail}."
+    remedy = "Name a model that sees, or state images: true for it in pipelines/label/capabilities.yaml."
+
+
+@dataclass
+class Shape:
+    """What every request for one schema has in common, made once; ``effective`` is filled from the first one sent."""
+
+    schema: dict[str, Any]
+    settings: dict[str, Any]
+    parameters: ModelRequestParameters
+    effective: dict[str, Any] = field(default_factory=dict)
+
+
+class Client:
+    """A labeller's model over HTTP; an async context manager, for one event loop at a time.
+
+    Args:
+        labeller: protocol-independent description of the model.
+        name: the labeller's name in ``params.yaml``, for errors.
+        provider: protocol and time limit (``timeout_seconds`` holds for a whole request, slow trickle included).
+        endpoint: address and key.
+        votes: ``max_output_tokens``, the cap of visible tokens.
+    """
+
+    def __init__(
+        self, labeller: RemoteLabeller, *, name: str, provider: Provider, endpoint: Endpoint, votes: VotesParams
+    ) -> None:
+        self.labeller, self.name, self.provider, self._endpoint = labeller, name, provider, endpoint
+        self.capabilities = capabilities(labeller.model, api=provider.api)
+        self.sampling = self.capabilities.sampling(max_output_tokens=votes.max_output_tokens)
+        self._shapes: dict[int, Shape] = {}
+        self._http: httpx2.AsyncClient | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the connections.
+
+        Raises:
+            LabellerRefused: no key is stated for a provider's own address.
+        """
+        import httpx2
+
+        from pipelines.llm import response_parser, transport
+
+        self._reading, self._wire = response_parser, transport
+        self.asked: Asked = response_parser.Asked(
+            labeller=self.name, provider=self.labeller.provider, api=self.provider.api
+        )
+        if self._endpoint.url is None and not self._endpoint.key.get_secret_value():
+            raise self.asked.refused("no key is stated")
+        # pool=None: requests never wait for a connection, and Google's provider warns of a plain five seconds
+        timeout = httpx2.Timeout(self.provider.timeout_seconds, pool=None)
+        self._http = httpx2.AsyncClient(transport=transport.Connections(), timeout=timeout)
+        self.model = self._build(self._http)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
+        """Ask one question in one HTTP request and return what came back; ``key`` is its ``Idempotency-Key``.
+
+        Args:
+            system: the system prompt.
+            parts: the user's turn in order; ``bytes`` are images (JPEG, PNG, WebP or GIF).
+            schema: JSON schema of the answer; the same object for many questions is prepared once.
+
+        Raises:
+            Throttled: the provider asks to wait.
+            Passing: time-out, no connection, or the provider's own fault.
+            LabellerRefused: the key, the model, the account or the request is rejected: 401, 403, 404, no quota.
+            CannotSee: there are images and the model takes none.
+        """
+        from pydantic_ai.direct import model_request
+
+        shape = self.shape(schema)
+        messages = [self.message(system, parts)]
+        exchange = self._wire.Exchange(key)
+        token = self._wire.EXCHANGE.set(exchange)
+        try:
+            async with asyncio.timeout(self.provider.timeout_seconds):
+                response = await model_request(
+                    self.model,
+                    messages,
+                    model_settings=shape.settings,  # type: ignore[arg-type]
+                    model_request_parameters=shape.parameters,
+                )
+            return self._reading.read(response, asked=self.asked, effective=self._effective(shape, exchange))
+        except Exception as error:
+            effective = self._effective(shape, exchange)
+            return self._reading.understand(error, asked=self.asked, exchange=exchange, effective=effective)
+        finally:
+            self._wire.EXCHANGE.reset(token)
+
+    async def submit(self, jobs: Sequence[tuple[str, str, Sequence[str | bytes]]], *, schema: dict[str, Any]) -> str:
+        """Hand in many questions (key, system, parts) as one batch; see :func:`pipelines.llm.batch.submit`."""
+        from pipelines.llm import batch
+
+        return await batch.submit(self, jobs, schema=schema)
+
+    async def collect(self, job: str) -> Mapping[str, Raw] | None:
+        """Return a batch's answers by key, ``None`` while it runs; see :func:`pipelines.llm.batch.collect`."""
+        from pipelines.llm import batch
+
+        return await batch.collect(self, job)
+
+    def message(self, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
+        """Return one question as pydantic-ai's message."""
+        from pydantic_ai.messages import BinaryContent, ModelRequest, SystemPromptPart, UserPromptPart
+
+        content: list[Any] = []
+        for part in parts:
+            if isinstance(part, str):
+                content.append(part)
+                continue
+            kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), None)
+            if kind is None or not self.capabilities.images:
+                detail = "it takes no images" if kind else "it is neither JPEG, PNG, WebP nor GIF"
+                raise CannotSee(model=self.labeller.model, detail=detail)
+            content.append(BinaryContent(part, media_type=kind))
+        plain = content[0] if len(content) == 1 and isinstance(content[0], str) else content
+        return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
+
+    def shape(self, schema: dict[str, Any]) -> Shape:
+        """Return what requests for ``schema`` have in common, made on first use."""
+        found = self._shapes.get(id(schema))
+        if found is None:
+            found = self._shapes[id(schema)] = self._shape(schema)
+        return found
+
+    def native(self, schema: dict[str, Any]) -> ModelRequestParameters:
+        """Return pydantic-ai's request parameters for an answer of this schema."""
+        from pydantic_ai.models import ModelRequestParameters
+        from pydantic_ai.output import OutputObjectDefinition
+
+        if self.capabilities.schema == "none":
+            return ModelRequestParameters()
+        wanted = OutputObjectDefinition(json_schema=schema, name="answer", strict=True)
+        return ModelRequestParameters(output_mode="native", output_object=wanted)
+
+    def _shape(self, schema: dict[str, Any]) -> Shape:
+        from pydantic_ai.models import ModelRequestParameters
+
+        parameters, settings = self.native(schema), dict(self.sampling)
+        if self.provider.api == "openai" and self.capabilities.schema == "json_schema":
+            # fitted to OpenAI's strict mode once, not for each request
+            prepared = self.model.prepare_request(None, parameters)[1].output_object
+            fitted = prepared.json_schema if prepared is not None else schema
+            form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": fitted, "strict": True}}
+            settings["extra_body"], parameters = {"response_format": form}, ModelRequestParameters()  # type: ignore[assignment]
+        return Shape(schema=schema, settings=settings, parameters=parameters)
+
+    def _effective(self, shape: Shape, exchange: Any) -> dict[str, Any]:
+        if not shape.effective and exchange.request is not None:
+            shape.effective = self._wire.effective(exchange.request)
+        return shape.effective
+
+    def _build(self, http: httpx2.AsyncClient) -> Model[Any]:
+        """Return pydantic-ai's model of the protocol; the SDKs are told not to retry."""
+        key = self._endpoint.key.get_secret_value() or NO_KEY
+        url = self._endpoint.url or ADDRESSES[self.provider.api]
+        timeout = self.provider.timeout_seconds
+        if self.provider.api == "openai":
+            from pydantic_ai.models.openai import OpenAIChatModel
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            from pipelines.llm.chat import Plain
+
+            openai = Plain(api_key=key, base_url=url, max_retries=0, timeout=timeout, http_client=http)
+            return OpenAIChatModel(self.labeller.model, provider=OpenAIProvider(openai_client=openai))
+        if self.provider.api == "anthropic":
+            from anthropic import AsyncAnthropic
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            claude = AsyncAnthropic(api_key=key, base_url=url, max_retries=0, timeout=timeout, http_client=http)
+            return AnthropicModel(self.labeller.model, provider=AnthropicProvider(anthropic_client=claude))
+        from google.genai.types import HttpRetryOptions
+        from pydantic_ai.models.google import GoogleModel
+        from pydantic_ai.providers.google import GoogleProvider
+
+        once = HttpRetryOptions(attempts=1)
+        google = GoogleProvider(api_key=key, base_url=url, http_client=http, retry_options=once)
+        return GoogleModel(self.labeller.model, provider=google)

@@ -1,0 +1,122 @@
+"""What asking would cost, and the most that it can cost: the first for people, the second for the budget.
+
+Tokens are counted by rules of thumb on purpose: tokenizers differ by provider, some are not public, and tiktoken
+downloads its tables on first use. A bound that nobody exceeds needs none of them: a token is at least one byte.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.config.params import Price
+from pipelines.datasets.post import Post
+from pipelines.llm.prompts import Prompt
+
+# Ours: English prose has about four characters a token in every provider's tokenizer, JSON and names fewer.
+CHARACTERS_PER_TOKEN = 3.5
+# Ours: roles, separators and the schema's own framing, which providers count as input.
+FRAME_TOKENS = 200
+# Ours: above what each of the three counts for its largest picture.
+IMAGE_TOKENS = 5_000
+# Ours: one to four labels as JSON.
+ANSWER_TOKENS = 40
+PRICED_TOKENS = 1_000_000
+# The three providers' batch endpoints answer at half the price (their price lists, and SPEC 2.2).
+BATCH_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Tokens of one request: read as expected, read at most, written as expected, written at most."""
+
+    read: int
+    read_at_most: int
+    written: int
+    written_at_most: int
+
+    @property
+    def at_most(self) -> int:
+        """What a provider may count against the tokens of a minute: all that is read, and the cap of the answer."""
+        return self.read + self.written_at_most
+
+
+def tokens(characters: int) -> int:
+    """Return about how many tokens a text of so many characters has."""
+    return math.ceil(characters / CHARACTERS_PER_TOKEN)
+
+
+def size(
+    system: str, parts: Sequence[str | bytes], *, schema: Mapping[str, Any], cap: int, factor: float = 1.0
+) -> Size:
+    """Measure one rendered request.
+
+    Args:
+        system: the system message.
+        parts: the user message, pictures as bytes.
+        schema: JSON schema of the answer, which is read too.
+        cap: most tokens that the answer may have, reasoning included.
+        factor: how many times the visible answer a reasoning model is given, for what it is expected to write.
+    """
+    texts = [system, json.dumps(schema), *(part for part in parts if isinstance(part, str))]
+    images = (len(parts) + 2 - len(texts)) * IMAGE_TOKENS
+    return Size(
+        read=tokens(sum(map(len, texts))) + images,
+        read_at_most=sum(len(text.encode(errors="replace")) for text in texts) + FRAME_TOKENS + images,
+        written=min(cap, math.ceil(ANSWER_TOKENS * factor)),
+        written_at_most=cap,
+    )
+
+
+def usd(price: Price, *, read: int, written: int) -> float:
+    """Return the price of one request in US dollars."""
+    return (read * price.input + written * price.output) / PRICED_TOKENS
+
+
+def estimate(
+    posts: Iterable[Post],
+    *,
+    prompt: Prompt,
+    price: Price,
+    cached: int,
+    cap: int,
+    factor: float = 1.0,
+    batch: bool = False,
+) -> dict[str, int | float]:
+    """Say what it would cost to ask about these posts, before anything is sent.
+
+    Args:
+        posts: those without an answer, cut as they would be sent.
+        prompt: what is asked.
+        price: of the model.
+        cached: how many more have an answer already.
+        cap: most tokens of one answer.
+        factor: see :func:`size`.
+        batch: whether a batch endpoint is asked.
+
+    Returns:
+        ``records``, ``cached``, ``to_ask``, ``input_tokens`` (expected), ``output_tokens`` (at most), ``usd_expected``
+        and ``usd_at_most``; the latter is what the budget holds back.
+    """
+    asked = read = written = 0
+    expected = most = 0.0
+    for post in posts:
+        system, parts = prompt.render(post, delimiter="0" * 16)
+        one = size(system, parts, schema=prompt.schema, cap=cap, factor=factor)
+        asked += 1
+        read += one.read
+        written += one.written_at_most
+        expected += usd(price, read=one.read, written=one.written)
+        most += usd(price, read=one.read_at_most, written=one.written_at_most)
+    return {
+        "records": asked + cached,
+        "cached": cached,
+        "to_ask": asked,
+        "input_tokens": read,
+        "output_tokens": written,
+        "usd_expected": round(expected * (BATCH_SHARE if batch else 1), 6),
+        "usd_at_most": round(most, 6),
+    }

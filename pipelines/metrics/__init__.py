@@ -1,0 +1,1 @@
+"""Metrics of label sets, their uncertainty, thresholds and calibration."""

@@ -1,0 +1,106 @@
+"""How far a figure could be off: percentile bootstrap of every metric, over clusters, with paired differences.
+
+Posts of one author or one near-duplicate group are not independent, so whole groups are drawn (SPEC 2.5). A resample
+is a row of multinomial weights, and all resamples are one matrix product: 10,000 of 600 records by 15 labels in about
+a second. Both systems of a comparison see the same draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.metrics.label_sets import NAMES, Floats, LabelSet, Tally, figures, tally
+
+CONFIDENCE = 0.95  # SPEC 2.5
+# resamples weighed at once: 1,000 x 4,000 clusters are 32 MB
+BLOCK = 1000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its percentile interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What one system has more than another; ``probability``: share of resamples with more, ties counting half."""
+
+    value: float
+    low: float
+    high: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The metrics of one system on its records (``values``) and in every resample (``resampled``: name -> array)."""
+
+    values: Mapping[str, float]
+    resampled: Mapping[str, Floats]
+
+    def intervals(self) -> dict[str, Interval]:
+        """Return each metric with its interval."""
+        return {name: Interval(self.values[name], *_bounds(self.resampled[name])) for name in NAMES}
+
+    def minus(self, other: Draws) -> dict[str, Difference]:
+        """Return each metric's difference to another system drawn with the same gold, groups and seed."""
+        differences = {}
+        for name in NAMES:
+            more = self.resampled[name] - other.resampled[name]
+            # sums of the same parts may differ in the last bit: that is a tie, too
+            probability = float(np.mean((more > 1e-12) + 0.5 * (np.abs(more) <= 1e-12)))
+            differences[name] = Difference(self.values[name] - other.values[name], *_bounds(more), probability)
+        return differences
+
+
+def _bounds(values: Floats) -> tuple[float, float]:
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(values, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def draw(
+    gold: Mapping[str, LabelSet],
+    *,
+    predicted: Mapping[str, LabelSet | None],
+    labels: Sequence[str],
+    groups: Mapping[str, str],
+    resamples: int,
+    seed: int,
+) -> Draws | None:
+    """Resample one system's metrics over all of gold; a record without a valid answer counts as wrong.
+
+    ``groups`` names each record's cluster; one without a group stands for itself. The order of rows changes nothing.
+    Without gold there is nothing to draw from: ``None``.
+    """
+    records = sorted(gold)
+    if not records:
+        return None
+    counts = tally([gold[r] for r in records], predicted=[predicted.get(r) for r in records], labels=labels)
+    clusters = cluster_sums(counts.flat(), groups=[groups.get(r, r) for r in records])
+    rng = np.random.default_rng(seed)
+    parts: list[dict[str, Floats]] = []
+    for start in range(0, resamples, BLOCK):
+        size = min(BLOCK, resamples - start)
+        weights = rng.multinomial(len(clusters), np.full(len(clusters), 1 / len(clusters)), size=size)
+        parts.append(figures(Tally.of_flat(weights.astype(np.float64) @ clusters)))
+    whole = figures(counts.total())
+    return Draws(
+        values={name: float(whole[name]) for name in NAMES},
+        resampled={name: np.concatenate([part[name] for part in parts]) for name in NAMES},
+    )
+
+
+def cluster_sums(rows: Floats, *, groups: Sequence[str]) -> Floats:
+    """Add up the rows of each group; groups come in the order of their names."""
+    _, place = np.unique(np.array(groups), return_inverse=True)
+    sums = np.zeros((place.max() + 1, rows.shape[1]))
+    np.add.at(sums, place, rows)
+    return sums

@@ -1,0 +1,202 @@
+"""Which labels a classifier gives: what must not be missed first, then the most probable set that can be true.
+
+Two rules, in the order in which they win:
+
+1. A label with a recall floor (``finetune.recall_floors``) is given wherever its probability reaches its threshold,
+   the highest one at which dev's recall is the floor or more. What contradicts it is left out; of two floors that
+   contradict each other (an ongoing and a past one of the same type) the more probable one stays, and the report's
+   ``answered_recall`` tells what is left of the other. A floor only adds: below its threshold a label is judged like
+   the rest. What that costs stands in the report too (``exact`` beside ``exact_without_floors``).
+2. The rest is the most probable set that the scheme's hard rules allow (``label.offline.decode``), as probabilities
+   are calibrated. Thresholds of the best F1 on dev, decoded likewise, were no better: on the sandbox's posts (100 of
+   dev and of test, six fits of the encoder and twelve of kNN) exact match was .60 and .68 with them and .65 and .69
+   without, macro-F1 .58 and .69 against .59 and .66.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.datasets.example import VALIDATION, Example, only, targets
+from pipelines.errors import BadParams, DataError
+from pipelines.metrics import calibration
+from pipelines.metrics.decoding import worth_of_sets
+from pipelines.metrics.thresholds import BadScores
+from pipelines.taxonomy.task import Task
+
+Floats = npt.NDArray[np.float64]
+Truth = npt.NDArray[np.bool_]
+
+# SPEC 2.3, 2.4: fewer positives than this in dev cannot tell a threshold.
+MIN_POSITIVES = 5
+# More than any set of labels is worth (four labels of log-odds below 21 each): one forced label outweighs all of them.
+FORCED = 1e3
+DECIMALS = 9  # of a share of positives: what lies below is noise of the arithmetic
+FILE = "calibration.json"
+
+
+class OtherLabels(DataError):
+    """A classifier was fitted for other labels than it is asked for."""
+
+    message = "The classifier answers with {found} labels, which are not the {wanted} of task '{task}'."
+    remedy = "Run the stage finetune again: the scheme's labels have changed since."
+
+
+def fit(
+    scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]
+) -> tuple[Floats, dict[str, dict[str, Any]]]:
+    """Find on dev the threshold of each label that has a floor.
+
+    Args:
+        scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.
+        examples: of validation.
+        task: whose labels.
+        floors: the least recall by label, ``finetune.recall_floors``; a floor of 0 asks for nothing.
+
+    Returns:
+        thresholds, shape (labels,), infinite where nothing is promised; and for each label with a floor ``floor``,
+        ``positives`` (in dev), ``supported`` (whether they are :data:`MIN_POSITIVES`; if not nothing is promised and
+        the rest is ``None``), ``threshold``, ``recall`` and ``precision`` of giving the label from there on, and
+        ``answered_recall`` and ``answered_precision`` of the sets that are answered in the end. All of it is measured
+        on dev, where the threshold was chosen.
+
+    Raises:
+        BadParams: a floor names no label of the task.
+        LeakRefused: an example is not of validation.
+        BadScores: the scores do not belong to the examples.
+    """
+    truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
+    if scores.shape != truth.shape:
+        raise BadScores(task=task.key, detail=f"their shape is {scores.shape}, not {truth.shape}")
+    wanted = {label: floor for label, floor in floors.items() if floor > 0}
+    if unknown := sorted(wanted.keys() - set(task.labels)):
+        detail = f"{', '.join(unknown)}: no label of task '{task.key}'; a floor of 0 drops an entry of params.yaml"
+        raise BadParams(where="finetune.recall_floors", detail=detail)
+    thresholds = np.full(len(task.labels), math.inf)
+    for k, label in enumerate(task.labels):
+        if label in wanted and truth[:, k].sum() >= MIN_POSITIVES:
+            thresholds[k] = highest(scores[:, k], truth=truth[:, k], floor=wanted[label])
+    answered = encoded(decide(scores, task=task, thresholds=thresholds), task=task)
+    return thresholds, {
+        label: {"floor": wanted[label]}
+        | _described(scores[:, k], truth=truth[:, k], answered=answered[:, k], threshold=float(thresholds[k]))
+        for k, label in enumerate(task.labels)
+        if label in wanted
+    }
+
+
+def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
+    """Return the highest threshold at which recall is ``floor`` or more, shapes (n,).
+
+    It lies in the middle between the last score that it must let through and the next lower one, which decides the same
+    on dev and leaves a new post the same way on both sides (ours; ``thresholds.tune`` does so too).
+    """
+    positives = np.sort(scores[truth])[::-1]
+    needed = max(1, math.ceil(round(floor * len(positives), DECIMALS)))
+    last = positives[needed - 1]
+    return float((last + scores[scores < last].max(initial=0.0)) / 2)
+
+
+def decide(scores: Floats, *, task: Task, thresholds: Floats) -> list[frozenset[str]]:
+    """Return the label set of each row, always one that the scheme's hard rules allow; see the module.
+
+    Equal worth falls to the smaller set, then to the alphabet: never to the order of rows.
+
+    Args:
+        scores: calibrated probabilities, shape (examples, labels).
+        task: whose labels and rules.
+        thresholds: from where on a label is always given, shape (labels,), infinite for one without a floor.
+    """
+    sets, worth = worth_of_sets(scores, category=task.category)
+    member = encoded(sets, task=task).T.astype(np.float64)
+    forced = (scores >= thresholds).astype(np.float64) @ member
+    return [sets[best] for best in (worth + FORCED * forced).argmax(axis=1)]
+
+
+def encoded(sets: Sequence[frozenset[str]], *, task: Task) -> Truth:
+    """Return which labels each set has, shape (sets, labels)."""
+    rows = [[label in labels for label in task.labels] for labels in sets]
+    return np.array(rows, np.bool_).reshape(len(rows), len(task.labels))
+
+
+def learned(
+    found: Floats,
+    *,
+    raw: npt.NDArray[np.floating],
+    examples: Sequence[Example],
+    task: Task,
+    floors: Mapping[str, float],
+) -> tuple[Floats, dict[str, Any]]:
+    """Return the thresholds and what a stage reports of a classifier on dev.
+
+    Args:
+        found: calibrated probabilities, shape (examples, labels).
+        raw: the scores that they were made of.
+        examples: of validation.
+        task: whose labels.
+        floors: see :func:`fit`.
+
+    Returns:
+        the thresholds; ``floors`` (see :func:`fit`), ``exact`` (share of label sets that are right) and
+        ``exact_without_floors``, ``log_loss`` and ``brier`` of the probabilities, ``raw_brier`` of the scores.
+    """
+    truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
+    thresholds, kept = fit(found, examples=examples, task=task, floors=floors)
+    free = np.full(len(task.labels), math.inf)
+
+    def exact(thresholds: Floats) -> float:
+        answered = encoded(decide(found, task=task, thresholds=thresholds), task=task)
+        return float((answered == truth).all(axis=1).mean())
+
+    return thresholds, {
+        "floors": kept,
+        "exact": exact(thresholds),
+        "exact_without_floors": exact(free),
+        "log_loss": calibration.log_loss(found, truth=truth, task=task),
+        "brier": calibration.brier(found, truth=truth),
+        "raw_brier": calibration.brier(np.asarray(raw, np.float64), truth=truth),
+    }
+
+
+def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
+    """Write the thresholds, and what else makes answers of a classifier's scores (plain JSON)."""
+    out.mkdir(parents=True, exist_ok=True)
+    plain = [None if math.isinf(value) else value for value in thresholds.tolist()]
+    stored = {"labels": task.labels, "thresholds": plain, **more}
+    (out / FILE).write_text(json.dumps(stored, indent=1, sort_keys=True))
+
+
+def load(out: Path, *, task: Task) -> tuple[Floats, dict[str, Any]]:
+    """Return what :func:`save` wrote: the thresholds, and everything.
+
+    Raises:
+        OtherLabels: it was fitted for other labels, or for these in another order.
+    """
+    stored = json.loads((out / FILE).read_text())
+    if tuple(stored["labels"]) != task.labels:
+        raise OtherLabels(found=len(stored["labels"]), wanted=len(task.labels), task=task.key)
+    values = [math.inf if value is None else value for value in stored["thresholds"]]
+    return np.array(values, np.float64), stored
+
+
+def _described(scores: Floats, *, truth: Truth, answered: Truth, threshold: float) -> dict[str, Any]:
+    positives = int(truth.sum())
+    found: dict[str, Any] = {"positives": positives, "supported": positives >= MIN_POSITIVES}
+    names = ("threshold", "recall", "precision", "answered_recall", "answered_precision")
+    if not found["supported"]:
+        return found | dict.fromkeys(names)
+    values = (threshold, *_hit(scores >= threshold, truth=truth), *_hit(answered, truth=truth))
+    return found | dict(zip(names, values, strict=True))
+
+
+def _hit(given: Truth, *, truth: Truth) -> tuple[float, float | None]:
+    """Return recall and precision; precision is undefined where nothing is given."""
+    hits, n = int((given & truth).sum()), int(given.sum())
+    return hits / int(truth.sum()), hits / n if n else None

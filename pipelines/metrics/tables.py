@@ -1,0 +1,260 @@
+"""The tables that describe a set of label sets, in the form of CRADLE's 1, 2, 3, 5, 6, 7, 11 and 12.
+
+Counts go in, rows of text come out, and a :class:`Sheet` prints itself for a terminal or as markdown. Counts may be
+taken from label sets (:meth:`Distribution.of`) or be at hand already, such as a paper's own. A percentage is the exact
+quotient rounded half up, once. (The paper rounds some figures twice: 134 of 443 is 30.248 %, printed as 30.3.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipelines.taxonomy import Category, Scheme
+
+UNDEFINED = "–"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What a set of posts carries: how many posts, how often each label, how many posts with how many labels."""
+
+    instances: int
+    labels: Mapping[str, int]
+    sizes: Mapping[int, int]
+
+    @classmethod
+    def of(cls, sets: Iterable[frozenset[str]]) -> Distribution:
+        """Count label sets."""
+        sets = list(sets)
+        labels = Counter(label for values in sets for label in values)
+        return cls(len(sets), dict(sorted(labels.items())), dict(sorted(Counter(map(len, sets)).items())))
+
+    @property
+    def total(self) -> int:
+        """How many labels there are in all: what percentages of labels are taken of."""
+        return sum(self.labels.values())
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {
+            "instances": self.instances,
+            "labels": dict(self.labels),
+            "sizes": {str(size): n for size, n in self.sizes.items()},
+        }
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> Distribution:
+        """Return what :meth:`plain` wrote."""
+        return cls(plain["instances"], plain["labels"], {int(size): n for size, n in plain["sizes"].items()})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which rows the tables of a scheme have: its labels in order, its types and its times with their labels.
+
+    ``display`` gives Table 11 another name for a label; ``times`` is empty where labels have none.
+    """
+
+    labels: tuple[str, ...]
+    types: Mapping[str, tuple[str, ...]]
+    times: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, scheme: Scheme, *, category: Category) -> Layout:
+        """Read the layout from a scheme; a category without display types has one type a label."""
+        names = set(category.names)
+        types = {name: tuple(label for label in labels if label in names) for name, labels in scheme.display.items()}
+        if {label for labels in types.values() for label in labels} != names:
+            types = {label: (label,) for label in category.names}
+        times: dict[str, tuple[str, ...]] = {}
+        for label in category.labels:
+            if "time" in label.attributes and label.name in names:
+                time = label.attributes["time"].replace("_", " ").capitalize()
+                times[time] = (*times.get(time, ()), label.name)
+        order = ("Ongoing", "Past")
+        times = {time: times[time] for time in sorted(times, key=lambda t: (t not in order, t))}
+        return cls(tuple(category.names), types, times)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table ready to print."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def rich(self) -> Table:
+        """Return it for a terminal, numbers to the right."""
+        from rich.table import Table
+
+        table = Table(title=self.title, title_justify="left")
+        for i, column in enumerate(self.columns):
+            table.add_column(column, justify="right" if i else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        """Return it as a markdown table under its title."""
+        lines = [
+            f"**{self.title}**",
+            "",
+            f"| {' | '.join(self.columns)} |",
+            f"|---|{'---:|' * (len(self.columns) - 1)}",
+            *(f"| {' | '.join(row)} |" for row in self.rows),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def decimals(part: int, whole: int, *, digits: int, scale: int = 1) -> str:
+    """Return ``scale * part / whole`` with so many decimals, rounded half up; undefined where ``whole`` is 0."""
+    if not whole:
+        return UNDEFINED
+    units = (2 * scale * part * 10**digits + whole) // (2 * whole)
+    if not digits:
+        return str(units)
+    return f"{units // 10**digits}.{units % 10**digits:0{digits}d}"
+
+
+def percent(part: int, whole: int, *, digits: int = 2) -> str:
+    """Return a share as a percentage without its sign."""
+    return decimals(part, whole, digits=digits, scale=100)
+
+
+def _with_percent(part: int, whole: int, *, digits: int) -> str:
+    return f"{part:,} ({percent(part, whole, digits=digits)}%)"
+
+
+def _sums(counts: Mapping[str, int], parts: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    return {name: sum(counts.get(label, 0) for label in labels) for name, labels in parts.items()}
+
+
+def table_1(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
+    """Crisis types of gold by split; percentages are of labels, not of posts (CRADLE Table 1)."""
+    return _types("Crisis types (% of labels)", splits, names=list(layout.types), layout=layout, digits=1)
+
+
+def table_6(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
+    """Crisis types of the training subsets, the most frequent of the first subset first (CRADLE Table 6)."""
+    first = _sums(next(iter(subsets.values())).labels, layout.types) if subsets else {}
+    names = sorted(layout.types, key=lambda name: -first.get(name, 0))
+    return _types("Crisis types of the training subsets (% of labels)", subsets, names=names, layout=layout, digits=2)
+
+
+def _types(
+    title: str, splits: Mapping[str, Distribution], *, names: Sequence[str], layout: Layout, digits: int
+) -> Sheet:
+    sums = {split: _sums(d.labels, layout.types) for split, d in splits.items()}
+    rows = [
+        (name, *(_with_percent(sums[split][name], d.total, digits=digits) for split, d in splits.items()))
+        for name in names
+    ]
+    rows.append(("Total instances", *(f"{d.instances:,}" for d in splits.values())))
+    rows.append(
+        (
+            "Total / Avg. labels",
+            *(f"{d.total:,} ({decimals(d.total, d.instances, digits=2)})" for d in splits.values()),
+        )
+    )
+    return Sheet(title, ("Type", *splits), tuple(rows))
+
+
+def table_2(splits: Mapping[str, Distribution]) -> Sheet:
+    """How many labels a post has, by split; percentages are of posts (CRADLE Table 2)."""
+    columns = [c for split, d in splits.items() for c in (f"{split} (n={d.instances:,}) #", "%")]
+    return Sheet("Labels per post (% of posts)", ("#Labels", *columns), tuple(_sizes(splits)))
+
+
+def _sizes(splits: Mapping[str, Distribution], *, unit: str = "") -> list[tuple[str, ...]]:
+    rows = []
+    for size in sorted({size for d in splits.values() for size in d.sizes}):
+        name = f"{size}{unit and f' {unit}'}{'s' if unit and size != 1 else ''}"
+        counts = [(d.sizes.get(size, 0), d.instances) for d in splits.values()]
+        rows.append((name, *(cell for n, whole in counts for cell in (f"{n:,}", percent(n, whole)))))
+    return rows
+
+
+def table_3(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
+    """Time tags by split; percentages are of labels, each of which has one (CRADLE Table 3)."""
+    sums = {split: _sums(d.labels, layout.times) for split, d in splits.items()}
+    rows = [
+        (time, *(_with_percent(sums[split][time], d.total, digits=1) for split, d in splits.items()))
+        for time in layout.times
+    ]
+    return Sheet("Time tags (% of labels)", ("Temporal", *splits), tuple(rows))
+
+
+def table_5(splits: Mapping[str, Mapping[str, int]], *, members: int = 3) -> Sheet:
+    """How far the members' label sets agree (CRADLE Table 5), from counts of the agreement of every record.
+
+    ``splits``: split -> {"unanimous", "consensus", "none"}; *consensus* is a majority that is not unanimous.
+    """
+    three = members == 3
+    names = {
+        "unanimous": "All three agree" if three else "All agree",
+        "consensus": "Partial agree (2:1)" if three else "Majority agrees",
+        "none": "All three disagree" if three else "No majority",
+    }
+    totals = {split: sum(counts.values()) for split, counts in splits.items()}
+    rows = [
+        (name, *(_with_percent(counts.get(key, 0), totals[split], digits=1) for split, counts in splits.items()))
+        for key, name in names.items()
+    ]
+    rows.append(("Total count", *(f"{total:,}" for total in totals.values())))
+    return Sheet("Agreement between the labellers", ("Agreement", *splits), tuple(rows))
+
+
+def table_7(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
+    """Labels per post (% of posts) above time tags (% of labels) of the training subsets (CRADLE Table 7)."""
+    rows = _sizes(subsets, unit="label")
+    sums = {subset: _sums(d.labels, layout.times) for subset, d in subsets.items()}
+    for time in layout.times:
+        counts = [(sums[subset][time], d.total) for subset, d in subsets.items()]
+        rows.append((time, *(cell for n, whole in counts for cell in (f"{n:,}", percent(n, whole)))))
+    columns = [c for subset in subsets for c in (f"{subset} #", "%")]
+    return Sheet("Training subsets (labels: % of posts; times: % of labels)", ("", *columns), tuple(rows))
+
+
+def table_11(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
+    """Every label by split, the most frequent of the first split first (CRADLE Table 11)."""
+    first = next(iter(splits.values())).labels if splits else {}
+    rows = []
+    for label in sorted(layout.labels, key=lambda label: -first.get(label, 0)):
+        counts = [(d.labels.get(label, 0), d.total) for d in splits.values()]
+        rows.append((label, *(cell for n, whole in counts for cell in (f"{n:,}", percent(n, whole)))))
+    columns = [c for split in splits for c in (f"{split} #", "%")]
+    return Sheet("Labels (% of labels)", ("Label", *columns), tuple(rows))
+
+
+SCORES = {
+    "exact": "Exact",
+    "jaccard": "Jaccard",
+    "micro_f1": "Micro F1",
+    "macro_f1": "Macro F1",
+    "micro_recall": "Micro Recall",
+    "macro_recall": "Macro Recall",
+}
+
+
+def table_12(scored: Mapping[str, Any], *, name: str) -> Sheet:
+    """One labeller over its valid answers and over all records (CRADLE Table 12).
+
+    ``scored`` is what :func:`pipelines.metrics.label_sets.score` returns.
+    """
+    blocked = scored["n"] - scored["n_valid"]
+    rows = [
+        (f"Valid samples only (n={scored['n_valid']})", *_scores(scored["valid"])),
+        (f"All samples (n={scored['n']}, without a valid answer: {blocked})", *_scores(scored["all"])),
+    ]
+    return Sheet(name, ("", *SCORES.values()), tuple(rows))
+
+
+def _scores(metrics: Mapping[str, float] | None) -> list[str]:
+    return [UNDEFINED if metrics is None else f"{metrics[key]:.4f}" for key in SCORES]

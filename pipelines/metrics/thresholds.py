@@ -1,0 +1,104 @@
+"""From which probability on a label is given: tuned once on validation, and applied to anything (FigSIM 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.datasets.example import VALIDATION, Example, only, targets
+from pipelines.errors import DataError
+from pipelines.taxonomy.task import Task
+
+Floats = npt.NDArray[np.float64]
+MIDDLE = 0.5
+DECIMALS = 12  # of a distance from .5: what lies below is noise of the arithmetic
+
+
+class BadScores(DataError):
+    """Probabilities do not belong to the examples they came with."""
+
+    message = "The scores of task '{task}' are not probabilities of its examples: {detail}."
+    remedy = "A run that ends so has diverged or lost the order of its rows: train it again with a lower learning rate."
+
+
+def tune(
+    scores: npt.NDArray[np.floating],
+    *,
+    examples: Sequence[Example],
+    task: Task,
+    mode: Literal["paper", "improved"],
+    min_positives: int,
+) -> Floats:
+    """Return the threshold of each label, shape (labels,), that gives it the best F1 on validation.
+
+    Tried are .5 and the middle between any two neighbouring scores; of the equally good ones the nearest to .5 is
+    taken, and of two that are as near the higher. ``paper`` leaves it at that, also for a label without positives,
+    whose F1 is 0 whatever the threshold, so that it gets .5. ``improved`` gives every label that has fewer than
+    ``min_positives`` positives the pooled threshold, the best for the F1 of all labels' decisions together (SPEC 2.4,
+    trap 7): the best threshold of a handful of positives is chance.
+
+    Args:
+        scores: probabilities, shape (examples, labels), rows in the order of ``examples``.
+        examples: of validation.
+        task: whose labels. A single-label task has no use for thresholds (see :func:`decide`): .5 for every label.
+        mode: ``train.mode``.
+        min_positives: ``train.min_positives``.
+
+    Raises:
+        LeakRefused: an example is not of validation.
+        BadScores: another shape, or something that is no probability.
+    """
+    truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
+    values = _checked(scores, task=task, rows=len(truth))
+    if task.kind == "single":
+        return np.full(len(task.labels), MIDDLE)
+    own = np.array([_best(values[:, k], truth=truth[:, k]) for k in range(len(task.labels))])
+    if mode == "paper":
+        return own
+    pooled = _best(values.ravel(), truth=truth.ravel())
+    return np.where(truth.sum(axis=0) < min_positives, pooled, own)
+
+
+def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) -> list[frozenset[str]]:
+    """Return the label set of each row: every label at or above its threshold, or the one most probable label.
+
+    Of equally probable classes the first counts, which in an ordinal is the least. Thresholds are to stay float64: in
+    float32 one that lies between two scores may become one of them.
+
+    Args:
+        scores: probabilities, shape (examples, labels).
+        task: whose labels.
+        thresholds: shape (labels,), of :func:`tune`; a single-label task does not look at them.
+
+    Raises:
+        BadScores: another shape, or something that is no probability.
+    """
+    values = _checked(scores, task=task, rows=len(scores))
+    if task.kind == "single":
+        return [frozenset({task.labels[k]}) for k in values.argmax(axis=1).tolist()]
+    return [frozenset(np.array(task.labels, object)[row]) for row in values >= thresholds]
+
+
+def _checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
+    values = np.asarray(scores, np.float64)
+    shape = (rows, len(task.labels))
+    if values.shape != shape:
+        raise BadScores(task=task.key, detail=f"their shape is {values.shape}, not {shape}")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise BadScores(task=task.key, detail="some are not between 0 and 1")
+    return values
+
+
+def _best(scores: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
+    """Return the threshold of the best F1 of binary decisions, shapes (n,)."""
+    ends = np.concatenate([[0.0], np.unique(scores), [1.0]])
+    tried = np.unique(np.concatenate([(ends[1:] + ends[:-1]) / 2, [MIDDLE]]))
+    # how many of the sorted scores lie below each threshold, and so are not given
+    given = len(scores) - np.searchsorted(np.sort(scores), tried, side="left")
+    hits = truth.sum() - np.searchsorted(np.sort(scores[truth]), tried, side="left")
+    f1 = 2 * hits / np.maximum(given + truth.sum(), 1)
+    away = np.abs(tried - MIDDLE).round(DECIMALS)
+    return float(tried[np.lexsort((-tried, away, -f1))[0]])

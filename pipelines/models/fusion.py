@@ -1,0 +1,122 @@
+"""Encoders of text and picture (FigSIM 5.1: CLIP, BLIP-2) with a head on their joint features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
+
+from pipelines.config.sections import FusionModel
+from pipelines.models.backbones import BaseUnfit, Pixels, Words, checkpointed, had, opened, weights
+from pipelines.models.built import Batch, Built
+from pipelines.taxonomy.task import Task
+
+# Ours: the dropout of BERT's head.
+DROPOUT = 0.1
+
+
+def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
+    """Return a model of both: BLIP-2's Q-Former for a base of that family, two encoders side by side for any other.
+
+    A meme without text is the empty text, one without a picture a grey one. ``length`` counts tokens.
+
+    Raises:
+        BaseMissing: see ``bases``.
+        BaseUnfit: see ``bases``; or the base does not encode text and pictures apart.
+    """
+    with opened(spec.base, seed=seed, folder=folder) as place:
+        words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
+        family = had(AutoConfig, place, base=spec.base).model_type
+        blank = {**words([""]), **pixels([None])}
+        kind = QFormer if family == "blip-2" else SideBySide
+        module = kind(place, base=spec.base, blank=blank, labels=len(task.labels))
+
+    def prepare(examples: Any) -> Batch:
+        return {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
+
+    return Built(module, prepare, lambda example: words.count(example.text), pixels.forget)
+
+
+class SideBySide(nn.Module):  # type: ignore[misc]
+    """CLIP and its like: the features of text and picture concatenated (FigSIM E.2), then two layers.
+
+    The paper tells no more. Ours: the projected features are taken, each scaled to a mean square of one. Without
+    that the part with the larger numbers drowns the other; at CLIP's own length of one, numbers of about .04 would
+    hardly move a new head at a rate of 2e-5. The hidden layer is there because a meme's sense lies in how its two
+    parts meet, which one layer on a concatenation cannot tell.
+    """
+
+    def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
+        super().__init__()
+        self.model = weights(AutoModel, place, base=base)
+        if not (hasattr(self.model, "get_text_features") and hasattr(self.model, "get_image_features")):
+            raise BaseUnfit(base=base, detail="it does not encode text and pictures apart")
+        with torch.no_grad():
+            wide = self.features(**blank).shape[-1]
+        self.head = nn.Sequential(
+            nn.Dropout(DROPOUT),
+            nn.Linear(wide, wide // 2),
+            nn.GELU(),
+            nn.Dropout(DROPOUT),
+            nn.Linear(wide // 2, labels),
+        )
+
+    def features(self, *, pixel_values: Any, **words: Any) -> Any:
+        """Return both parts beside each other, text first, (examples, both widths)."""
+        parts = self.model.get_text_features(**words), self.model.get_image_features(pixel_values=pixel_values)
+        pooled = [getattr(part, "pooler_output", part) for part in parts]
+        return torch.cat([nn.functional.rms_norm(part, part.shape[-1:]) for part in pooled], dim=-1)
+
+    def forward(self, **batch: Any) -> Any:
+        """Return logits of shape (examples, labels)."""
+        return self.head(self.features(**batch))
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Trade time for memory."""
+        checkpointed(self.model)
+
+
+class QFormer(nn.Module):  # type: ignore[misc]
+    """BLIP-2 without its language model: the Q-Former reads the text and looks at the picture through its queries.
+
+    The paper only names BLIP-2. Ours: the path of its image-text matching, where queries and words attend to one
+    another and the queries to the picture; the queries' last states are averaged, as matching averages its scores, and
+    one layer gives the labels. The picture's encoder stays frozen, as in both stages of BLIP-2's own training, and the
+    language model is never loaded: it is most of the weights and a head on the Q-Former has no use for it. So a base
+    must hold the text's embeddings (``Salesforce/blip2-itm-vit-g``); one saved with a language model lacks them.
+    """
+
+    def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
+        super().__init__()
+        whole = weights(Blip2ForImageTextRetrieval, place, base=base)
+        self.vision, self.qformer, self.embeddings = whole.vision_model, whole.qformer, whole.embeddings
+        self.queries = whole.query_tokens
+        self.vision.requires_grad_(False)
+        self.head = nn.Sequential(nn.Dropout(DROPOUT), nn.Linear(self.queries.shape[-1], labels))
+
+    def train(self, mode: bool = True) -> QFormer:
+        """Switch the mode of all but the frozen encoder."""
+        super().train(mode)
+        self.vision.eval()
+        return self
+
+    def forward(self, *, input_ids: Any, attention_mask: Any, pixel_values: Any, **_: Any) -> Any:
+        """Return logits of shape (examples, labels)."""
+        with torch.no_grad():
+            seen = self.vision(pixel_values=pixel_values).last_hidden_state
+        queries = self.queries.expand(len(input_ids), -1, -1)
+        count = queries.shape[1]
+        states = self.qformer(
+            query_embeds=self.embeddings(input_ids=input_ids, query_embeds=queries),
+            query_length=count,
+            attention_mask=torch.cat([attention_mask.new_ones(len(input_ids), count), attention_mask], dim=1),
+            encoder_hidden_states=seen,
+            encoder_attention_mask=attention_mask.new_ones(seen.shape[:-1]),
+        ).last_hidden_state
+        return self.head(states[:, :count].mean(dim=1))
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Do nothing: a frozen encoder keeps no activations, and the Q-Former is small."""

@@ -1,0 +1,27 @@
+"""Image encoders (FigSIM 5.1: ResNet-50, ViT-Base, DINOv2): any id that the library has an image classifier for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import AutoModelForImageClassification
+
+from pipelines.config.sections import ImageModel
+from pipelines.models.backbones import Headed, Pixels, opened
+from pipelines.models.built import Built
+from pipelines.taxonomy.task import Task
+
+
+def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: int = 0) -> Built:
+    """Return the encoder with a new head; a meme without a picture is a grey one.
+
+    The head is the library's for each architecture (ResNet: one layer on the pooled map; ViT: on the first token;
+    DINOv2: on the first token beside the mean of the patches). ``max_tokens`` is of no account here.
+
+    Raises:
+        BaseMissing, BaseUnfit: see ``bases``.
+    """
+    with opened(spec.base, seed=seed, folder=folder) as place:
+        pixels = Pixels(place, base=spec.base)
+        module = Headed(AutoModelForImageClassification, place, base=spec.base, labels=len(task.labels))
+    return Built(module, lambda examples: pixels([e.image for e in examples]), lambda example: 1, pixels.forget)

@@ -1,0 +1,158 @@
+"""M3H (Mazhar et al. 2025, WWW; arXiv 2501.15321): figurative and commonsense remarks infused into text and picture.
+
+What the abstract and the authors' repository (flamenlp/M3H) tell: a large language model explains each meme under
+three heads (cause and effect, figurative understanding, mental state); sentence embeddings of the words and of the
+explanations find similar memes of train; words, explanation and the most similar labelled meme make the input of a
+language model for mental health with a head, fitted with cross-entropy where there is one label. FigSIM 5.1 says that
+it tried M3H on severity, and neither on which backbone nor with whose explanations. Ours, where these are silent or
+the benchmark needs another choice:
+
+* Backbone: a multimodal encoder with a tower for text and one for pictures (params.yaml: CLIP), fine-tuned, as the
+  paper is about multimodal models and its repository's input leaves the picture to the explainer.
+* Each remark goes through the text tower by itself: CLIP reads 77 tokens, and three remarks and the words have more.
+* Infusion: the features of text and picture attend to the three remarks, each marked with its head, and a gate decides
+  how much of what they hear is added. An attention over nothing is impossible, so a learned vector stands beside the
+  remarks; a meme that the labeller refused hears it alone. The mean of the remarks also reaches the head directly.
+* Head: two layers, as for CLIP alone (``fusion``), so that the rows differ by the remarks.
+* Similar labelled memes are left out: they would put labels of train into the input, where near-duplicates and the
+  meme itself must be kept away, for a gain that the paper's abstract does not name.
+* Loss, weights and schedule are FigSIM's (Table 9).
+
+Remarks come from the stage ``remarks``, through :mod:`pipelines.datasets.features`. Without them nothing is built: no
+stand-in is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers import AutoModel
+
+from pipelines.config.sections import M3hModel
+from pipelines.datasets.features import HEADS, Cues, NoCues
+from pipelines.models.backbones import BaseUnfit, Pixels, Words, checkpointed, opened, weights
+from pipelines.models.built import Batch, Built
+from pipelines.models.yadav import DROPOUT, only_severity
+from pipelines.taxonomy.task import Task
+
+if TYPE_CHECKING:
+    from pipelines.datasets.example import Example
+
+# Ours: heads of attention, or the most below that divide the width.
+ATTENTION_HEADS = 8
+# BERT's and CLIP's: how far new vectors are drawn from nought.
+SPREAD = 0.02
+CUE = "cue_"
+
+
+def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: int, cues: Cues | None = None) -> Built:
+    """Return the model with new infusion layers and head, drawn from ``seed``; nothing is fitted.
+
+    A meme without text is the empty text, one without a picture a grey one. ``length`` counts the tokens of text and
+    remarks.
+
+    Args:
+        cues: the remarks on every meme that the model is to see, of :func:`pipelines.datasets.features.load`; the built
+            model's ``prepare`` raises ``NoCues`` for any other.
+
+    Raises:
+        NoCues: there are none, or they are another labeller's than the entry names.
+        BadParams: another task than severity (FigSIM 5.1).
+        BaseMissing: see ``bases``.
+        BaseUnfit: see ``bases``; or the base does not encode text and pictures apart.
+    """
+    only_severity(task, kind=spec.kind)
+    if cues is None:
+        raise NoCues(detail=f"labeller '{spec.labeller}' was not asked")
+    if cues.labeller != spec.labeller:
+        raise NoCues(detail=f"these are of '{cues.labeller}', the entry names '{spec.labeller}'")
+    with opened(spec.base, seed=seed, folder=folder) as place:
+        words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
+        model = weights(AutoModel, place, base=spec.base)
+        if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
+            raise BaseUnfit(base=spec.base, detail="it does not encode text and pictures apart")
+        module = Infused(model, blank={**words([""]), **pixels([None])}, labels=len(task.labels))
+
+    def remarks(example: Example) -> tuple[str, ...]:
+        return cues.remarks(example.item) or ("",) * len(HEADS)
+
+    def prepare(examples: Sequence[Example]) -> Batch:
+        said = [remarks(example) for example in examples]
+        tokens = words([remark for three in said for remark in three])
+        return {
+            **words([e.text for e in examples]),
+            **pixels([e.image for e in examples]),
+            **{f"{CUE}{name}": flat.view(len(said), len(HEADS), -1) for name, flat in tokens.items()},
+            f"{CUE}said": torch.tensor([[bool(remark) for remark in three] for three in said]),
+        }
+
+    def length(example: Example) -> int:
+        return words.count(example.text) + sum(words.count(remark) for remark in remarks(example))
+
+    return Built(module, prepare, length)
+
+
+class Infused(nn.Module):  # type: ignore[misc]
+    """Two towers whose features listen to remarks before the head."""
+
+    def __init__(self, model: Any, *, blank: Batch, labels: int) -> None:
+        """``model`` has ``get_text_features`` and ``get_image_features``; ``blank`` is a batch of one text and picture.
+
+        Raises:
+            BaseUnfit: the two features are of different widths.
+        """
+        super().__init__()
+        self.model = model
+        with torch.no_grad():
+            text, image = self._parts(**blank)
+        wide = text.shape[-1]
+        if image.shape[-1] != wide:
+            raise BaseUnfit(base=model.name_or_path, detail="its text and pictures are of different widths")
+        self.kinds = nn.Parameter(torch.randn(len(HEADS), wide) * SPREAD)
+        self.silence = nn.Parameter(torch.randn(1, wide) * SPREAD)
+        self.attention = nn.MultiheadAttention(wide, gcd(wide, ATTENTION_HEADS), dropout=DROPOUT, batch_first=True)
+        self.gate = nn.Linear(2 * wide, wide)
+        self.norm = nn.LayerNorm(wide)
+        self.head = nn.Sequential(
+            nn.Dropout(DROPOUT), nn.Linear(3 * wide, wide), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(wide, labels)
+        )
+
+    def forward(self, *, cue_said: Any, **batch: Any) -> Any:
+        """Return logits of shape (examples, labels); ``cue_said`` is (examples, 3), false where a remark is missing."""
+        cues = {name.removeprefix(CUE): batch.pop(name) for name in list(batch) if name.startswith(CUE)}
+        parts = torch.stack(self._parts(**batch), dim=1)
+        remarks = self._text(**{name: each.flatten(0, 1) for name, each in cues.items()}).view(*cue_said.shape, -1)
+        known = cue_said.unsqueeze(-1)
+        mean = (remarks * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
+        heard = self._heard(parts, remarks=remarks, said=cue_said)
+        gate = torch.sigmoid(self.gate(torch.cat([parts, heard], dim=-1)))
+        return self.head(torch.cat([self.norm(parts + gate * heard).flatten(1), mean], dim=-1))
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Trade time for memory in both towers."""
+        checkpointed(self.model)
+
+    def _heard(self, parts: Any, *, remarks: Any, said: Any) -> Any:
+        """Return what each part hears, (examples, 2, width)."""
+        silence = self.silence.expand(len(remarks), 1, -1)
+        keys = torch.cat([remarks + self.kinds, silence], dim=1)
+        hidden = torch.cat([~said, said.new_zeros(len(said), 1)], dim=1)
+        heard, _ = self.attention(parts, keys, keys, key_padding_mask=hidden, need_weights=False)
+        return heard
+
+    def _parts(self, *, pixel_values: Any, **words: Any) -> tuple[Any, Any]:
+        return self._text(**words), scaled(self.model.get_image_features(pixel_values=pixel_values))
+
+    def _text(self, **words: Any) -> Any:
+        return scaled(self.model.get_text_features(**words))
+
+
+def scaled(features: Any) -> Any:
+    """Return the projected features with a mean square of one, as ``fusion`` does."""
+    pooled = getattr(features, "pooler_output", features)
+    return nn.functional.rms_norm(pooled, pooled.shape[-1:])

@@ -1,0 +1,28 @@
+"""Text encoders (FigSIM 5.1: BERT, MentalBERT, RoBERTa): any id that the library has a sequence classifier for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import AutoModelForSequenceClassification
+
+from pipelines.config.sections import TextModel
+from pipelines.models.backbones import Headed, Words, opened
+from pipelines.models.built import Built
+from pipelines.taxonomy.task import Task
+
+
+def build(spec: TextModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
+    """Return the encoder with a new head; a meme without text is the empty text.
+
+    The head is the library's for each architecture (BERT: dropout and one layer on the pooled first token).
+    ``length`` counts tokens.
+
+    Raises:
+        BaseMissing, BaseUnfit: see ``bases``.
+    """
+    with opened(spec.base, seed=seed, folder=folder) as place:
+        words = Words(place, base=spec.base, limit=max_tokens)
+        module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
+    module.model.config.pad_token_id = words.pad
+    return Built(module, lambda examples: words([e.text for e in examples]), lambda example: words.count(example.text))

@@ -1,0 +1,181 @@
+"""Tiny bases, written on the spot: real architectures of the library, a thousandth of the size, nothing pretrained.
+
+They let the sandbox train every kind on a processor in seconds and without a network. Their vocabulary is the list
+of frequent English words that comes with ``wordninja``, with single letters for what it lacks: it is made of no
+corpus at all, so no split can leak into it. Sizes are ours, measured on the sandbox's memes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pipelines.models import tiny_causal
+
+PREFIX = "tiny:"
+# Frequent words, in the order of their frequency.
+WORDS = 8000
+CAUSAL_WORDS = 8000
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TOKENS = 77  # CLIP's
+POST_TOKENS = 512  # of a post: the sandbox's longest are about this long
+WIDTH = 64
+SIDE = 96  # pixels
+PATCH = 16
+
+
+def make(name: str, *, folder: Path, seed: int) -> None:
+    """Write the base ``name`` into ``folder`` as ``save_pretrained`` would: config, weights, what prepares inputs.
+
+    The same name and seed give the same weights; the caller's random numbers are left as they were.
+
+    Raises:
+        KeyError: there is no tiny base of this name.
+    """
+    import torch
+
+    made = _MAKERS[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made().save_pretrained(folder)
+    if name in WITH_TEXT:
+        most = POST_TOKENS if name == "tiny:modernbert" else TOKENS
+        _tokenizer(segments=name == "tiny:bert", most=most).save_pretrained(folder)
+    if name in WITH_CHAT:
+        tiny_causal.tokenizer(frequent(CAUSAL_WORDS)).save_pretrained(folder)
+    if name in WITH_PICTURES:
+        _processor().save_pretrained(folder)
+
+
+@lru_cache(maxsize=1)
+def vocabulary() -> dict[str, int]:
+    """Return tokens by number: special ones, letters alone and within a word, frequent words."""
+    tokens = dict.fromkeys((*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS), *frequent(WORDS)))
+    return {token: number for number, token in enumerate(tokens)}
+
+
+def frequent(count: int) -> list[str]:
+    """Return so many words of English, the most frequent first."""
+    spec = importlib.util.find_spec("wordninja")
+    place = Path((spec.origin if spec else None) or "").parent / "wordninja" / "wordninja_words.txt.gz"
+    with gzip.open(place, "rt", encoding="utf-8") as lines:
+        return [line.strip() for _, line in zip(range(count), lines, strict=False)]
+
+
+def _tokenizer(*, segments: bool, most: int) -> Any:
+    from transformers import BertTokenizer
+
+    names = ["input_ids", "token_type_ids", "attention_mask"] if segments else ["input_ids", "attention_mask"]
+    return BertTokenizer(vocab=dict(vocabulary()), model_max_length=most, model_input_names=names)
+
+
+def _processor() -> Any:
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    # Bilinear, which on PIL averages over what it leaves out: a thin stroke is paler, not gone.
+    return ViTImageProcessorPil(size={"height": SIDE, "width": SIDE}, resample=2)
+
+
+def _text_sizes() -> dict[str, Any]:
+    ids = vocabulary()
+    return {
+        "vocab_size": len(ids),
+        "hidden_size": WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 2 * WIDTH,
+        "max_position_embeddings": TOKENS,
+        "initializer_range": 0.1,
+        "pad_token_id": ids["[PAD]"],
+    }
+
+
+def _picture_sizes() -> dict[str, Any]:
+    return {
+        "hidden_size": WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "image_size": SIDE,
+        "patch_size": PATCH,
+        "initializer_range": 0.1,
+    }
+
+
+def _bert() -> Any:
+    from transformers import BertConfig, BertModel
+
+    return BertModel(BertConfig(**_text_sizes()))
+
+
+def _vit() -> Any:
+    from transformers import ViTConfig, ViTModel
+
+    return ViTModel(ViTConfig(intermediate_size=2 * WIDTH, **_picture_sizes()))
+
+
+def _resnet() -> Any:
+    from transformers import ResNetConfig, ResNetModel
+
+    return ResNetModel(ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64], depths=[1, 1, 1], layer_type="basic"))
+
+
+def _dinov2() -> Any:
+    from transformers import Dinov2Config, Dinov2Model
+
+    return Dinov2Model(Dinov2Config(mlp_ratio=2, **_picture_sizes()))
+
+
+def _clip() -> Any:
+    from transformers import CLIPConfig, CLIPModel
+
+    ids = vocabulary()
+    text = {**_text_sizes(), "bos_token_id": ids["[CLS]"], "eos_token_id": ids["[SEP]"]}
+    pictures = {**_picture_sizes(), "intermediate_size": 2 * WIDTH}
+    return CLIPModel(CLIPConfig(text_config=text, vision_config=pictures, projection_dim=WIDTH))
+
+
+def _blip2() -> Any:
+    from transformers import Blip2Config, Blip2ForImageTextRetrieval
+
+    former = {**_text_sizes(), "encoder_hidden_size": WIDTH, "use_qformer_text_input": True}
+    pictures = {**_picture_sizes(), "intermediate_size": 2 * WIDTH}
+    # The language model is never built; its description must be there all the same.
+    config = Blip2Config(
+        qformer_config=former, vision_config=pictures, num_query_tokens=4, image_text_hidden_size=WIDTH
+    )
+    return Blip2ForImageTextRetrieval(config)
+
+
+def _modernbert() -> Any:
+    from transformers import ModernBertConfig, ModernBertModel
+
+    ids = vocabulary()
+    special = {"pad": "[PAD]", "bos": "[CLS]", "cls": "[CLS]", "sep": "[SEP]", "eos": "[SEP]"}
+    sizes = {**_text_sizes(), "max_position_embeddings": POST_TOKENS}
+    # the mean of all tokens is learned from a few hundred posts, one token's attention to them is not
+    numbers = {f"{name}_token_id": ids[token] for name, token in special.items()}
+    return ModernBertModel(ModernBertConfig(**{**sizes, **numbers}, classifier_pooling="mean"))
+
+
+def _qwen3() -> Any:
+    return tiny_causal.model(frequent(CAUSAL_WORDS))
+
+
+_MAKERS = {
+    "tiny:bert": _bert,
+    "tiny:vit": _vit,
+    "tiny:resnet": _resnet,
+    "tiny:dinov2": _dinov2,
+    "tiny:clip": _clip,
+    "tiny:blip2": _blip2,
+    "tiny:qwen3": _qwen3,
+    "tiny:modernbert": _modernbert,
+}
+NAMES = tuple(_MAKERS)
+WITH_TEXT = ("tiny:bert", "tiny:clip", "tiny:blip2", "tiny:modernbert")
+WITH_CHAT = ("tiny:qwen3",)
+WITH_PICTURES = ("tiny:vit", "tiny:resnet", "tiny:dinov2", "tiny:clip", "tiny:blip2")

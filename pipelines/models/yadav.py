@@ -1,0 +1,147 @@
+"""The depression-symptom model for memes of Yadav et al. 2023 (ACL 2023, long 495), on FigSIM's severity.
+
+What is known here of the paper is its abstract and what later work repeats: symptoms are told from the words of a
+meme and from its picture together, and orthogonal constraints on the textual and visual features make the two
+non-redundant and decorrelated. FigSIM 5.1 adds only that it tried the model on severity. Ours, where these are silent:
+
+* Encoders: any BERT-like one and any of pictures (params.yaml: BERT-base and ResNet-50), both fine-tuned. Their
+  summary is the first token's last state, or the mean of the last map of a network without tokens; poolers are left
+  out, as some checkpoints have none and a new one would only be another random layer.
+* Both summaries go through a layer of the text's width and a layer norm, so that neither drowns the other.
+* Gates: each side is weighted by a sigmoid gate of both sides (the fusion is conditional), since in some memes the
+  words carry the sense and in others the picture.
+* The constraint is hard and holds for each meme: the part of the picture's features that points along the text's is
+  taken away (one step of Gram-Schmidt), so the picture can add only what the words do not say. A penalty on their
+  correlation would be the soft form; it needs a weight that nobody states, and a loss of its own in the loop.
+* Head: two layers on both parts beside each other, as their meeting is what one layer cannot tell.
+* Loss, weights and schedule are FigSIM's (Table 9), not Yadav's: the table compares models, not recipes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers import AutoModel
+
+from pipelines.config.sections import YadavModel
+from pipelines.errors import BadParams
+from pipelines.models.backbones import Pixels, Words, checkpointed, opened, weights
+from pipelines.models.built import Batch, Built
+from pipelines.taxonomy.task import Task
+
+if TYPE_CHECKING:
+    from pipelines.datasets.example import Example
+
+TASK = "severity"
+# Ours: the dropout of BERT's head.
+DROPOUT = 0.1
+# Keeps the projection finite where the text's features vanish; far below any square sum of a layer norm's output.
+TINY = 1e-6
+
+
+def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
+    """Return the model with new fusion layers and head, drawn from ``seed``; nothing is fitted.
+
+    A meme without text is the empty text, one without a picture a grey one. ``length`` counts tokens.
+
+    Raises:
+        BadParams: another task than severity (FigSIM 5.1).
+        BaseMissing, BaseUnfit: see ``bases``.
+    """
+    only_severity(task, kind=spec.kind)
+    with (
+        opened(spec.text, seed=seed, folder=folder) as text,
+        opened(spec.image, seed=seed, folder=folder) as image,
+    ):
+        words, pixels = Words(text, base=spec.text, limit=max_tokens), Pixels(image, base=spec.image)
+        sides = (
+            weights(AutoModel, text, base=spec.text, fresh=pooling),
+            weights(AutoModel, image, base=spec.image, fresh=pooling),
+        )
+        module = Orthogonal(*sides, blank={**words([""]), **pixels([None])}, labels=len(task.labels))
+
+    def prepare(examples: Sequence[Example]) -> Batch:
+        return {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
+
+    return Built(module, prepare, lambda example: words.count(example.text))
+
+
+def only_severity(task: Task, *, kind: str) -> None:
+    """Refuse a task that FigSIM did not try a specialised model on.
+
+    Raises:
+        BadParams: naming the task.
+    """
+    if task.key != TASK:
+        raise BadParams(where="train.tasks", detail=f"models of kind '{kind}' are for {TASK} alone, not '{task.key}'")
+
+
+def pooling(_: Any, name: str) -> bool:
+    """Say whether a weight belongs to a pooler, which is taken off again and so may be missing from a checkpoint."""
+    return "pooler." in name
+
+
+class Orthogonal(nn.Module):  # type: ignore[misc]
+    """Text and picture, each gated by both, the picture's features made orthogonal to the text's."""
+
+    def __init__(self, text: Any, image: Any, *, blank: Batch, labels: int) -> None:
+        """``text`` and ``image`` are encoders of the library; ``blank`` is a batch of one, to learn their widths."""
+        super().__init__()
+        self.text, self.image = without_pooler(text), without_pooler(image)
+        with torch.no_grad():
+            of_text, of_image = (part.shape[-1] for part in self._summaries(**blank))
+        self.of_text = nn.Sequential(nn.Linear(of_text, of_text), nn.LayerNorm(of_text))
+        self.of_image = nn.Sequential(nn.Linear(of_image, of_text), nn.LayerNorm(of_text))
+        self.gates = nn.Linear(2 * of_text, 2 * of_text)
+        self.head = nn.Sequential(
+            nn.Dropout(DROPOUT),
+            nn.Linear(2 * of_text, of_text),
+            nn.GELU(),
+            nn.Dropout(DROPOUT),
+            nn.Linear(of_text, labels),
+        )
+
+    def features(self, **batch: Any) -> tuple[Any, Any]:
+        """Return the features of text and picture, (examples, width of the text) each, orthogonal in every row."""
+        of_text, of_image = self._summaries(**batch)
+        both = torch.cat([self.of_text(of_text), self.of_image(of_image)], dim=-1)
+        words, picture = (both * torch.sigmoid(self.gates(both))).chunk(2, dim=-1)
+        return words, orthogonal(picture, to=words)
+
+    def forward(self, **batch: Any) -> Any:
+        """Return logits of shape (examples, labels)."""
+        return self.head(torch.cat(self.features(**batch), dim=-1))
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Trade time for memory, in those encoders that can."""
+        checkpointed(self.text)
+        checkpointed(self.image)
+
+    def _summaries(self, *, pixel_values: Any, **words: Any) -> tuple[Any, Any]:
+        return summary(self.text(**words)), summary(self.image(pixel_values=pixel_values))
+
+
+def orthogonal(features: Any, *, to: Any) -> Any:
+    """Return ``features`` (examples, width) without their part along ``to``, row by row."""
+    # in float32 whatever autocast makes of the rest: a dot product of bf16 leaves a percent of the part in
+    features, to = features.float(), to.float()
+    share = (features * to).sum(dim=-1, keepdim=True) / (to.square().sum(dim=-1, keepdim=True) + TINY)
+    return features - share * to
+
+
+def summary(output: Any) -> Any:
+    """Return one vector an example: the first token's state, or the mean over a map (examples, channels, y, x)."""
+    state = output.last_hidden_state
+    return state[:, 0] if state.dim() == 3 else state.flatten(2).mean(dim=-1)
+
+
+def without_pooler(encoder: Any) -> Any:
+    """Return the encoder without a pooler that has weights, which nothing would train."""
+    pooler = getattr(encoder, "pooler", None)
+    if pooler is not None and any(True for _ in pooler.parameters()):
+        encoder.pooler = None
+    return encoder

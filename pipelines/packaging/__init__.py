@@ -1,0 +1,1 @@
+"""Package trained models for the registry, with their card and serving code."""

@@ -1,0 +1,155 @@
+"""What a model is for, what it must not be used for, and where it is wrong: ``card.json``, and ``card.md`` for people.
+
+Every number is one of ``evaluate.json`` (test split, gold, what was not answered counting as wrong); nothing is
+measured here. What follows from the numbers is said in sentences by ``card_failures``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.packaging.card_failures import failures, interval, share
+from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.registry.contents import CARD, PAGE
+
+Json = dict[str, Any]
+
+INTENDED = (
+    "Research on how crises are told of in {things}: counting labels over a corpus, comparing corpora, and drawing "
+    "samples for trained annotators to look at.",
+    "Ordering a queue that trained people work through to its end, so that what may be urgent is read first.",
+    "A baseline that other models of the same labels are compared with, on the same frozen test.",
+)
+PROHIBITED = (
+    "Any action on a person without a human decision: no message, report, ban, removal or call that follows from an "
+    "answer alone.",
+    "Diagnosis, or any judgement of a person's health or risk, also by clinicians: it reads one {thing}, knows nobody, "
+    "and was not evaluated on patients.",
+    "Leaving anybody unread because no crisis was found: it misses some, as the tables below say.",
+    "Finding out who wrote something, following authors, or joining its answers with data about persons.",
+    "Decisions about insurance, work, credit, policing, schooling, benefits or housing, and advertising of any kind.",
+    "Other languages than English, other kinds of texts than {things} from forums, and minors' private messages.",
+    "Making or improving content that encourages self-harm, and training of generators on what it labels.",
+)
+HELP = (
+    "If you or somebody you know is in danger, call your local emergency number.",
+    "Helplines by country: https://findahelpline.com",
+)
+
+
+def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> Json:
+    """Write both files of the card to a pack; return what ``card.json`` says.
+
+    Args:
+        pack: a folder.
+        described: what the model is.
+        measured: ``Task`` of ``evaluate.json`` with its ``sampling`` and ``split`` beside it.
+    """
+    made = card(described, measured=measured)
+    (pack / CARD).write_text(json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    (pack / PAGE).write_text(page(made))
+    return made
+
+
+def card(described: Described, *, measured: Mapping[str, Any]) -> Json:
+    """Return the card as JSON: ``model``, ``data``, ``use``, ``measured``, ``failures``, ``help``."""
+    model = measured["models"][described.measured_as]
+    thing = "post" if described.kind in OF_POSTS else "meme"
+    words = {"things": f"{thing}s", "thing": thing}
+    return {
+        "name": described.name,
+        "model": {
+            **described.model_dump(include={"kind", "model", "subset", "base", "seed", "task"}),
+            "labels": described.definitions,
+        },
+        "data": {
+            **described.model_dump(include={"corpus", "data_commit", "split_digest", "votes_digest", "scheme"}),
+            "scheme_digest": described.scheme_digest,
+            "train": described.train.model_dump(),
+        },
+        "use": {
+            "intended": [line.format(**words) for line in INTENDED],
+            "prohibited": [line.format(**words) for line in PROHIBITED],
+        },
+        "measured": {
+            "split": measured["split"],
+            "items": measured["n"],
+            "confidence": measured["sampling"]["confidence"],
+            "runs": model["runs"],
+            "figures": {name: _cell(cell) for name, cell in model["all"]["figures"].items()},
+            "labels": {
+                label: {
+                    "items": measured["support"][label],
+                    **{name: _cell(cell) for name, cell in model["all"]["labels"][label].items()},
+                }
+                for label in measured["labels"]
+            },
+            # of several seeds one is in the pack
+            "this_seed": model["by_seed"].get(str(described.seed), {}).get("all", {}).get("figures"),
+            "majority": measured["baselines"].get("majority", {}).get("figures"),
+            "outcomes": model["outcomes"],
+        },
+        "failures": list(failures(model, measured=measured, thing=thing)),
+        "help": list(HELP),
+    }
+
+
+def page(made: Json) -> str:
+    """Return the card as Markdown."""
+    return "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_rest(made)]) + "\n"
+
+
+def _head(made: Json) -> Iterator[str]:
+    model, data = made["model"], made["data"]
+    yield f"# {made['name']}"
+    yield ""
+    learnt = f", tuned on the labels '{model['subset']}'" if model["subset"] else ""
+    yield (
+        f"`{model['model']}` ({model['kind']}, made of `{model['base']}`{learnt}, seed {model['seed']}) answers "
+        f"`{model['task']}` of the scheme `{data['scheme']}`."
+    )
+    yield ""
+    yield f"- Corpus `{data['corpus']}` at commit `{data['data_commit']}`; {data['train']['records']} records of train"
+    yield f"- Split `{data['split_digest'][:16]}`, scheme `{data['scheme_digest'][:16]}`"
+    if data["votes_digest"]:
+        yield f"- Silver `{data['votes_digest'][:16]}`: its labels of train were voted by labellers, not by people"
+    yield "- Input in English, scrubbed of names of accounts, addresses and numbers before it is read"
+
+
+def _use(use: Json) -> Iterator[str]:
+    for title, key in (("For", "intended"), ("Never for", "prohibited")):
+        yield from ("", f"## {title}", "", *(f"- {line}" for line in use[key]))
+
+
+def _measured(found: Json) -> Iterator[str]:
+    yield from ("", "## Measured", "")
+    several = f", mean of {found['runs']} runs" if found["runs"] > 1 else ""
+    yield (
+        f"On the {found['items']} items of `{found['split']}` that people labelled{several}; what it does not answer "
+        f"counts as wrong. Brackets: {found['confidence']:.0%} interval over items."
+    )
+    yield from ("", "| figure | value | this seed | majority |", "|---|---|---|---|")
+    for name, cell in found["figures"].items():
+        alone, plain = ((found[key] or {}).get(name) for key in ("this_seed", "majority"))
+        yield f"| {name} | {interval(cell)} | {share(alone)} | {share(plain)} |"
+    yield from ("", "| label | items | F1 | precision | recall |", "|---|---|---|---|---|")
+    for label, row in found["labels"].items():
+        cells = " | ".join(interval(row[name]) for name in ("f1", "precision", "recall"))
+        yield f"| {label} | {row['items']} | {cells} |"
+
+
+def _rest(made: Json) -> Iterator[str]:
+    sections: Sequence[tuple[str, list[str]]] = (
+        ("Known to be wrong", made["failures"]),
+        ("Labels", [f"`{label}`: {definition}" for label, definition in made["model"]["labels"].items()]),
+        ("Help", made["help"]),
+    )
+    for title, lines in sections:
+        yield from ("", f"## {title}", "", *(f"- {line}" for line in lines))
+
+
+def _cell(cell: Mapping[str, Any]) -> Json:
+    return {name: cell[name] for name in ("mean", "low", "high")}

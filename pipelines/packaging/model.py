@@ -1,0 +1,155 @@
+"""The model that consumers load: an MLflow pyfunc that carries its pack, its code and its signature, and no pickle.
+
+MLflow runs a script to open it (models from code). The script, and the code that the script imports, travel with the
+version, so that nothing of this repository is needed but the libraries in ``requirements.txt``.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from pipelines.errors import RegistryError
+from pipelines.packaging import model_code
+from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.registry import contents
+from pipelines.registry.versions import digest
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
+
+ARTIFACT, SCRIPT = "pack", "serve.py"
+# Kind -> the module that opens it. What comes by a name that is made up as the code runs is a root beside it.
+OPENERS = {
+    "encoder": "model_encoder",
+    "sft": "model_sft",
+    "text": "model_memes",
+    "image": "model_memes",
+    "fusion": "model_memes",
+}
+ENTRY = '''"""Opens the pack that came with this version."""
+
+import gc
+import sys
+
+from mlflow.models import set_model
+
+# see `model_opening` of the package that is imported here
+compiling, collecting = sys.dont_write_bytecode, gc.isenabled()
+sys.dont_write_bytecode = True
+gc.disable()
+try:
+    from {package}.registry.{opener} import opened
+    from {package}.registry.model_pyfunc import Served
+finally:
+    sys.dont_write_bytecode = compiling
+    if collecting:
+        gc.enable()
+
+set_model(Served(opened))
+'''
+
+
+class NotServable(RegistryError):
+    """A pack cannot be made a model that consumers load."""
+
+    message = "The pack of '{name}' cannot be served: {detail}."
+    remedy = "Package it again: `corpus register {name}`."
+    exit_code = 65
+
+
+def save(pack: Path, *, to: Path) -> Path:
+    """Write the MLflow model of a pack to the folder ``to``, which is not there yet or empty; return it.
+
+    Raises:
+        NotServable: its files are not as its list says, one is or may be a pickle, it has no card, or it is of another
+            kind than ``OPENERS``.
+        TooMuchCode, NotLocked: see ``model_code``.
+    """
+    from mlflow import pyfunc
+
+    described = _checked(pack)
+    roots = _roots(described)
+    with TemporaryDirectory() as scratch:
+        code = Path(scratch) / "code"
+        code.mkdir()
+        package = model_code.write(roots, to=code)
+        script = Path(scratch) / SCRIPT
+        script.write_text(ENTRY.format(package=package, opener=OPENERS[described.kind]))
+        with _importable(code, package=package), warnings.catch_warnings():
+            # it asks for type hints and examples; the signature is ours
+            warnings.simplefilter("ignore", UserWarning)
+            pyfunc.save_model(
+                str(to),
+                python_model=str(script),
+                artifacts={ARTIFACT: str(pack)},
+                code_paths=[str(code / package)],
+                signature=signature(described.kind),
+                pip_requirements=model_code.requirements(roots, more=_beside(described)),
+            )
+    return to
+
+
+def signature(kind: str) -> ModelSignature:
+    """Return what a model of a kind is sent, and what it answers.
+
+    ``body`` and ``text`` may be missing, and any cell may be null: a meme's words are read from the picture then.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array
+
+    first, second = (("title", "string"), "body") if kind in OF_POSTS else (("image", "binary"), "text")
+    asked = [ColSpec(first[1], first[0]), ColSpec("string", second, required=False)]
+    answered = [
+        ColSpec(Array(DataType.string), "labels"),
+        ColSpec(Array(DataType.double), "probabilities"),
+        ColSpec(DataType.boolean, "abstain"),
+    ]
+    return ModelSignature(inputs=Schema(asked), outputs=Schema(answered))
+
+
+def _checked(pack: Path) -> Described:
+    """Return what a pack says of itself, once its files are what it lists."""
+    described = Described.read(pack)
+    found = contents.faults(pack, registered=digest(pack))
+    if wrong := [*found["files"], *found["pickle"], *found["card"]]:
+        raise NotServable(name=described.name, detail="; ".join(wrong))
+    if described.kind not in OPENERS:
+        raise NotServable(name=described.name, detail=f"nothing opens models of kind '{described.kind}'")
+    return described
+
+
+def _roots(described: Described) -> list[str]:
+    roots = ["pipelines.packaging.model_pyfunc", f"pipelines.registry.{OPENERS[described.kind]}"]
+    if described.kind not in OF_POSTS:
+        roots += [f"pipelines.models.{described.kind}", "pipelines.extract.decode_child"]
+    if described.ocr is not None:
+        roots.append(f"pipelines.extract.ocr.{described.ocr.engine}")
+    return roots
+
+
+def _beside(described: Described) -> list[str]:
+    """Return what must be installed though no module imports it: MLflow, and what the library wants for some models."""
+    # device_map and chat templates
+    return ["mlflow", "accelerate", "jinja2"] if described.kind == "sft" else ["mlflow"]
+
+
+@contextmanager
+def _importable(code: Path, *, package: str) -> Iterator[None]:
+    """Let MLflow run the script while it saves, as it does to see that it can; nothing of it stays behind."""
+    sys.path.insert(0, str(code))
+    # what is compiled here would be copied, too
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = written
+        sys.path.remove(str(code))
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            del sys.modules[name]

@@ -1,0 +1,44 @@
+"""A tuned encoder of posts as it answers from the registry: calibrated probabilities, and the set that can be true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.metrics import recall_constraints
+from pipelines.metrics.calibration import Calibration
+from pipelines.models.backbones import opened as held
+from pipelines.models.encoder import Saved, Words
+from pipelines.packaging.model_described import Described, asked
+from pipelines.packaging.model_forward import probabilities, ready
+from pipelines.packaging.model_posts import asker
+from pipelines.packaging.model_pyfunc import Answer, Asker
+
+
+def opened(pack: Path, described: Described) -> Asker:
+    """Open the encoder of a pack; see ``train.encoder.EncoderPredictor``, whose answers these are."""
+    _, task = asked(pack, described=described)
+    thresholds, stored = recall_constraints.load(pack, task=task)
+    calibration = Calibration.of_json(stored["calibration"])
+    with held(str(pack), seed=0, folder=pack) as place:
+        words = Words(place, base=described.base, limit=None)
+        module = ready(Saved(place, base=described.base))
+
+    def read(texts: Sequence[str]) -> list[Answer]:
+        rows = words.rows(texts)
+        raw = probabilities(
+            module,
+            lengths=[len(row) for row in rows],
+            prepare=lambda which: words.padded([rows[n] for n in which]),
+            batch=described.batch,
+            labels=len(task.labels),
+            kind=task.kind,
+        )
+        scores = calibration(raw)
+        decided = recall_constraints.decide(scores, task=task, thresholds=thresholds)
+        return [
+            Answer(tuple(label for label in task.labels if label in labels), tuple(row))
+            for labels, row in zip(decided, scores.tolist(), strict=True)
+        ]
+
+    return asker(read, kinds=described.scrub)

@@ -1,0 +1,145 @@
+"""Memes as a registered model is sent them: pictures from anywhere, decoded, read and scrubbed as the corpus does."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors.torch import load_file
+
+from pipelines.datasets.example import TEST, Example
+from pipelines.extract.decode import Decoder, Picture
+from pipelines.extract.ocr import OcrEngine, open_engine
+from pipelines.metrics.thresholds import decide
+from pipelines.models import build
+from pipelines.models.backbones import BaseUnfit
+from pipelines.packaging.model_described import REST, Described, asked
+from pipelines.packaging.model_forward import probabilities, ready
+from pipelines.packaging.model_posts import says
+from pipelines.packaging.model_pyfunc import SILENT, Answer, Asker, Malformed, cells, texts
+from pipelines.pii.scrub import scrub
+from pipelines.registry.model_opening import opening
+
+HEAD = "head."
+START_OF_SCAN = b"\xff\xda"
+
+
+def opened(pack: Path, described: Described) -> Asker:
+    """Open the classifier of a pack: the library's weights as a base, and what stands on it from ``rest.safetensors``.
+
+    Raises:
+        BaseUnfit: weights are missing.
+    """
+    _, task = asked(pack, described=described)
+    spec = described.spec.model_copy(update={"base": str(pack)})
+    built = build(spec, task=task, seed=0, folder=pack, max_tokens=described.max_tokens or 0)
+    rest = load_file(pack / REST) if (pack / REST).is_file() else {}
+    if {name for name in built.module.state_dict() if name.startswith(HEAD)} != set(rest):
+        raise BaseUnfit(base=described.base, detail=f"{REST} has not the weights of its head")
+    built.module.load_state_dict(rest, strict=False)
+    module = ready(built.module)
+    # float64: see ``decide``
+    thresholds = np.array(described.thresholds or (), np.float64)
+    seen = Seen(described)
+
+    def ask(frame: pd.DataFrame) -> list[Answer]:
+        examples = seen.examples(frame)
+        told = [example for example in examples if example is not None]
+        scores = probabilities(
+            module,
+            lengths=[built.length(example) for example in told],
+            prepare=lambda which: built.prepare([told[n] for n in which]),
+            batch=described.batch,
+            labels=len(task.labels),
+            kind=task.kind,
+        )
+        built.forget()
+        answers = iter(
+            Answer(tuple(label for label in task.labels if label in labels), tuple(row))
+            for labels, row in zip(decide(scores, task=task, thresholds=thresholds), scores.tolist(), strict=True)
+        )
+        return [SILENT if example is None else next(answers) for example in examples]
+
+    return ask
+
+
+class Seen:
+    """Makes examples of what was sent, ``None`` where there is nothing to judge; not for several threads."""
+
+    def __init__(self, described: Described) -> None:
+        """Take what the corpus decodes, reads and scrubs by; the OCR engine is opened once it is needed."""
+        if described.decode is None:
+            raise ValueError(described.kind)
+        self._decode, self._ocr, self._kinds = described.decode, described.ocr, described.scrub
+        self._looks, self._reads = described.kind in ("image", "fusion"), described.kind in ("text", "fusion")
+        self._engine: OcrEngine | None = None
+
+    def examples(self, frame: pd.DataFrame) -> list[Example | None]:
+        """Return the example of each row.
+
+        Raises:
+            Malformed: a cell is neither bytes nor base64, or no string; or words are missing and there is no OCR.
+        """
+        given = texts(frame, "text")
+        pictures = [_bytes(cell, row=row) for row, cell in enumerate(cells(frame, "image"))]
+        if self._reads and self._ocr is None and None in given:
+            raise Malformed(f"'text' of row {given.index(None)} is missing, and this model has no OCR of its own")
+        wanted = [
+            data if self._looks or (self._reads and text is None) else None
+            for data, text in zip(pictures, given, strict=True)
+        ]
+        return [
+            self._example(row, picture=picture, text=text)
+            for row, (picture, text) in enumerate(zip(self._decoded(wanted), given, strict=True))
+        ]
+
+    def _example(self, row: int, *, picture: bytes | None, text: str | None) -> Example | None:
+        if picture is None and (self._looks or text is None):
+            return None
+        words = ""
+        if self._reads:
+            words = scrub(self._read(picture) if text is None and picture else text or "", kinds=self._kinds)[0]
+            if not self._looks and not says(words):
+                return None
+        return Example((str(row), 0), TEST, words, picture if self._looks else None, None, "")
+
+    def _decoded(self, pictures: Sequence[bytes | None]) -> list[bytes | None]:
+        if not any(pictures):
+            return [None] * len(pictures)
+        with Decoder(self._decode) as decoder:
+            return [_plain(data, decoder=decoder) if data else None for data in pictures]
+
+    def _read(self, picture: bytes) -> str:
+        if self._engine is None and self._ocr is not None:
+            with opening():
+                self._engine = open_engine(self._ocr)
+        return self._engine.read(picture).text if self._engine else ""
+
+
+def _plain(data: bytes, *, decoder: Decoder) -> bytes | None:
+    """Return a picture as the corpus stores it, ``None`` where it does not decode.
+
+    One that the corpus has stored already stays as it is, or encoding it again would alter its pixels: it is told by
+    all that stands before its pixels, which are the size, the tables and nothing else.
+    """
+    picture = decoder.decode(data)
+    if not isinstance(picture, Picture):
+        return None
+    head = picture.data[: picture.data.index(START_OF_SCAN)]
+    return data if data.startswith(head) else picture.data
+
+
+def _bytes(cell: Any, *, row: int) -> bytes | None:
+    if isinstance(cell, str):
+        try:
+            return base64.b64decode(cell, validate=True)
+        except (binascii.Error, ValueError):
+            raise Malformed(f"'image' of row {row} is not base64") from None
+    if cell is not None and not isinstance(cell, bytes | bytearray | memoryview):
+        raise Malformed(f"'image' of row {row} is neither bytes nor base64")
+    return None if cell is None else bytes(cell)

@@ -1,0 +1,44 @@
+"""Posts as a registered model is sent them: title and body, scrubbed as the corpus is before anything reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from pipelines.datasets.post import Post
+from pipelines.packaging.model_pyfunc import SILENT, Answer, Asker, texts
+from pipelines.pii.scrub import scrub
+
+# What scrubbing leaves in the place of what it took.
+PLACEHOLDER = re.compile(r"<[a-z0-9]+>")
+
+Reader = Callable[[Sequence[str]], Sequence[Answer]]
+
+
+def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
+    """Return what answers a table of ``title`` and ``body``; a post without a word is not asked about.
+
+    Args:
+        reader: answers texts as ``Post.text`` has them, in their order.
+        kinds: what is scrubbed.
+    """
+
+    def ask(frame: pd.DataFrame) -> list[Answer]:
+        titles, bodies = (
+            [scrub(part or "", kinds=kinds)[0] for part in texts(frame, column)] for column in ("title", "body")
+        )
+        posts = [Post("", title, body) for title, body in zip(titles, bodies, strict=True)]
+        told = [n for n, post in enumerate(posts) if says(post.title) or says(post.body)]
+        answers = [SILENT] * len(posts)
+        for n, answer in zip(told, reader([posts[n].text for n in told]), strict=True):
+            answers[n] = answer
+        return answers
+
+    return ask
+
+
+def says(text: str) -> bool:
+    """Whether anything is left of a scrubbed text beside placeholders, blanks and signs."""
+    return any(sign.isalnum() for sign in PLACEHOLDER.sub("", text))

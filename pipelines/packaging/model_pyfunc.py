@@ -1,0 +1,110 @@
+"""What a consumer's ``predict`` runs: checks what it was sent, asks the model, and says when it has no answer.
+
+The modules ``model_*`` and what they import travel with every version; nothing here may need the rest of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from mlflow.pyfunc import PythonModel
+
+from pipelines.packaging.model_described import Described
+from pipelines.registry.model_opening import opening
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of one input; one that abstains says nothing else.
+
+    Args:
+        labels: in the scheme's order.
+        probabilities: of every label of the task in that order, or nothing where a model gives none.
+        abstain: whether there is nothing to judge, or no answer.
+    """
+
+    labels: tuple[str, ...] = ()
+    probabilities: tuple[float, ...] = ()
+    abstain: bool = False
+
+
+SILENT = Answer(abstain=True)
+Asker = Callable[[pd.DataFrame], Sequence[Answer]]
+
+
+class Malformed(MlflowException):  # type: ignore[misc]
+    """What was sent is no input; MLflow's server answers 400 with this sentence, which quotes nothing."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"The input is malformed: {detail}.", error_code=INVALID_PARAMETER_VALUE)
+
+    @property
+    def message(self) -> str:
+        """What is wrong. It is said once: MLflow's server would write the data that it was sent in front of it."""
+        return str(self.__dict__["said"])
+
+    @message.setter
+    def message(self, text: str) -> None:
+        self.__dict__.setdefault("said", text)
+
+
+class Served(PythonModel):  # type: ignore[misc]
+    """A registered model; ``opened`` makes what answers, of the folder of a pack and its description."""
+
+    def __init__(self, opened: Callable[[Path, Described], Asker]) -> None:
+        self._opened = opened
+        # a server asks from several threads, and neither tokenizers nor OCR engines are made for that
+        self._alone = Lock()
+
+    def load_context(self, context: Any) -> None:
+        """Open the pack; MLflow calls it once."""
+        pack = Path(context.artifacts["pack"])
+        with opening():
+            self._ask = self._opened(pack, Described.read(pack))
+
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Return a table of ``labels``, ``probabilities`` and ``abstain``, a row for each row of the input.
+
+        Raises:
+            Malformed: the input is no table, or a cell is none of what its column may hold.
+        """
+        if not isinstance(model_input, pd.DataFrame):
+            raise Malformed("it must be a table, such as dataframe_records")
+        with self._alone:
+            answers = self._ask(model_input)
+        return pd.DataFrame(
+            {
+                "labels": [list(answer.labels) for answer in answers],
+                "probabilities": [list(answer.probabilities) for answer in answers],
+                "abstain": pd.Series([answer.abstain for answer in answers], dtype=bool),
+            }
+        )
+
+
+def texts(frame: pd.DataFrame, column: str) -> list[str | None]:
+    """Return the strings of a column, ``None`` where a cell, or all of the column, is missing.
+
+    Raises:
+        Malformed: a cell is something else.
+    """
+    return [_text(cell, row=row, column=column) for row, cell in enumerate(cells(frame, column))]
+
+
+def cells(frame: pd.DataFrame, column: str) -> list[Any]:
+    """Return the values of a column, ``None`` for what is missing."""
+    if column not in frame.columns:
+        return [None] * len(frame)
+    return [None if missing else cell for cell, missing in zip(frame[column], frame[column].isna(), strict=True)]
+
+
+def _text(cell: Any, *, row: int, column: str) -> str | None:
+    if cell is not None and not isinstance(cell, str):
+        raise Malformed(f"'{column}' of row {row} is no string")
+    return cell

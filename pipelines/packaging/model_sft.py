@@ -1,0 +1,36 @@
+"""A tuned causal model of posts as it answers from the registry: labels without probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.config.sections import SftModel
+from pipelines.packaging.model_described import Described, asked
+from pipelines.packaging.model_posts import asker
+from pipelines.packaging.model_pyfunc import SILENT, Answer, Asker
+from pipelines.train.sft.generate import Generator
+
+
+def opened(pack: Path, described: Described) -> Asker:
+    """Open the causal model of a pack; an answer that is malformed, as an unfinished one would be, is none."""
+    scheme, task = asked(pack, described=described)
+    if not isinstance(described.spec, SftModel) or described.max_new_tokens is None:
+        raise ValueError(described.kind)
+    generator = Generator.open(
+        pack,
+        task=task,
+        scheme=scheme,
+        max_length=described.spec.max_length,
+        max_new_tokens=described.max_new_tokens,
+        batch=described.batch,
+        folder=pack,
+    )
+
+    def read(texts: Sequence[str]) -> list[Answer]:
+        return [
+            SILENT if one.labels is None else Answer(tuple(label for label in task.labels if label in one.labels))
+            for one in generator.answer(texts)
+        ]
+
+    return asker(read, kinds=described.scrub)

@@ -1,0 +1,131 @@
+"""A model as a folder that anybody can open: what the stages left in a clone, described, digested, with its card.
+
+A pack holds weights (safetensors), the base's configuration and tokens, the label scheme, thresholds and calibration,
+``model.json`` (:class:`pipelines.packaging.model_described.Described`), ``records.parquet`` (the ids of the records
+that it has learnt from or was chosen by), the card, and ``files.json``, which has the SHA-256 of all others and is
+written last. No neighbour, text or picture of anybody is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.config.params import Params, Settings
+from pipelines.config.registry import Chosen
+from pipelines.errors import ConfigError, DataError
+from pipelines.packaging.model_described import SCHEME, Described
+from pipelines.registry import contents
+from pipelines.registry.versions import listing, subject
+from pipelines.taxonomy.loader import FOLDER as SCHEMES
+from pipelines.vault.vault import Vault
+
+
+class NotPackable(ConfigError):
+    """What was chosen is no model that can be registered."""
+
+    message = "'{model}' cannot be registered as '{name}': {detail}."
+    remedy = "Name another model under registry.{name} in params.yaml."
+
+
+class NothingToPack(ConfigError):
+    """What a pack is made of is not where the command was started."""
+
+    message = "There is nothing to package as '{name}': {detail}."
+    remedy = "Start it in a clone of the corpus after `dvc pull --allow-missing`, or run that stage."
+
+
+class LearntFromDeleted(DataError):
+    """A model knows somebody who asked to be forgotten."""
+
+    message = "{count} of the records that '{model}' has learnt from, or was chosen by, were taken down since."
+    remedy = "It cannot be registered. Train it again, and register that."
+    exit_code = 77
+
+
+def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> Path:
+    """Write the pack of a model to the folder ``to``, which is not there yet or empty; return it.
+
+    Args:
+        name: under which it is to be registered.
+        chosen: of posts a model and a subset, whose folder the stage ``finetune`` left; of memes a model, whose runs
+            MLflow has: the seed of the best validation macro-F1, the smallest of equals.
+        params: for the corpus, the scheme, and what was done to texts and pictures before the model saw them.
+        settings: for ``MLFLOW_TRACKING_URI`` (memes).
+        vault: who was taken down.
+        root: a clone of the corpus.
+        to: where.
+
+    Raises:
+        UnknownModel: nothing is registered under this name.
+        NotPackable: the model is of a kind that cannot be, or of another task.
+        NothingToPack: files, numbers or weights are not there.
+        LearntFromDeleted: a record that it has learnt from was taken down.
+        NoModel, ModelOutdated: see ``train.finetuned``.
+    """
+    corpus, category = subject(name, params=params)
+    to.mkdir(parents=True, exist_ok=True)
+    given: dict[str, Any] = {"chosen": chosen, "params": params, "vault": vault, "root": root, "to": to}
+    if params.corpora[corpus].content == "texts":
+        from pipelines.packaging import pack_posts
+
+        described, records = pack_posts.filled(name, corpus=corpus, category=category, **given)
+    else:
+        from pipelines.packaging import pack_memes
+
+        described, records = pack_memes.filled(name, corpus=corpus, category=category, settings=settings, **given)
+    return finish(to, described=described, records=records, root=root)
+
+
+def finish(to: Path, *, described: Described, records: Collection[str], root: Path) -> Path:
+    """Write what every pack has beside its weights: description, ids, scheme, card, and last of all the list of files.
+
+    Raises:
+        NothingToPack: the stage ``evaluate`` has no numbers of this model.
+    """
+    from pipelines.packaging import card
+
+    described.write(to)
+    shutil.copy(SCHEMES / f"{described.scheme}.yaml", to / SCHEME)
+    pq.write_table(pa.table({"record_id": pa.array(sorted(set(records)), pa.string())}), to / contents.RECORDS)
+    card.write(to, described=described, measured=measured(described, root=root))
+    (to / contents.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
+    return to
+
+
+def measured(described: Described, *, root: Path) -> dict[str, object]:
+    """Return what ``metrics/<corpus>/evaluate.json`` says of the model's task, and of nothing else.
+
+    Raises:
+        NothingToPack: it is not there, or does not know the model.
+    """
+    path = root / "metrics" / described.corpus / "evaluate.json"
+    if not path.is_file():
+        raise NothingToPack(name=described.name, detail=f"the stage evaluate@{described.corpus} has not run")
+    found = json.loads(path.read_bytes())
+    task = found["tasks"].get(described.task, {})
+    if described.measured_as not in task.get("models", {}):
+        detail = f"the stage evaluate@{described.corpus} has no numbers of '{described.measured_as}'"
+        raise NothingToPack(name=described.name, detail=detail)
+    return {**task, "sampling": found["sampling"], "split": found["split"]}
+
+
+def refuse_deleted(records: Collection[str], *, model: str, vault: Vault) -> None:
+    """Refuse a model that knows records which were taken down.
+
+    Raises:
+        LearntFromDeleted: naming how many.
+    """
+    if gone := len(vault.tombstoned(set(records))):
+        raise LearntFromDeleted(count=gone, model=model)
+
+
+def public(base: str) -> str:
+    """Return a base by its name: where a folder lies on this machine is nobody's business."""
+    return Path(base).name if Path(base).is_absolute() or Path(base).is_dir() else base

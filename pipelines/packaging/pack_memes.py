@@ -1,0 +1,251 @@
+"""The pack of a trained model of memes: the weights that MLflow has of its run, on the base that they are of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pipelines.config.params import Params, Settings
+from pipelines.config.registry import Chosen
+from pipelines.config.sections import FusionModel, ImageModel, TextModel
+from pipelines.datasets.example import TRAIN, VALIDATION
+from pipelines.packaging.model_described import REST, Described, Trained
+from pipelines.packaging.pack import LearntFromDeleted, NothingToPack, NotPackable, public
+from pipelines.promotion.holdout import split_digest
+from pipelines.registry.versions import NoRegistry
+from pipelines.storage import tables
+from pipelines.taxonomy import load as scheme_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train import finetuned
+from pipelines.train.classifiers.loop import AT_ONCE
+from pipelines.train.classifiers.train import EXPERIMENT
+from pipelines.vault.vault import Vault
+
+HEAD = "head."
+SCORE = "validation_macro_f1"
+# Of decimal digits: as many as a float has.
+SAME = 1e-12
+Spec = TextModel | ImageModel | FusionModel
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the stage ``train``: its seed, its numbers, and its commit and weights as MLflow has them."""
+
+    seed: int
+    metrics: Mapping[str, Any]
+    run_id: str
+    data_commit: str
+
+
+def filled(
+    name: str,
+    *,
+    corpus: str,
+    category: str,
+    chosen: Chosen,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    root: Path,
+    to: Path,
+) -> tuple[Described, Collection[str]]:
+    """Write weights, base configuration, tokens and picture settings; return the description and whom it knows.
+
+    Raises:
+        see ``pack``; and NoRegistry, where MLFLOW_TRACKING_URI is not set.
+    """
+    spec = _spec(name, model=chosen.model, params=params)
+    scheme = scheme_of(params.corpora[corpus].scheme)
+    task = task_of(scheme, category)
+    seed, metrics = _best(name, corpus=corpus, task=task, model=chosen.model, params=params, root=root)
+    records = _records(
+        name, corpus=corpus, task=task, model=chosen.model, seed=seed, metrics=metrics, vault=vault, root=root
+    )
+    with TemporaryDirectory(dir=to.parent) as scratch:
+        run = _run(name, corpus=corpus, task=task, model=chosen.model, seed=seed, metrics=metrics, settings=settings)
+        weights = _weights(name, run=run, settings=settings, to=Path(scratch))
+        write(spec, weights=weights, task=task, seed=seed, max_tokens=params.train.max_tokens, to=to)
+    described = Described(
+        name=name,
+        corpus=corpus,
+        kind=spec.kind,
+        task=task.key,
+        model=chosen.model,
+        subset=None,
+        base=public(spec.base),
+        seed=seed,
+        labels=task.labels,
+        definitions={label.name: label.definition.strip() for label in task.category.labels if label.task},
+        scheme=scheme.name,
+        scheme_digest=scheme.digest,
+        data_commit=run.data_commit,
+        split_digest=split_digest(corpus, root=root),
+        votes_digest=None,
+        train=Trained(**finetuned.trained_on(records[TRAIN]).model_dump()),
+        spec=spec.model_copy(update={"base": public(spec.base)}),
+        scrub=params.collect.scrub,
+        batch=AT_ONCE * params.train.batch,
+        max_tokens=params.train.max_tokens,
+        thresholds=tuple(metrics["thresholds"][label] for label in task.labels),
+        decode=params.decode,
+        # a consumer's pictures are not sent to Google because the corpus's were
+        ocr=None if params.ocr.engine == "google_vision" else params.ocr,
+    )
+    return described, records[TRAIN] | records[VALIDATION]
+
+
+def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
+    """Write a trained model as the library saves one, and beside it the head that stands on it.
+
+    Raises:
+        BaseMissing, BaseUnfit: see ``train.models.bases``.
+    """
+    from safetensors.torch import load_model, save_file
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    from pipelines.models import build
+    from pipelines.models.backbones import had, opened
+
+    built = build(spec, task=task, seed=seed, folder=to.parent, max_tokens=max_tokens)
+    load_model(built.module, str(weights))
+    with opened(spec.base, seed=seed, folder=to.parent) as place:
+        _whole(built.module, place=place, base=spec.base).save_pretrained(to)
+        if not isinstance(spec, ImageModel):
+            had(AutoTokenizer, place, base=spec.base).save_pretrained(to)
+        if not isinstance(spec, TextModel):
+            had(AutoImageProcessor, place, base=spec.base, backend="pil").save_pretrained(to)
+    head = {key: value.contiguous() for key, value in built.module.state_dict().items() if key.startswith(HEAD)}
+    if head:
+        save_file(head, to / REST)
+
+
+def _whole(module: Any, *, place: str, base: str) -> Any:
+    """Return the library's model of which a module is made."""
+    from transformers import Blip2ForImageTextRetrieval
+
+    from pipelines.models.backbones import weights
+    from pipelines.models.fusion import QFormer
+
+    if not isinstance(module, QFormer):
+        return module.model
+    whole = weights(Blip2ForImageTextRetrieval, place, base=base)
+    whole.vision_model, whole.qformer, whole.embeddings = module.vision, module.qformer, module.embeddings
+    whole.query_tokens = module.queries
+    return whole
+
+
+def _spec(name: str, *, model: str, params: Params) -> Spec:
+    spec = params.models.get(model)
+    if isinstance(spec, TextModel | ImageModel | FusionModel):
+        return spec
+    reasons = {
+        "m3h": "it reads a labeller's remarks on every meme, which no consumer has",
+        "yadav": "it is made of two bases, which a pack has no place for",
+    }
+    kind = spec.kind if spec else "unknown"
+    detail = reasons.get(kind, f"its kind is {kind}; text, image and fusion can be")
+    raise NotPackable(name=name, model=model, detail=detail)
+
+
+def _best(
+    name: str, *, corpus: str, task: Task, model: str, params: Params, root: Path
+) -> tuple[int, Mapping[str, Any]]:
+    """Return the seed of the best validation macro-F1, the smallest of equals, and the numbers of its run."""
+    found = {}
+    for seed in params.train.seeds:
+        path = root / "metrics" / corpus / f"train-{task.key}-{model}-{seed}.json"
+        if path.is_file():
+            found[seed] = json.loads(path.read_bytes())
+    known = {seed: metrics for seed, metrics in found.items() if SCORE in metrics}
+    if not known:
+        detail = f"the stage train@{corpus} has no numbers of '{model}' for '{task.key}'"
+        raise NothingToPack(name=name, detail=detail)
+    best = min(known, key=lambda seed: (-known[seed][SCORE], seed))
+    return best, known[best]
+
+
+def _records(
+    name: str,
+    *,
+    corpus: str,
+    task: Task,
+    model: str,
+    seed: int,
+    metrics: Mapping[str, Any],
+    vault: Vault,
+    root: Path,
+) -> dict[str, set[str]]:
+    """Return whom the run has learnt from and was chosen by: the live items of the split with gold of its task.
+
+    That nobody is gone who was there is told by its numbers, and that nobody has come, by its predictions.
+    """
+    folder = root / "snapshot" / corpus
+    predictions = folder / "predictions" / "train" / task.key / model / str(seed) / "predictions.parquet"
+    paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet", predictions
+    if missing := [path.name for path in paths if not path.is_file()]:
+        raise NothingToPack(name=name, detail=f"{', '.join(missing)} of '{model}' is not there")
+    splits, gold, said = (
+        tables.read(path, name=kind).to_pylist()
+        for path, kind in zip(paths, ("splits", "gold", "predictions"), strict=True)
+    )
+    placed = {(row["record_id"], row["image"]): row["split"] for row in splits}
+    gone = vault.tombstoned({record_id for record_id, _ in placed})
+    known = (TRAIN, VALIDATION)
+    count = sum(placed[item] in known and item[0] in gone for item in placed)
+    if (more := count - sum(metrics["taken_down"].get(split, 0) for split in known)) > 0:
+        raise LearntFromDeleted(count=more, model=model)
+    answered = {(row["record_id"], row["image"]) for row in gold if row["category"] == task.key}
+    live = {item for item in answered & placed.keys() if item[0] not in gone}
+    judged = {(row["record_id"], row["image"]) for row in said if row["split"] == VALIDATION}
+    if judged != {item for item in live if placed[item] == VALIDATION}:
+        raise NotPackable(name=name, model=model, detail="split or gold is not what it was trained on; train it again")
+    return {split: {item[0] for item in live if placed[item] == split} for split in known}
+
+
+def _run(
+    name: str, *, corpus: str, task: Task, model: str, seed: int, metrics: Mapping[str, Any], settings: Settings
+) -> Run:
+    """Return the finished run that these numbers are of, the latest of several that have them.
+
+    A stage that was a hit of the run-cache has the numbers of a run on an earlier commit: numbers tell it, not HEAD.
+    """
+    wanted = {int(epoch["epoch"]): epoch[SCORE] for epoch in metrics["history"]}
+    client = _client(settings)
+    experiment = client.get_experiment_by_name(EXPERIMENT.format(corpus=corpus))
+    asked = {"task": task.key, "model": model, "seed": str(seed)}
+    conditions = [f"params.{key} = '{value}'" for key, value in asked.items()]
+    query = " and ".join([*conditions, "attributes.status = 'FINISHED'"])
+    found = (
+        client.search_runs([experiment.experiment_id], query, order_by=["attributes.start_time DESC"])
+        if experiment
+        else ()
+    )
+    for run in found:
+        history = {m.step: m.value for m in client.get_metric_history(run.info.run_id, SCORE)}
+        if history.keys() == wanted.keys() and all(abs(history[step] - wanted[step]) < SAME for step in wanted):
+            return Run(seed, metrics, run.info.run_id, run.data.tags.get("data_commit", "none"))
+    detail = f"MLflow has no finished run of '{model}', seed {seed}, with the numbers of metrics/{corpus}"
+    raise NothingToPack(name=name, detail=detail)
+
+
+def _weights(name: str, *, run: Run, settings: Settings, to: Path) -> Path:
+    """Download the weights of a run."""
+    client = _client(settings)
+    paths = [file.path for file in client.list_artifacts(run.run_id, "model") if file.path.endswith(".safetensors")]
+    if len(paths) != 1:
+        detail = f"run {run.run_id} has {len(paths)} files of weights, where one must be"
+        raise NothingToPack(name=name, detail=detail)
+    return Path(client.download_artifacts(run.run_id, paths[0], str(to)))
+
+
+def _client(settings: Settings) -> Any:
+    from mlflow import MlflowClient
+
+    if not settings.mlflow_tracking_uri:
+        raise NoRegistry()
+    return MlflowClient(tracking_uri=settings.mlflow_tracking_uri, registry_uri=settings.mlflow_tracking_uri)

@@ -1,0 +1,89 @@
+"""The pack of a tuned model of posts: what the stage ``finetune`` left in its folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from pipelines.config.params import Params
+from pipelines.config.registry import Chosen
+from pipelines.config.sections import EncoderModel, KnnModel
+from pipelines.datasets.posts import GOLD
+from pipelines.packaging.model_described import Described, Trained
+from pipelines.packaging.pack import NothingToPack, NotPackable, public, refuse_deleted
+from pipelines.promotion.holdout import split_digest
+from pipelines.registry.versions import sha256
+from pipelines.taxonomy import load as scheme_of
+from pipelines.train import finetuned
+from pipelines.train.classifiers.loop import AT_ONCE
+from pipelines.vault.vault import Vault
+
+# Of the folder that ``finetune`` writes: what the pack has of its own, and an adapter that is merged already.
+LEFT_OUT = frozenset({finetuned.CARD, finetuned.LINEAGE, "adapter"})
+
+
+def filled(
+    name: str,
+    *,
+    corpus: str,
+    category: str,
+    chosen: Chosen,
+    params: Params,
+    vault: Vault,
+    root: Path,
+    to: Path,
+) -> tuple[Described, Collection[str]]:
+    """Copy weights, tokens, thresholds and calibration; return the description and whom the model knows.
+
+    Raises:
+        see ``pack``.
+    """
+    if chosen.subset is None:
+        raise NotPackable(name=name, model=chosen.model, detail="whose labels it has learnt (subset) is not told")
+    folder = finetuned.folder_of(corpus, subset=chosen.subset, model=chosen.model, root=root)
+    told = finetuned.read(folder)
+    if isinstance(told.spec, KnnModel):
+        detail = "its neighbours are people's posts, sealed under keys that no consumer has"
+        raise NotPackable(name=name, model=chosen.model, detail=detail)
+    if told.task != category:
+        raise NotPackable(name=name, model=chosen.model, detail=f"it answers '{told.task}', not '{category}'")
+    task = finetuned.task_asked(told, folder=folder)
+    records = finetuned.lineage(folder)
+    refuse_deleted(records, model=told.name, vault=vault)
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name not in LEFT_OUT and not path.name.startswith("."):
+            shutil.copy(path, to / path.name)
+    described = Described(
+        name=name,
+        corpus=corpus,
+        kind=told.kind,
+        task=told.task,
+        model=told.model,
+        subset=told.subset,
+        base=public(told.base),
+        seed=told.seed,
+        labels=told.labels,
+        definitions={label.name: label.definition.strip() for label in task.category.labels if label.task},
+        scheme=told.scheme,
+        scheme_digest=scheme_of(told.scheme).digest,
+        data_commit=told.data_commit,
+        split_digest=split_digest(corpus, root=root),
+        votes_digest=None if told.subset == GOLD else _silver(name, corpus=corpus, params=params, root=root),
+        train=Trained(**told.train.model_dump()),
+        spec=told.spec.model_copy(update={"base": public(told.base)}),
+        scrub=params.collect.scrub,
+        # of an encoder as many as the stage ``predict`` reads together
+        batch=AT_ONCE * told.spec.batch if isinstance(told.spec, EncoderModel) else params.predict.batch,
+        max_new_tokens=None if isinstance(told.spec, EncoderModel) else params.finetune.max_new_tokens,
+    )
+    return described, records
+
+
+def _silver(name: str, *, corpus: str, params: Params, root: Path) -> str:
+    """Return the SHA-256 of the counted votes that train's labels are made of."""
+    path = root / "snapshot" / corpus / "silver" / params.finetune.ensemble / "silver.parquet"
+    if not path.is_file():
+        detail = f"the silver of ensemble '{params.finetune.ensemble}', which it has learnt from, is not there"
+        raise NothingToPack(name=name, detail=detail)
+    return sha256(path)

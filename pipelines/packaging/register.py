@@ -1,0 +1,261 @@
+"""How a model gets into the registry: packed, looked at, stored, read back, numbered, put on record.
+
+What is registered is a pack, known by the SHA-256 of its ``files.json``: the same pack is the same version, however
+often it is registered and wherever an earlier try was killed. Only the row of the journal makes a version one that may
+be asked; what was stored without it is trusted by nobody.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pipelines.errors import RegistryError
+from pipelines.registry import contents
+from pipelines.registry.candidate import Context, registration, scratch
+from pipelines.registry.contents import NoPack, Pack
+from pipelines.registry.journal import JournalMoved, said
+from pipelines.registry.versions import (
+    DIGEST,
+    UnknownVersion,
+    Version,
+    digest,
+    listing,
+    missing,
+    sha256,
+    subject,
+    translated,
+)
+from pipelines.train import tracking
+
+if TYPE_CHECKING:
+    from pipelines.config.registry import Chosen
+
+# Tag of runs and versions: the SHA-256 of the pack's files.json.
+PACK = "pack"
+# Where a run has the files, as MLflow's own examples do.
+PLACE = "model"
+Step = Literal["stored", "added", "recorded"]
+Say = Callable[[Step], None]
+
+
+class Unregistrable(RegistryError):
+    """A model's files are not what a version's must be."""
+
+    message = "This may not be registered as '{name}': {detail}."
+    remedy = "Nothing was stored. Package it again: `corpus register {name}`."
+    exit_code = 65
+
+
+class StoredOtherwise(RegistryError):
+    """What MLflow hands out is not what was handed to it."""
+
+    message = "MLflow has stored '{name}' otherwise than it was given (run {run}): {detail}."
+    remedy = "Delete that run, look at MLflow's artifact store, and register again."
+    exit_code = 65
+
+
+class NumberTaken(RegistryError):
+    """A version has a number that the journal knows of other files."""
+
+    message = "The journal knows version {version} of '{name}' with other files than MLflow has."
+    remedy = "Trust no version of this model. MLflow's registry was begun anew or altered: restore it from a backup."
+    exit_code = 65
+
+
+def register(
+    name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say | None = None
+) -> tuple[Version, bool]:
+    """Register what the stages left in the clone ``context.root``; see :func:`put`.
+
+    Args:
+        name: under which; one of :data:`pipelines.registry.versions.NAMES`.
+        chosen: which model, tuned on which subset.
+        context: see there.
+        who: registers; not empty.
+        why: their reason; not empty.
+        say: told after each step.
+
+    Raises:
+        BadParams: who or why is empty.
+        CorpusError: see :func:`pipelines.packaging.pack.pack`.
+    """
+    from pipelines.packaging.model import save
+    from pipelines.packaging.pack import pack
+
+    said(who, where="who")
+    said(why, where="why")
+    given: dict[str, Any] = {"params": context.params, "settings": context.settings, "vault": context.vault}
+    with scratch(context.settings) as folder:
+        made = pack(name, chosen=chosen, root=context.root, to=folder / "pack", **given)
+        saved = save(made, to=folder / "model")
+        return put(name, saved, context=context, who=who, why=why, say=say)
+
+
+def put(
+    name: str, folder: Path, *, context: Context, who: str, why: str, say: Say | None = None
+) -> tuple[Version, bool]:
+    """Register the folder of a saved MLflow model that has a pack inside.
+
+    Killed after any step, it is finished by repeating it. Two at once who register the same pack get one version.
+
+    Returns:
+        the version, and whether its registration is on record by this call.
+
+    Raises:
+        BadParams: who or why is empty.
+        UnknownModel: ``name`` is no name that models are registered under.
+        Unregistrable: a file is or may be a pickle, a card is missing, the pack is not as ``files.json`` lists it.
+        StoredOtherwise: MLflow hands out other files.
+        NumberTaken: the journal knows the version with other files.
+        JournalBroken: the journal was altered.
+        RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
+    """
+    said(who, where="who")
+    said(why, where="why")
+    subject(name, params=context.params)
+    context.journal.verify(name)
+    pack, mark = _looked_at(name, folder)
+    tell = say or (lambda _: None)
+    version = _known(name, mark=mark, context=context)
+    if version is not None and (row := registration(context.journal, version)) is not None:
+        if row.files != version.digest:
+            raise NumberTaken(name=name, version=version.version)
+        return version, False
+    if version is None:
+        run_id, (found, outside) = _stored(name, folder, pack=pack, mark=mark, context=context)
+    else:
+        run_id = str(version.run_id)
+        found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
+    tell("stored")
+    if version is None:
+        tags = {DIGEST: found, PACK: mark, "data_commit": pack.manifest.data_commit}
+        source = f"{_client(context).get_run(run_id).info.artifact_uri}/{PLACE}"
+        added = context.registry.add(name, source=source, run_id=run_id, tags=tags)
+        tell("added")
+        version = _known(name, mark=mark, context=context) or added
+        if version.run_id != run_id:
+            # who registers the same at the same time was first, with files of their own saving
+            run_id = str(version.run_id)
+            found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
+    if version.digest != found:
+        raise StoredOtherwise(name=name, run=run_id, detail=f"version {version.version} was of other files")
+    metrics = {
+        PACK: mark,
+        "run": run_id,
+        "kind": pack.manifest.kind,
+        "task": pack.manifest.task,
+        "data_commit": pack.manifest.data_commit,
+        "split": pack.manifest.split_digest,
+        "records": len(pack.records),
+        # the pack lists its own files; with these a consumer can name any file that was changed
+        "outside": outside,
+    }
+    written = _record(version, context=context, who=who, why=why, metrics=metrics)
+    tell("recorded")
+    return version, written
+
+
+def _looked_at(name: str, folder: Path) -> tuple[Pack, str]:
+    """Return the pack of a folder and its mark, if there is nothing to say against it."""
+    found = contents.faults(folder, registered=digest(folder))
+    wrong = [f"{check}: {reason}" for check, reasons in found.items() for reason in reasons]
+    if wrong:
+        raise Unregistrable(name=name, detail="; ".join(wrong))
+    try:
+        pack = Pack.read(folder)
+    except NoPack as error:
+        raise Unregistrable(name=name, detail=str(error.fields["detail"])) from None
+    return pack, sha256(pack.folder / contents.FILES)
+
+
+def _known(name: str, *, mark: str, context: Context) -> Version | None:
+    """Return the version of a pack: of several, the oldest; those after it that are not on record are deleted.
+
+    A version that is on record is of the pack that its row names, whatever its tag says.
+    """
+    first: Version | None = None
+    for version in context.registry.versions(name):
+        row = registration(context.journal, version)
+        if version.tags.get(PACK) != mark or (row is not None and row.metrics.get(PACK) != mark):
+            continue
+        if first is None:
+            first = version
+        elif row is None:
+            # who registers the same at the same time may have deleted it already
+            with suppress(UnknownVersion), missing(name=name, version=version.version):
+                _client(context).delete_model_version(name, str(version.version))
+    return first
+
+
+def _stored(
+    name: str, folder: Path, *, pack: Pack, mark: str, context: Context
+) -> tuple[str, tuple[str, dict[str, str]]]:
+    """Hand the files to a run of the corpus's registry experiment, or find one that has them.
+
+    Returns the run's id, and what :func:`_read_back` found there.
+    """
+    client, experiment = _client(context), f"{subject(name, params=context.params)[0]}-registry"
+    with translated():
+        place = client.get_experiment_by_name(experiment)
+        wanted = f"tags.{PACK} = '{mark}' AND tags.name = '{name}' AND attributes.status = 'FINISHED'"
+        known = client.search_runs([place.experiment_id], wanted) if place else []
+    if known:
+        run_id = str(known[0].info.run_id)
+        return run_id, _read_back(name, run_id=run_id, mark=mark, context=context)
+    # never gone on with: two savings of one pack differ (MLflow writes when), and who registers the same at the same
+    # time would read files that are being written
+    key = f"{name}-{secrets.token_hex(8)}"
+    tags = {PACK: mark, "name": name, "data_commit": pack.manifest.data_commit}
+    with tracking.run(context.settings, experiment=experiment, key=key, params={}, tags=tags) as log:
+        with translated():
+            client.log_artifacts(log.run_id, str(folder), PLACE)
+        run_id = str(log.run_id)
+        found = _read_back(name, run_id=run_id, mark=mark, context=context)
+        if found[0] != digest(folder):
+            raise StoredOtherwise(name=name, run=run_id, detail="the digest is another one")
+    return run_id, found
+
+
+def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[str, dict[str, str]]:
+    """Return the digest of what MLflow has, and the SHA-256 of each file outside the pack."""
+    with scratch(context.settings) as folder:
+        with translated():
+            stored = Path(_client(context).download_artifacts(run_id, PLACE, str(folder)))
+        try:
+            pack, found = _looked_at(name, stored)
+        except Unregistrable as error:
+            raise StoredOtherwise(name=name, run=run_id, detail=error.fields["detail"]) from None
+        if found != mark:
+            raise StoredOtherwise(name=name, run=run_id, detail="it is another pack")
+        inside = f"{pack.folder.relative_to(stored).as_posix()}/"
+        outside = {path: value for path, value in listing(stored).items() if not path.startswith(inside)}
+        return digest(stored), outside
+
+
+def _record(version: Version, *, context: Context, who: str, why: str, metrics: dict[str, Any]) -> bool:
+    """Write the row of a registration if it is not there; return whether it was written."""
+    name, journal = version.name, context.journal
+    while True:
+        head = journal.last(name)
+        if (row := registration(journal, version)) is not None:
+            if row.files != version.digest:
+                raise NumberTaken(name=name, version=version.version)
+            return False
+        given: dict[str, Any] = {"who": who, "why": why, "metrics": metrics, "files": version.digest}
+        try:
+            journal.append(
+                name, event="registered", to_version=version.version, after=head.number if head else 0, **given
+            )
+        except JournalMoved:
+            continue
+        return True
+
+
+def _client(context: Context) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=context.registry.uri, registry_uri=context.registry.uri)

@@ -1,0 +1,1 @@
+"""Find and mask personal data in text."""

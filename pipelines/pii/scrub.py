@@ -1,0 +1,211 @@
+"""Addresses, numbers and names taken out of a post's words before anything is stored, by rules that anyone can check.
+
+Every kind has one deterministic recogniser; what it finds becomes ``<kind>``. Where a rule is in doubt it takes out
+more, not less. Each is linear in the length of the text: possessive patterns, and each tried once a run of characters.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Any
+
+from pipelines.errors import BadParams, RecogniserMissing
+from pipelines.pii import phones
+from pipelines.pii.domains import is_address
+
+Finder = Callable[[str], list[tuple[int, int]]]
+
+_URL = re.compile(r"(?<![A-Za-z0-9+.\-])[A-Za-z0-9+.\-]++://(?:\[[0-9A-Fa-f:.%]*+\])?[^\s<>\[\]\"`|]++")
+# what is glued to a name belongs to it ("@a@b.example", "u/name/comments"): nothing readable may be left behind it
+_GLUED = r"[\w@/.:%\\-]*+"
+_EMAIL = re.compile(
+    rf"(?<![\w.+%-])(?<![\w.+%-]')[\w.+%-]++(?:'[\w.+%-]++)*+@(?P<host>[\w-]++(?:\.[\w-]++)++)(?:[@/]{_GLUED}(?:'{_GLUED})*+)?"
+)
+_NAME = r"(?:[A-Za-z0-9_-]|\\[_-]){2,}+"
+_USER = re.compile(rf"(?:/(?:u|user)/|(?<!\w)u/){_NAME}{_GLUED}", re.IGNORECASE)
+_SUBREDDIT = re.compile(rf"(?:/r/|(?<!\w)r/){_NAME}{_GLUED}", re.IGNORECASE)
+_HOST = re.compile(r"(?<![\w@/\\-])[\w-]++(?:\.[\w-]++)++")
+_REST = re.compile(r"(?:/|:[0-9]|[?#]\w)[^\s<>\[\]\"`|]*+")
+_IP4 = re.compile(rf"(?<![\w.])(?P<ip>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?![0-9]|\.[0-9])(?:[:/@%\w]{_GLUED})?")
+_IP6 = re.compile(r"(?:(?<![\w.])(?=[0-9A-Fa-f]{0,4}:)|(?=::))[0-9A-Fa-f:.]++")
+_BEHIND_IP6 = re.compile(rf"[%/@]{_GLUED}")
+_HANDLE = re.compile(rf"(?<![\w@])@++(?=[\d_.]*+[^\W\d_])\w{_GLUED}")
+_TIME = re.compile(r"@\d{1,2}[ap]m", re.IGNORECASE)
+_AFTER_URL = ".,;:!?'\"*_~}\\-"
+_AFTER_NAME = ".:-\\"
+# The longest text of an IPv6 address, with an IPv4 one inside.
+_IP6_CHARACTERS = 45
+_PASSES = 16
+_TANGLE = re.compile(r"(?<![^\s<>])[^\s<>0-9@./:]*+[0-9@./:][^\s<>]*+")
+# No address in a sentence has more labels than this.
+_LABELS = 6
+
+
+def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
+    """Return ``text`` with what these recognisers find replaced, and how often each found something.
+
+    Scrubbing a result again changes nothing: it is repeated here until nothing is found. Honest text needs two or
+    three passes; in text made so that each pass uncovers more, every word with a digit or one of ``@./:`` is
+    ``<removed>`` after sixteen, which no recogniser survives.
+
+    Args:
+        text: any text; placeholders in it stay.
+        kinds: of :data:`KINDS`, in any order. ``names`` (of persons) needs spaCy and an English model.
+
+    Raises:
+        BadParams: a kind is not known.
+        RecogniserMissing: ``names`` is asked for and cannot be had.
+    """
+    if unknown := set(kinds) - set(KINDS):
+        raise BadParams(where="collect.scrub", detail=f"unknown kinds {sorted(unknown)}, known are {', '.join(KINDS)}")
+    counts: Counter[str] = Counter()
+    for _ in range(_PASSES):
+        before = counts.total()
+        for kind, needed, find in _FINDERS:
+            if kind in kinds and needed in text and (spans := find(text)):
+                counts[kind] += len(spans)
+                text = _replace(text, spans=spans, placeholder=f"<{kind.removesuffix('s')}>")
+        if counts.total() == before:
+            return text, dict(sorted(counts.items()))
+    text, counts["removed"] = _TANGLE.subn("<removed>", text)
+    return text, dict(sorted(counts.items()))
+
+
+def _replace(text: str, *, spans: list[tuple[int, int]], placeholder: str) -> str:
+    parts, done = [], 0
+    for start, end in spans:
+        parts += [text[done:start], placeholder]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def _links(text: str) -> list[tuple[int, int]]:
+    found = []
+    for match in _URL.finditer(text):
+        address = match.group()
+        unpaired = address.count(")") - address.count("(")
+        end = len(address)
+        while end and (address[end - 1] in _AFTER_URL or (address[end - 1] == ")" and unpaired > 0)):
+            unpaired -= address[end - 1] == ")"
+            end -= 1
+        found.append((match.start(), match.start() + max(end, address.index("://") + 3)))
+    return found
+
+
+def _emails(text: str) -> list[tuple[int, int]]:
+    found = []
+    for match in _EMAIL.finditer(text):
+        ending = match["host"].rpartition(".")[2]
+        if (len(ending) >= 2 and not ending.isdigit()) or _valid(IPv4Address, text=match["host"]):
+            found.append((match.start(), _end(match)))
+    return found
+
+
+def _hosts(text: str) -> list[tuple[int, int]]:
+    found = []
+    at = 0
+    while match := _HOST.search(text, at):
+        host, at = match.group(), match.end()
+        rest = _REST.match(text, at)
+        if is_address(host, alone=not rest or rest.group()[0] in "?#"):
+            at = rest.end() if rest else at
+            address = text[match.start() : at].rstrip(_AFTER_URL + ")")
+            found.append((match.start(), match.start() + len(address)))
+        else:
+            found += _within(host, offset=match.start())
+    return found
+
+
+def _within(host: str, *, offset: int) -> list[tuple[int, int]]:
+    """Return the addresses among dotted words, for a forgotten blank glues a sentence to one ("example.com.It")."""
+    found, labels, at = [], host.split("."), 0
+    while at < len(labels) - 1:
+        for count in range(min(_LABELS, len(labels) - at), 1, -1):
+            address = ".".join(labels[at : at + count])
+            if is_address(address, alone=True):
+                found.append((offset, offset + len(address)))
+                break
+        else:
+            address, count = labels[at], 1
+        offset += len(address) + 1
+        at += count
+    return found
+
+
+def _ip4(text: str) -> list[tuple[int, int]]:
+    return [(m.start(), _end(m)) for m in _IP4.finditer(text) if _valid(IPv4Address, text=m["ip"])]
+
+
+def _ip6(text: str) -> list[tuple[int, int]]:
+    found = []
+    at = 0
+    while match := _IP6.search(text, at):
+        address, at = match.group().rstrip("."), match.end()
+        if address.endswith(":") and not address.endswith("::"):
+            address = address[:-1]
+        wordy = text[at : at + 1].isalnum() or text[at : at + 1] == "_" or not re.search("[0-9]", address)
+        if not wordy and len(address) <= _IP6_CHARACTERS and _valid(IPv6Address, text=address):
+            end = match.start() + len(address)
+            if behind := _BEHIND_IP6.match(text, end):
+                end = at = _end(behind)
+            found.append((match.start(), end))
+    return found
+
+
+def _handles(text: str) -> list[tuple[int, int]]:
+    return [(m.start(), _end(m)) for m in _HANDLE.finditer(text) if not _TIME.fullmatch(m.group())]
+
+
+def _people(text: str) -> list[tuple[int, int]]:
+    found = [(e.start_char, e.end_char) for e in _entities()(text).ents if e.label_ == "PERSON"]
+    return [(start, end) for start, end in found if not {"<", ">"} & set(text[start:end])]
+
+
+@cache
+def _entities() -> Any:
+    try:
+        return importlib.import_module("spacy").load("en_core_web_sm")
+    except (ImportError, OSError):
+        raise RecogniserMissing(
+            kind="names",
+            package="spaCy and its model en_core_web_sm",
+            command="pip install 'crisis-corpus[names]' && python -m spacy download en_core_web_sm",
+        ) from None
+
+
+def _named(pattern: re.Pattern[str]) -> Finder:
+    return lambda text: [(match.start(), _end(match)) for match in pattern.finditer(text)]
+
+
+def _end(match: re.Match[str]) -> int:
+    return match.start() + len(match.group().rstrip(_AFTER_NAME))
+
+
+def _valid(kind: Callable[[str], object], *, text: str) -> bool:
+    try:
+        kind(text)
+    except AddressValueError:
+        return False
+    return True
+
+
+# In this order: what may hold others comes first (a link has hosts, names and numbers in it), numbers come last.
+# The second entry must be in a text for the recogniser to find anything, and spares most texts the search.
+_FINDERS: list[tuple[str, str, Finder]] = [
+    ("url", "://", _links),
+    ("email", "@", _emails),
+    ("url", ".", _hosts),
+    ("user", "/", _named(_USER)),
+    ("subreddit", "/", _named(_SUBREDDIT)),
+    ("ip", ":", _ip6),
+    ("ip", ".", _ip4),
+    ("handle", "@", _handles),
+    ("phone", "", phones.spans),
+    ("names", "", _people),
+]
+KINDS = tuple(dict.fromkeys(kind for kind, _, _ in _FINDERS))

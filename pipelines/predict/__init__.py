@@ -1,0 +1,1 @@
+"""Predict with trained, prompted, registered and external models."""

@@ -1,0 +1,208 @@
+"""The stage ``untuned``: what a model says of dev and test that nobody tunes here.
+
+It may be asked now (``local``, ``registered``), have answered already (``votes`` of a labeller, the silver of an
+``ensemble``), or have been asked elsewhere (``saved``). Whatever is no vote has no labels; who has no answer has no
+row, which evaluation counts as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.params import EnsembleModel, LocalModel, Params, RegisteredModel, SavedModel, Settings, VotesModel
+from pipelines.config.sections import Model
+from pipelines.datasets import posts
+from pipelines.datasets.posts import NoSilver, Posts
+from pipelines.errors import BadParams, ConfigError
+from pipelines.llm.outcome import Outcome
+from pipelines.predict import external_predictions
+from pipelines.predict.predict import Spent, ask, counted, rows_of, write
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.taxonomy import Scheme
+from pipelines.taxonomy import load as scheme_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train import voted
+from pipelines.train.finetuned import VOTE, Causal, Predictor, Said
+from pipelines.vault.vault import Vault
+
+KINDS = ("local", "votes", "ensemble", "saved", "registered")
+SEED = 0  # nothing is drawn by chance
+DECIMALS = 6  # of US dollars, as the stage votes tells them
+
+
+class NotUntuned(ConfigError):
+    """The stage was started for a model that is tuned, or that nobody describes."""
+
+    message = "Model '{model}' is none that is scored as it is."
+    remedy = "Name an entry of params.models of the kinds {kinds}."
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says, by record id, and what it took if that is known; ``more``: the kind's own counts."""
+
+    said: Mapping[str, Said]
+    spent: Spent | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Everything that asking one model needs."""
+
+    corpus: str
+    model: str
+    params: Params
+    settings: Settings
+    scheme: Scheme
+    task: Task
+    material: Posts
+    root: Path
+
+    @property
+    def ids(self) -> list[str]:
+        """The records that are asked about."""
+        return [example.item[0] for example in self.material.asked]
+
+    def asked(self, predictor: Predictor) -> Answers:
+        """Ask a model of this machine about every record."""
+        said, seconds = ask(predictor, self.material.asked, name=self.model)
+        return Answers(dict(zip(self.ids, said, strict=True)), Spent.here(said, seconds=seconds))
+
+
+def run(
+    corpus: str, *, model: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> dict[str, Any]:
+    """Write ``snapshot/<corpus>/predictions/untuned/<model>/`` and the metrics.
+
+    ``predictions.parquet`` has a row (``seed`` 0) for each answer about a record of dev, the prompt's examples apart,
+    or of test that has gold; ``spent.json`` what it took: of votes and ensembles the tokens and US dollars of these
+    records, and no time, as nobody measured it. What saved predictions took nobody knows: they have no such file.
+
+    Returns:
+        ``kind``, ``records`` and ``outcomes`` by split (``missing`` among them), ``without`` and ``taken_down`` (see
+        ``train.posts.load``), ``spent`` as ``spent.json`` has it, and of ``saved``: ``digest`` of the file, ``unknown``
+        (rows of records that the corpus does not have), ``elsewhere`` (rows that are not asked for), ``repaired``,
+        ``malformed``.
+
+    Raises:
+        NotUntuned: ``model`` is of another kind, or unknown.
+        NotCurated: the corpus has no split or no gold.
+        BaseMissing: a local model's base cannot be had.
+        NotVoted: the labeller, or a member of the ensemble, has not voted.
+        NoSilver: the ensemble has not been counted.
+        BadSaved: a file of predictions is not there, or not as it must be.
+        CorpusError: a registered model may not or cannot be loaded; see ``registry.client.load``.
+        AnswerUnfit: it does not answer as it must.
+    """
+    spec = params.models.get(model)
+    if spec is None or spec.kind not in KINDS:
+        raise NotUntuned(model=model, kinds=", ".join(KINDS))
+    scheme = scheme_of(params.corpora[corpus].scheme)
+    task = task_of(scheme, params.finetune.category)
+    material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
+    desk = Desk(corpus, model, params, settings, scheme, task, material, root)
+    found = _answers(spec, desk=desk)
+    answers = [found.said.get(record_id) for record_id in desk.ids]
+    place = root / "snapshot" / corpus / "predictions" / "untuned" / model
+    write(place, rows=rows_of(material, answers, task=task.key, model=model, seed=SEED), spent=found.spent)
+    spent = asdict(found.spent) if found.spent else None
+    metrics = {"kind": spec.kind, **counted(material, answers), "spent": spent, **found.more}
+    return write_metrics(metrics, root / "metrics" / corpus / f"untuned-{model}.json")
+
+
+def _answers(spec: Model, *, desk: Desk) -> Answers:
+    kinds: dict[type, Callable[..., Answers]] = {
+        LocalModel: _local,
+        VotesModel: _votes,
+        EnsembleModel: _ensemble,
+        SavedModel: _saved,
+        RegisteredModel: _registered,
+    }
+    return kinds[type(spec)](spec, desk=desk)
+
+
+def _local(spec: LocalModel, *, desk: Desk) -> Answers:
+    from pipelines.train.sft.generate import Generator
+
+    section = desk.params.finetune
+    generator = Generator.open(
+        spec.base,
+        task=desk.task,
+        scheme=desk.scheme,
+        max_length=spec.max_length,
+        max_new_tokens=section.max_new_tokens,
+        batch=spec.batch,
+        seed=section.seed,
+        folder=desk.settings.home / "train",
+    )
+    return desk.asked(Causal(generator))
+
+
+def _registered(spec: RegisteredModel, *, desk: Desk) -> Answers:
+    from pipelines.predict.registered import Registered
+
+    posts_by_id = desk.material.posts
+    return desk.asked(Registered.open(spec.uri, task=desk.task, posts=posts_by_id, settings=desk.settings))
+
+
+def _votes(spec: VotesModel, *, desk: Desk) -> Answers:
+    rows = voted.read(desk.corpus, labeller=spec.labeller, task=desk.task, root=desk.root)
+    said = {
+        record_id: Said(
+            outcome=rows[record_id]["outcome"],
+            labels=frozenset(rows[record_id]["labels"] or ()),
+            scores=tuple(rows[record_id]["scores"] or ()),
+        )
+        for record_id in desk.ids
+        if record_id in rows
+    }
+    return Answers(said, _bill([rows], ids=said.keys()))
+
+
+def _ensemble(spec: EnsembleModel, *, desk: Desk) -> Answers:
+    """Return an ensemble's decisions: its fallback's where no majority is, and an abstention where there is none."""
+    if spec.ensemble not in desk.params.ensembles:
+        raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"there is no '{spec.ensemble}'")
+    path = desk.root / "snapshot" / desk.corpus / "silver" / spec.ensemble / "silver.parquet"
+    if not path.is_file():
+        raise NoSilver(corpus=desk.corpus, ensemble=spec.ensemble)
+    asked = set(desk.ids)
+    said = {
+        row["record_id"]: Said(str(Outcome.ABSTAINED), frozenset())
+        if row["labels"] is None
+        else Said(VOTE, frozenset(row["labels"]))
+        for row in tables.read(path, name="silver").to_pylist()
+        if row["category"] == desk.task.key and row["record_id"] in asked
+    }
+    members = dict.fromkeys(desk.params.ensembles[spec.ensemble].members)
+    bills = [voted.read(desk.corpus, labeller=member, task=desk.task, root=desk.root) for member in members]
+    return Answers(said, _bill(bills, ids=said.keys()))
+
+
+def _bill(bills: Sequence[Mapping[str, voted.Row]], *, ids: Collection[str]) -> Spent:
+    """Sum up what votes about some records took; sorted, so that the order of rows does not show in the last bit."""
+    rows = [rows[record_id] for rows in bills for record_id in ids if record_id in rows]
+    return Spent(
+        records=len(ids),
+        seconds=None,
+        input_tokens=sum(row["input_tokens"] or 0 for row in rows),
+        output_tokens=sum(row["output_tokens"] or 0 for row in rows),
+        cost=round(sum(sorted(row["cost"] or 0.0 for row in rows)), DECIMALS),
+    )
+
+
+def _saved(spec: SavedModel, *, desk: Desk) -> Answers:
+    found = external_predictions.read(
+        spec.path,
+        folder=desk.settings.annotation_files,
+        task=desk.task,
+        asked=set(desk.ids),
+        known={record_id for record_id, _ in desk.material.placed},
+    )
+    more = {name: getattr(found, name) for name in ("digest", "unknown", "elsewhere", "repaired", "malformed")}
+    return Answers(found.said, None, more)

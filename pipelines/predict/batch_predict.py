@@ -1,0 +1,302 @@
+"""The stage ``scoring``: what the models in use say of every live record of a corpus.
+
+Which version is asked stands in ``models/<corpus>/<name>.json`` of the clone: a stage's inputs are files, and an alias
+is none. What a version said of a partition is kept by the digests of both, so that a new month costs a month.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from pipelines.config.params import Params, Settings
+from pipelines.config.sections import Positive, Section
+from pipelines.errors import ConfigError, CorpusError, RegistryError
+from pipelines.llm.outcome import Outcome
+from pipelines.registry import client, trusted
+from pipelines.registry.journal import Journal
+from pipelines.registry.versions import NAMES, Registry, sha256, subject
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.seal import open_column
+from pipelines.taxonomy import load as scheme_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.vault.vault import Vault
+
+# Ours: records whose content is in memory at once, some 100 MB of large pictures.
+TOGETHER = 256
+TABLE = "predictions"
+
+Json = dict[str, Any]
+
+
+class NotPinned(ConfigError):
+    """Nothing says which version is to be asked."""
+
+    message = "The folder models does not say which version is to be asked: {detail}."
+    remedy = "Write the champions there: `corpus task champions CORPUS` commits them."
+
+
+class CannotScore(RegistryError):
+    """A model fails, or answers otherwise than its signature says."""
+
+    message = "{uri} cannot score: {detail}."
+    remedy = "Nothing was written. `corpus registry` shows what may be gone back to."
+    exit_code = 65
+
+
+class Pin(Section):
+    """``models/<corpus>/<name>.json``: the version that is asked, and the digest of its files."""
+
+    name: str
+    version: Positive
+    files: str
+
+    @property
+    def model(self) -> str:
+        """The name of the model among predictions."""
+        return f"{self.name}/{self.version}"
+
+
+@dataclass
+class _Task:
+    """One version that is asked about one corpus; it is loaded when there is something to ask."""
+
+    pin: Pin
+    task: Task
+    load: Callable[[], client.Model]
+    vault: Vault
+    _model: client.Model | None = field(default=None, repr=False)
+
+    def predict(self, rows: Sequence[Json]) -> Any:
+        import pandas as pd
+
+        if self._model is None:
+            self._model = self.load()
+        if self._model.labels != self.task.labels:
+            raise self.unfit(f"its labels are not those of '{self.task.key}' now")
+        try:
+            return self._model.predict(pd.DataFrame(rows))
+        except CorpusError:
+            raise
+        except Exception as error:
+            # a model's own message may quote what it was asked
+            raise self.unfit(f"it fails ({type(error).__name__})") from None
+
+    def unfit(self, detail: str) -> CannotScore:
+        return CannotScore(uri=f"models:/{self.pin.model}", detail=detail)
+
+
+def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
+    """Pin every champion of the section ``scoring``; what has none is asked no more.
+
+    Raises:
+        AliasUntrusted, JournalBroken: see :func:`pipelines.registry.trusted.find`.
+    """
+    pinned = []
+    for old in _folder(corpus, root=root).glob("*.json"):
+        old.unlink()
+    for name in params.scoring.get(corpus, ()):
+        with suppress(trusted.NoChampion):
+            pinned.append(pin(name, registry=registry, journal=journal, root=root))
+    return pinned
+
+
+def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path()) -> Pin:
+    """Write the champion into ``models/<corpus>/<name>.json`` of a clone; the same champion gives the same bytes.
+
+    Raises:
+        NoChampion, AliasUntrusted, JournalBroken: see :func:`pipelines.registry.trusted.find`.
+    """
+    found = trusted.find(name, None, registry=registry, journal=journal)
+    made = Pin(name=name, version=found.version.version, files=found.files)
+    write_metrics(made.model_dump(), _folder(NAMES[name][0], root=root) / f"{name}.json")
+    return made
+
+
+def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
+    """Ask every pinned model of a corpus about its live records.
+
+    Args:
+        corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
+            ``snapshot/<corpus>/scoring/<name>.parquet`` (the table ``predictions``; ``model`` is ``<name>/<version>``)
+            and ``metrics/<corpus>/scoring.json``.
+        params: for the corpora and their schemes.
+        settings: for the addresses of registry and journal, and a place for what was said before.
+        vault: where the keys are.
+        root: a clone of the corpus.
+
+    Returns:
+        by name ``version``, ``files``, ``records``, ``items``, ``taken_down``, ``outcomes`` and ``labels``.
+
+    Raises:
+        NotPinned: no model of this corpus is pinned, or a pin is malformed.
+        CannotScore: a model does not do what its signature says, or the pinned version has other files.
+        CorpusError: see :func:`pipelines.registry.client.load`.
+        SealBroken: a value was altered, or belongs to another vault.
+    """
+    pins = list(_pins(corpus, root=root))
+    if not pins:
+        raise NotPinned(detail=f"no model of {corpus} is there")
+    texts = params.corpora[corpus].content == "texts"
+    months = _months(root / "data" / corpus, texts=texts)
+    files = [path for paths in months.values() for path in paths]
+    everybody = {r for path in files for r in pq.read_table(path, columns=["record_id"])["record_id"].to_pylist()}
+    metrics = {}
+    for one in pins:
+        task = task_of(scheme_of(params.corpora[corpus].scheme), subject(one.name, params=params)[1])
+        asked = _Task(one, task, _loader(one, settings=settings), vault)
+        found = _all(asked, months, kept=settings.home / "scored" / one.name, texts=texts)
+        # asked last: what was kept, or asked about a moment ago, may be of records that are gone
+        gone = vault.tombstoned(everybody)
+        found = found.filter(pc.invert(pc.is_in(found["record_id"], value_set=tables.strings(sorted(gone)))))
+        tables.write(found, root / "snapshot" / corpus / "scoring" / f"{one.name}.parquet", name=TABLE)
+        metrics[one.name] = _counts(found, asked=asked, gone=len(gone))
+    return write_metrics(metrics, root / "metrics" / corpus / "scoring.json")
+
+
+def _folder(corpus: str, *, root: Path) -> Path:
+    return root / "models" / corpus
+
+
+def _pins(corpus: str, *, root: Path) -> Iterator[Pin]:
+    for path in sorted(_folder(corpus, root=root).glob("*.json")):
+        try:
+            found = Pin.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise NotPinned(detail=f"{error.error_count()} entries of {path.name} are wrong") from None
+        if found.name != path.stem:
+            raise NotPinned(detail=f"{path.name} is of another model")
+        yield found
+
+
+def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
+    """Check that the pinned version may be asked, and return what loads it."""
+    given = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
+    with trusted.opened(settings.journal_url) as journal:
+        found = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
+    if found.files != pinned.files:
+        raise CannotScore(uri=found.version.uri, detail="it was pinned with other files")
+    return lambda: client.load(pinned.model, cache=settings.home / "models", **given)
+
+
+def _months(folder: Path, *, texts: bool) -> dict[str, list[Path]]:
+    """Return the files with content by partition, in order."""
+    months: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*/posts.parquet" if texts else "*/images/*.parquet")):
+        months.setdefault(path.relative_to(folder).parts[0], []).append(path)
+    return months
+
+
+def _all(asked: _Task, months: Mapping[str, Sequence[Path]], *, kept: Path, texts: bool) -> pa.Table:
+    """Return what is said of each partition, asking about those alone that nothing is kept of."""
+    kept.mkdir(parents=True, exist_ok=True)
+    places = []
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for paths in months.values():
+            place = kept / f"{_key(asked.pin, paths)}.parquet"
+            places.append(place)
+            if not place.is_file():
+                rows = [row for path in paths for row in _said(asked, path, texts=texts)]
+                half = kept / "half"
+                tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[TABLE]), half, name=TABLE)
+                half.replace(place)
+        # what earlier versions said, and of partitions that were rewritten, as a takedown does
+        for path in {*kept.iterdir()} - {*places}:
+            path.unlink()
+        return tables.concat(places, name=TABLE)
+
+
+def _key(pinned: Pin, paths: Sequence[Path]) -> str:
+    lines = [f"{pinned.model} {pinned.files}", *(f"{sha256(path)} {path.name}" for path in paths)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _said(asked: _Task, path: Path, *, texts: bool) -> Iterator[Json]:
+    """Ask about the records of a file, some at a time; those taken down are left out."""
+    name, columns = ("posts", ["title", "body"]) if texts else ("images", ["bytes", "text"])
+    identity = ["record_id"] if texts else ["record_id", "image"]
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=TOGETHER, columns=[*identity, *columns]):
+            table = pa.Table.from_batches([batch])
+            opened = [open_column(table, name=name, column=column, vault=asked.vault) for column in columns]
+            ids = table["record_id"].to_pylist()
+            # asked after the opening: what is taken down meanwhile opens as nothing, and must not pass for it
+            gone = asked.vault.tombstoned(set(ids))
+            images = [0] * len(ids) if texts else table["image"].to_pylist()
+            live = [i for i, record_id in enumerate(ids) if record_id not in gone]
+            sent = [(_post if texts else _meme)(opened[0][i], opened[1][i]) for i in live]
+            said = _answers(asked.predict(sent), asked=asked, count=len(sent)) if sent else ()
+            for i, answer in zip(live, said, strict=True):
+                yield {
+                    "record_id": ids[i],
+                    "image": images[i],
+                    "task": asked.task.key,
+                    "model": asked.pin.model,
+                } | answer
+
+
+def _post(title: bytes | None, body: bytes | None) -> Json:
+    return {"title": (title or b"").decode(), "body": (body or b"").decode()}
+
+
+def _meme(picture: bytes | None, text: bytes | None) -> Json:
+    # an empty text is one that has no words; without any, a model would read the picture again
+    return {"image": picture, "text": (text or b"").decode()}
+
+
+def _answers(answer: Any, *, asked: _Task, count: int) -> Iterator[Json]:
+    import pandas as pd
+
+    columns = ("labels", "probabilities", "abstain")
+    if not isinstance(answer, pd.DataFrame) or not {*columns} <= {*answer.columns} or len(answer) != count:
+        raise asked.unfit(f"its answer is no table of {count} rows with {', '.join(columns)}")
+    for row in zip(*(answer[column].tolist() for column in columns), strict=True):
+        try:
+            yield _answer(*row, task=asked.task) | {"seed": None, "split": None}
+        except (TypeError, ValueError):
+            raise asked.unfit(f"an answer is none to '{asked.task.key}'") from None
+
+
+def _answer(labels: Any, scores: Any, abstain: Any, *, task: Task) -> Json:
+    """Return one answer as the table has it.
+
+    Raises:
+        TypeError, ValueError: it is not as the signature says.
+    """
+    named, given = set(labels), [float(score) for score in scores]
+    if not isinstance(abstain, bool | np.bool_):
+        raise TypeError("abstain")
+    if abstain:
+        return {"outcome": str(Outcome.ABSTAINED), "labels": [], "scores": given}
+    if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
+        raise ValueError("labels")
+    if given and (len(given) != len(task.labels) or not all(0 <= score <= 1 for score in given)):
+        raise ValueError("probabilities")
+    return {"outcome": str(Outcome.VOTE), "labels": sorted(named), "scores": given}
+
+
+def _counts(found: pa.Table, *, asked: _Task, gone: int) -> Json:
+    labels = Counter(label for row in found["labels"].to_pylist() for label in row)
+    return {
+        "version": asked.pin.version,
+        "files": asked.pin.files,
+        "records": len(set(found["record_id"].to_pylist())),
+        "items": found.num_rows,
+        "taken_down": gone,
+        "outcomes": dict(Counter(found["outcome"].to_pylist())),
+        "labels": {label: labels[label] for label in asked.task.labels},
+    }

@@ -1,0 +1,212 @@
+"""The stage ``prompted``: what a model says of the test split when it is asked instead of trained (SPEC 1.2, item 7).
+
+Zero-shot or few-shot, one question a meme and task, with the picture. Every run asks anew, with the same examples: the
+paper's few-shot rows of some local models deviate by .00 (FigSIM T3), which other examples would hardly allow. Answers
+come from the sealed store first, so a run that was killed asks for what is missing alone. Whatever is not a vote has
+no labels: a refusal is not a prediction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.config.params import Params, PromptedModel, Settings
+from pipelines.datasets.example import TEST, Example, only
+from pipelines.datasets.memes import load
+from pipelines.errors import ConfigError, TooManyFailed
+from pipelines.label import few_shot
+from pipelines.label.memes import MemeLabeller, described, meme
+from pipelines.label.votes import report
+from pipelines.llm.outcome import Answer, Outcome
+from pipelines.llm.prompts import Prompt, build, register
+from pipelines.storage import tables
+from pipelines.storage.answers import Answers
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.taxonomy import Scheme
+from pipelines.taxonomy import load as scheme_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.vault.vault import Vault
+
+NO_PICTURE = "no_picture"
+
+
+class NotPrompted(ConfigError):
+    """The stage was started for a model that is trained, or that nobody describes."""
+
+    message = "Model '{model}' is no prompted model."
+    remedy = "Name an entry of params.models whose kind is prompted; the others are trained."
+
+
+@dataclass(frozen=True)
+class Question:
+    """One task as a model is asked about it: the prompt, the items, and the labels that no example shows."""
+
+    task: Task
+    prompt: Prompt
+    items: Sequence[Example]
+    unshown: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one run of one task came to: an answer for each item, in their order."""
+
+    question: Question
+    run: int
+    answers: Sequence[Answer]
+
+    def rows(self, model: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of ``store.tables.PREDICTIONS``; labels only where the outcome is a vote, and no scores."""
+        for example, answer in zip(self.question.items, self.answers, strict=True):
+            yield {
+                "record_id": example.item[0],
+                "image": example.item[1],
+                "task": self.question.task.key,
+                "model": model,
+                "seed": self.run,
+                "split": example.split,
+                "outcome": str(answer.outcome),
+                "scores": None,
+                "labels": list(answer.labels) if answer.outcome is Outcome.VOTE else [],
+            }
+
+
+def run(
+    corpus: str, *, model: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> dict[str, Any]:
+    """Write ``snapshot/<corpus>/predictions/prompted/<model>/predictions.parquet`` and the model's metrics.
+
+    One row for each item of test, task of ``train.tasks`` and run (``seed``: 1 to the model's ``runs``). In
+    ``train.mode`` ``paper`` a model sees the picture alone (FigSIM T11); in ``improved`` the words that were read from
+    it too. ``votes.seed`` draws the examples.
+
+    Returns:
+        by task ``items``, ``outcomes``, ``prompts`` (digests) and ``unshown`` (labels that no example has, as no item
+        of train has them; few-shot only); ``runs``, ``examples`` (shown in each prompt), ``reasons`` (of what is no
+        vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
+
+    Raises:
+        NotPrompted: ``model`` names another kind of model, or none.
+        NotAsked, CannotSee: its labeller cannot be asked, or takes no pictures; nothing was sent.
+        LeakRefused: an example is not of train; nothing was sent.
+        TooFewExamples: the examples cannot show every label; nothing was sent.
+        TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
+        BudgetSpent: the budget ended; every answer so far is kept.
+    """
+    spec = params.models.get(model)
+    if not isinstance(spec, PromptedModel):
+        raise NotPrompted(model=model)
+    described(spec.labeller, params=params)
+    bench = Bench(corpus, model, spec, params, settings, vault, root)
+    # every prompt is there before the first question leaves
+    questions = [bench.question(key) for key in params.train.tasks]
+    with Answers.open(settings.answers_url) as answers:
+        said = [one for question in questions for one in bench.ask(question, answers=answers)]
+    found = [answer for one in said for answer in one.answers]
+    failed = sum(answer.outcome is Outcome.FAILED for answer in found)
+    if failed > params.votes.max_failed * len(found):
+        raise TooManyFailed(labeller=spec.labeller, failed=failed, records=len(found))
+    rows = [row for one in said for row in one.rows(model)]
+    path = root / "snapshot" / corpus / "predictions" / "prompted" / model / "predictions.parquet"
+    tables.write(pa.Table.from_pylist(rows, schema=tables.PREDICTIONS), path, name="predictions")
+    by_task: dict[str, dict[str, Any]] = {
+        "items": {q.task.key: len(q.items) for q in questions},
+        "prompts": {q.task.key: q.prompt.digest for q in questions},
+        "unshown": {q.task.key: list(q.unshown) for q in questions},
+        "outcomes": {
+            q.task.key: _counts(str(a.outcome) for one in said if one.question is q for a in one.answers)
+            for q in questions
+        },
+    }
+    metrics = by_task | {
+        "runs": spec.runs,
+        "examples": spec.examples,
+        "reasons": _counts(a.reason for a in found if a.reason),
+        "repaired": sum(a.repaired for a in found),
+        "input_tokens": sum(a.input_tokens for a in found),
+        "output_tokens": sum(a.output_tokens for a in found),
+        "cost": round(sum(a.cost for a in found), 6),
+    }
+    return write_metrics(metrics, root / "metrics" / corpus / f"prompted-{model}.json")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything that asking one model of the benchmark needs."""
+
+    corpus: str
+    model: str
+    spec: PromptedModel
+    params: Params
+    settings: Settings
+    vault: Vault
+    root: Path
+
+    @cached_property
+    def scheme(self) -> Scheme:
+        """The label scheme of the corpus."""
+        return scheme_of(self.params.corpora[self.corpus].scheme)
+
+    @property
+    def words(self) -> bool:
+        """Whether a model is told what was read from a picture."""
+        return self.params.train.mode == "improved"
+
+    def question(self, key: str) -> Question:
+        """Open a task's memes and write its prompt, with examples of train where the model has any."""
+        task = task_of(self.scheme, key)
+        material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
+        drawn = few_shot.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
+        prompt = build(
+            self.scheme,
+            keys=[key],
+            system=described(self.spec.labeller, params=self.params).system,
+            examples=few_shot.shown(drawn, task=task, words=self.words),
+            secret=self.settings.secret(),
+        )
+        if self.settings.mlflow_tracking_uri:
+            register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
+        unshown = few_shot.unshown(drawn, task=task) if drawn else []
+        return Question(task, prompt, only(material.test, splits=(TEST,)), unshown)
+
+    def ask(self, question: Question, *, answers: Answers) -> Iterator[Said]:
+        """Ask about every item that has a picture, once a run; an item without one is abstained from, unsent."""
+        memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
+        for number in range(1, self.spec.runs + 1):
+            labeller = MemeLabeller(
+                self.spec.labeller,
+                params=self.params,
+                settings=self.settings,
+                prompt=question.prompt,
+                scheme=self.scheme,
+                answers=answers,
+                vault=self.vault,
+                repetition=number,
+            )
+            progress = report(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
+            found = labeller.label(list(memes.values()), progress=progress)
+            told = dict(zip(memes, found, strict=True))
+            yield Said(
+                question, number, [told.get(e.item) or self._unseen(e, question=question) for e in question.items]
+            )
+
+    def _unseen(self, example: Example, *, question: Question) -> Answer:
+        return Answer(
+            record_id=example.item[0],
+            labeller=self.spec.labeller,
+            category=question.task.key,
+            prompt=question.prompt.digest,
+            outcome=Outcome.ABSTAINED,
+            reason=NO_PICTURE,
+        )
+
+
+def _counts(words: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(words).items()))

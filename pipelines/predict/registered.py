@@ -1,0 +1,122 @@
+"""A model of the registry as a predictor: title and body in, labels, probabilities and an abstention out.
+
+The signature is the registry's: columns ``title`` and ``body``; the answer's columns are ``labels`` (a list of names),
+``probabilities`` (a list in the scheme's order of labels, or empty) and ``abstain``. It is loaded as every consumer
+loads it: nothing of it is run that is not on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipelines.config.params import Settings
+from pipelines.datasets.post import Post
+from pipelines.errors import RegistryError
+from pipelines.llm.outcome import Outcome
+from pipelines.taxonomy.task import Task
+from pipelines.train.finetuned import VOTE, Said
+
+COLUMNS = ("labels", "probabilities", "abstain")
+# Ours: posts of one request, so that progress shows; a model may batch them otherwise.
+TOGETHER = 64
+
+
+class AnswerUnfit(RegistryError):
+    """A registered model answers something else than this task's labels."""
+
+    message = "The registered model '{uri}' does not answer as a model of '{task}' must: {detail}."
+    remedy = "Name a model of this task under models in params.yaml."
+    exit_code = 65
+
+
+class Registered:
+    """A model of the registry, ready to be asked."""
+
+    def __init__(self, model: Any, *, uri: str, task: Task, posts: Mapping[str, Post]) -> None:
+        """Use :meth:`open` instead."""
+        self._model, self._uri, self._task, self._posts = model, uri, task, posts
+
+    @classmethod
+    def open(cls, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> Registered:
+        """Load a model.
+
+        Args:
+            uri: ``models:/<name>@champion`` or ``models:/<name>/<version>``.
+            task: whose labels it must answer with.
+            posts: by record id, for title and body apart.
+            settings: for the registry, the journal and the cache of models.
+
+        Raises:
+            CorpusError: see :func:`pipelines.registry.client.load`.
+            AnswerUnfit: it knows other labels than the task.
+        """
+        from pipelines.registry.client import load
+
+        where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
+        model = load(uri, **where, cache=settings.home / "models")
+        if model.labels != task.labels:
+            raise AnswerUnfit(uri=uri, task=task.key, detail="it knows other labels")
+        return cls(model, uri=uri, task=task, posts=posts)
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        record_ids: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Said]:
+        """See :meth:`pipelines.train.finetuned.Predictor.predict`; posts go by ``record_ids``.
+
+        Raises:
+            AnswerUnfit: the model fails, or answers otherwise than the signature says.
+        """
+        ids = list(record_ids or ())
+        said: list[Said] = []
+        for start in range(0, len(ids), TOGETHER):
+            said += self._some([self._posts[record_id] for record_id in ids[start : start + TOGETHER]])
+            if progress is not None:
+                progress(len(said))
+        return said
+
+    def _some(self, posts: Sequence[Post]) -> Iterator[Said]:
+        import pandas as pd
+
+        asked = pd.DataFrame({"title": [post.title for post in posts], "body": [post.body for post in posts]})
+        try:
+            answer = self._model.predict(asked)
+        except Exception as error:
+            # a model's own message may quote what it was asked
+            raise self._unfit(f"it fails ({type(error).__name__})") from None
+        if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
+            raise self._unfit(f"its answer has not the columns {', '.join(COLUMNS)}")
+        if len(answer) != len(posts):
+            raise self._unfit(f"{len(answer)} answers to {len(posts)} posts")
+        return map(self._one, *(answer[column].tolist() for column in COLUMNS))
+
+    def _one(self, labels: Any, probabilities: Any, abstain: Any) -> Said:
+        if not isinstance(abstain, bool | np.bool_):
+            raise self._unfit("abstain is not true or false")
+        scores = self._scores([] if probabilities is None else probabilities)
+        if abstain:
+            return Said(str(Outcome.ABSTAINED), frozenset(), scores)
+        if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
+            raise self._unfit("its labels are no list")
+        named = frozenset(map(str, labels))
+        if not named <= {*self._task.labels} or (self._task.kind == "single" and len(named) != 1):
+            raise self._unfit("its labels are none of the task's, or too many")
+        return Said(VOTE, named, scores)
+
+    def _scores(self, values: Any) -> tuple[float, ...]:
+        try:
+            scores = tuple(float(value) for value in values)
+        except (TypeError, ValueError):
+            raise self._unfit("its probabilities are no list of numbers") from None
+        if scores and (len(scores) != len(self._task.labels) or not all(0 <= p <= 1 for p in scores)):
+            raise self._unfit("its probabilities are none of these labels")
+        return scores
+
+    def _unfit(self, detail: str) -> AnswerUnfit:
+        return AnswerUnfit(uri=self._uri, task=self._task.key, detail=detail)

@@ -1,1 +1,0 @@
-"""Who may be read, and who may not: identities, keys, tombstones, scrubbing."""

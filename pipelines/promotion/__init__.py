@@ -1,0 +1,1 @@
+"""Compare candidates with the champion and promote them."""

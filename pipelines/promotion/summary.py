@@ -1,0 +1,42 @@
+"""A verdict of the gate in a few lines, for the person who approves: figures, names of labels, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelines.evaluate.benchmark import Json
+from pipelines.promotion.gate import Verdict
+
+
+def summary(verdict: Verdict) -> str:
+    """Return Markdown: what speaks against the version, who is ahead and how surely, recalls with a floor."""
+    against = f"champion, version {verdict.champion}" if verdict.champion else "majority set, as there is no champion"
+    lines = [f"Version {verdict.version} of **{verdict.name}** against the {against}."]
+    if verdict.reasons:
+        lines += ["", "Against it:", "", *(f"- {reason}" for reason in verdict.reasons)]
+    return "\n".join([*lines, *_figures(verdict.figures)])
+
+
+def _figures(figures: Json) -> Iterator[str]:
+    if test := figures.get("test"):
+        yield f"\nTest: {test['n']} items, split `{test['split'][:12]}`; {test['taken_down']} taken down since."
+    if learnt := figures.get("candidate"):
+        yield (
+            f"\nIt has learnt from {learnt['records']} records of `{learnt['data_commit'][:12]}`,"
+            f" {learnt['taken_down']} of which were taken down since."
+        )
+    if scores := figures.get("scores"):
+        found = scores["macro_f1"]
+        yield "\n| | candidate | other |\n|---|---|---|"
+        yield f"| macro-F1 | {found['candidate']:.4f} | {found['other']:.4f} |"
+        yield f"| exact match | {scores['exact']['candidate']:.4f} | {scores['exact']['other']:.4f} |"
+        yield f"| abstained | {scores['abstained']['candidate']} | {scores['abstained']['other']} |"
+        yield (
+            f"\nAhead by {found['difference']:.4f} [{found['low']:.4f}, {found['high']:.4f}],"
+            f" in {found['probability']:.1%} of resamples."
+        )
+        if scores["recall"]:
+            yield "\n| recall of | of | found | floor | judged |\n|---|---|---|---|---|"
+        for label, recall in scores["recall"].items():
+            judged = "yes" if recall["judged"] else "too few"
+            yield f"| {label} | {recall['gold']} | {recall['recall']:.4f} | {recall['floor']:.4f} | {judged} |"

@@ -1,0 +1,80 @@
+"""A version at hand: its files downloaded, looked at and not yet run, beside what every decision about it needs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.config.params import Params, Settings
+from pipelines.config.registry import Promote
+from pipelines.registry import contents
+from pipelines.registry.contents import NoPack, Pack
+from pipelines.registry.journal import Journal, Row
+from pipelines.registry.versions import TAKEN_DOWN, Registry, Version, digest
+from pipelines.vault.vault import Vault
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every decision about models needs; ``root`` is a clone of the corpus with split, gold and data."""
+
+    registry: Registry
+    journal: Journal
+    params: Params
+    terms: Promote
+    settings: Settings
+    vault: Vault
+    root: Path = Path()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A version that was downloaded and looked at: what is wrong with its files by check, and its pack."""
+
+    version: Version
+    folder: Path
+    found: str
+    faults: Mapping[str, list[str]]
+    pack: Pack | None
+
+    @property
+    def sound(self) -> bool:
+        """Whether its code may be run."""
+        return not (self.faults["files"] or self.faults["pickle"])
+
+    def taken_down(self, vault: Vault) -> int:
+        """Return how many records that it has learnt from were taken down, on its list still or off it since."""
+        listed = vault.tombstoned(self.pack.records) if self.pack else ()
+        return int(self.version.tags.get(TAKEN_DOWN, 0)) + len(listed)
+
+
+def enter(version: Version, *, context: Context, folder: Path) -> Entry:
+    """Download a version below ``folder`` and look at its files, without running any of them."""
+    place = context.registry.fetch(version, to=folder / str(version.version))
+    registered = registration(context.journal, version)
+    try:
+        pack = Pack.read(place)
+    except NoPack:
+        pack = None
+    faults = contents.faults(place, registered=registered.files if registered else None)
+    return Entry(version, place, digest(place), faults, pack)
+
+
+def registration(journal: Journal, version: Version) -> Row | None:
+    """Return the row of a version's registration."""
+    rows = [r for r in journal.rows(version.name) if r.event == "registered" and r.to_version == version.version]
+    return rows[-1] if rows else None
+
+
+@contextmanager
+def scratch(settings: Settings) -> Iterator[Path]:
+    """Give a folder that goes afterwards; if the process is killed, the next workspace sweeps it by its name."""
+    place = settings.home / "scratch"
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=place) as folder:
+        yield Path(folder)

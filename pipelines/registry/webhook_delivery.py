@@ -1,0 +1,282 @@
+"""Webhooks: who asked to be told is told when a model changes hands, at least once and in order, or it shows.
+
+An outbox is filled from the journal's rows, so nothing that is on record can be forgotten, and each delivery is marked
+after it was answered: a process that is killed between the two sends it again, under the same id. What is told is a
+hint and no proof: a receiver asks :mod:`pipelines.registry.client`, which believes the journal alone.
+
+The tables lie beside the journal and hold the secrets of signatures: an account of consumers may read the table
+``journal`` and not these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import sqlalchemy as sa
+
+from pipelines.errors import ConfigError
+from pipelines.registry import webhook
+from pipelines.registry.journal import Clock, Journal, Row, utc_now
+from pipelines.registry.state import MOVES
+from pipelines.registry.versions import NAMES, UnknownModel
+
+WAITING, DELIVERED, DEAD = "waiting", "delivered", "dead"
+
+metadata = sa.MetaData()
+subscribers = sa.Table(
+    "subscribers",
+    metadata,
+    sa.Column("id", sa.String(16), primary_key=True),
+    sa.Column("url", sa.String(webhook.URL_CHARACTERS), nullable=False),
+    sa.Column("name", sa.String(128)),
+    sa.Column("secret", sa.String(64), nullable=False),
+    # model -> the last row that was there already
+    sa.Column("since", sa.Text, nullable=False),
+)
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("subscriber", sa.String(16), nullable=False),
+    sa.Column("name", sa.String(128), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("due", sa.String(32), nullable=False),
+    sa.Column("answer", sa.String(64)),
+)
+
+
+class UnknownSubscriber(ConfigError):
+    """Nobody of this id is told anything."""
+
+    message = "There is no subscriber '{id}'."
+    remedy = "`corpus subscribe --list` shows who there is."
+
+
+class SubscribedAlready(ConfigError):
+    """Somebody is told the same already."""
+
+    message = "That address is told about {name} already, as subscriber {id}."
+    remedy = "Remove it first for another secret: `corpus subscribe --remove {id}`."
+
+
+@dataclass(frozen=True)
+class Subscriber:
+    """Who is told.
+
+    Args:
+        id: by which it is named in logs; the address may hold a secret of its own.
+        url: where to.
+        name: of which model; ``None``: of all.
+        secret: of the signatures, ``whsec_`` and base64.
+    """
+
+    id: str
+    url: str = field(repr=False)
+    name: str | None
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One thing that one subscriber is told; ``answer`` is a status, or what kept it from one."""
+
+    id: str
+    subscriber: str
+    name: str
+    number: int
+    body: str = field(repr=False)
+    status: str
+    attempts: int
+    due: str
+    answer: str | None
+
+
+class Watch:
+    """Subscribers and their outbox, in the database of an open journal."""
+
+    def __init__(self, journal: Journal, *, clock: Clock) -> None:
+        """Use :meth:`open` instead."""
+        self._journal, self._engine, self._clock = journal, journal.engine, clock
+
+    @classmethod
+    def open(cls, journal: Journal, *, clock: Clock = utc_now) -> Watch:
+        """Open the outbox, or make it.
+
+        Raises:
+            JournalUnavailable: the database does not answer.
+        """
+        with journal.engine.writing() as connection:
+            metadata.create_all(connection)
+        return cls(journal, clock=clock)
+
+    def subscribe(self, url: str, *, name: str | None = None) -> Subscriber:
+        """Tell an address from now on; the answer has the secret, which is shown to nobody afterwards.
+
+        Args:
+            url: ``https://...``, or ``http://...`` inside a network that is trusted to read along.
+            name: of which model; ``None``: of all.
+
+        Raises:
+            BadParams: the address is of another kind, or holds a password.
+            UnknownModel: there is no such name.
+            SubscribedAlready: it is told that already.
+        """
+        if name is not None and name not in NAMES:
+            raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
+        webhook.check(url)
+        since = {row.name: row.number for row in self._journal.rows()}
+        for known in self.subscribers():
+            if (known.url, known.name) == (url, name):
+                raise SubscribedAlready(id=known.id, name=name or "every model")
+        made = Subscriber(secrets.token_hex(4), url, name, webhook.new_secret())
+        with self._engine.writing() as connection:
+            connection.execute(sa.insert(subscribers), asdict(made) | {"since": json.dumps(since)})
+        return made
+
+    def unsubscribe(self, subscriber: str) -> None:
+        """Tell an address no more, and forget it with all that it was told.
+
+        Raises:
+            UnknownSubscriber: there is none of this id.
+        """
+        with self._engine.writing() as connection:
+            if not connection.execute(sa.delete(subscribers).where(subscribers.c.id == subscriber)).rowcount:
+                raise UnknownSubscriber(id=subscriber)
+            connection.execute(sa.delete(deliveries).where(deliveries.c.subscriber == subscriber))
+
+    def subscribers(self) -> list[Subscriber]:
+        """Return who is told, by id."""
+        return [subscriber for subscriber, _ in self._subscribers()]
+
+    def deliveries(self, *, status: str | None = None) -> list[Delivery]:
+        """Return what is or was to be told, by subscriber, model and row."""
+        query = sa.select(deliveries).order_by(deliveries.c.subscriber, deliveries.c.name, deliveries.c.number)
+        if status is not None:
+            query = query.where(deliveries.c.status == status)
+        with self._engine.reading() as connection:
+            return [Delivery(**found) for found in connection.execute(query).mappings()]
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return for each subscriber ``id``, ``host``, ``name``, its deliveries by status, and the last ``answer``."""
+        by_id: dict[str, list[Delivery]] = {subscriber.id: [] for subscriber in self.subscribers()}
+        for delivery in self.deliveries():
+            by_id.setdefault(delivery.subscriber, []).append(delivery)
+        return [
+            {
+                "id": subscriber.id,
+                "host": urlsplit(subscriber.url).hostname,
+                "name": subscriber.name,
+                **_by_status(by_id[subscriber.id]),
+                "answer": next((d.answer for d in reversed(by_id[subscriber.id]) if d.answer), None),
+            }
+            for subscriber in self.subscribers()
+        ]
+
+    def deliver(self, *, say: Callable[[str], None] | None = None) -> dict[str, int]:
+        """Make one pass: fill the outbox, and send what is due; who is down holds up nobody else.
+
+        A delivery that fails holds back those after it of the same subscriber and model, until it is answered or dead.
+
+        Args:
+            say: told the id of a delivery that was sent and not yet marked; a test kills the process there.
+
+        Returns:
+            how many were ``delivered``, ``failed`` (and will be tried again) and ``dead`` in this pass, and how many
+            are ``waiting`` after it.
+
+        Raises:
+            JournalBroken: the journal was altered; nothing is sent.
+            JournalUnavailable: the database does not answer.
+        """
+        self._journal.verify()
+        self._fill()
+        told: Counter[str] = Counter()
+        with webhook.Sender() as sender:
+            for subscriber in self.subscribers():
+                held = set[str]()
+                for delivery in self.deliveries(status=WAITING):
+                    if delivery.subscriber != subscriber.id or delivery.name in held:
+                        continue
+                    if delivery.due > _stamp(self._clock()):
+                        held.add(delivery.name)
+                        continue
+                    given = {"secret": subscriber.secret, "id": delivery.id, "body": delivery.body}
+                    answer = sender.post(subscriber.url, now=self._clock(), **given)
+                    if say is not None:
+                        say(delivery.id)
+                    status = self._mark(delivery, answer=answer)
+                    told["failed" if status == WAITING else status] += 1
+                    if status == WAITING:
+                        held.add(delivery.name)
+        waiting = len(self.deliveries(status=WAITING))
+        return {key: told[key] for key in (DELIVERED, "failed", DEAD)} | {WAITING: waiting}
+
+    def _subscribers(self) -> list[tuple[Subscriber, dict[str, int]]]:
+        with self._engine.reading() as connection:
+            found = connection.execute(sa.select(subscribers).order_by(subscribers.c.id)).mappings().all()
+        return [
+            (Subscriber(row["id"], row["url"], row["name"], row["secret"]), json.loads(row["since"])) for row in found
+        ]
+
+    def _fill(self) -> None:
+        rows = [row for row in self._journal.rows() if row.event in MOVES]
+        now = _stamp(self._clock())
+        new = {
+            _id(subscriber, row): {
+                "subscriber": subscriber.id,
+                "name": row.name,
+                "number": row.number,
+                "body": webhook.body(row),
+                "status": WAITING,
+                "attempts": 0,
+                "due": now,
+            }
+            for subscriber, since in self._subscribers()
+            for row in rows
+            if subscriber.name in (None, row.name) and row.number > since.get(row.name, 0)
+        }
+        with self._engine.writing() as connection:
+            known = set(connection.execute(sa.select(deliveries.c.id)).scalars())
+            present = set(connection.execute(sa.select(subscribers.c.id)).scalars())
+            for id_, values in new.items():
+                if id_ not in known and values["subscriber"] in present:
+                    connection.execute(sa.insert(deliveries), {"id": id_, **values})
+
+    def _mark(self, delivery: Delivery, *, answer: str) -> str:
+        """Note what came of an attempt; return the delivery's status."""
+        attempts, due, status = delivery.attempts + 1, delivery.due, WAITING
+        if answer.startswith("2"):
+            status = DELIVERED
+        elif answer == str(webhook.GONE) or attempts > len(webhook.DELAYS):
+            status = DEAD
+        else:
+            due = _stamp(self._clock() + webhook.DELAYS[attempts - 1])
+        # who was sent the same by another pass at this moment keeps what that one was answered, if it was good
+        query = sa.update(deliveries).where(deliveries.c.id == delivery.id, deliveries.c.status == WAITING)
+        with self._engine.writing() as connection:
+            connection.execute(query.values(status=status, attempts=attempts, due=due, answer=answer))
+        return status
+
+
+def _id(subscriber: Subscriber, row: Row) -> str:
+    return f"msg_{hashlib.sha256(f'{subscriber.id} {row.digest}'.encode()).hexdigest()[:32]}"
+
+
+def _stamp(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _by_status(found: list[Delivery]) -> dict[str, int]:
+    counts = Counter(delivery.status for delivery in found)
+    return {status: counts[status] for status in (WAITING, DELIVERED, DEAD)}

@@ -1,0 +1,1 @@
+"""Render reports of a corpus's models beside the papers' numbers."""

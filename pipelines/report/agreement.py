@@ -1,0 +1,256 @@
+"""``corpus agreement``: FigSIM's Tables 1 and 5 to 7 or CRADLE's Table 10, the paper's figures beside our own.
+
+*Paper* is what is printed. *Recomputed* is what our code makes of the paper's own label-wise figures, marked ``≈``
+where it prints otherwise and the paper's rounding can explain it, ``≠`` where that cannot. *Ours* comes from the
+metrics of the stage; nothing is computed from annotations here. Undefined is a dash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from rich.console import Console
+
+from pipelines.config.params import Settings, load
+from pipelines.errors import NoCorpus, StepFailed
+from pipelines.metrics import agreement as c
+from pipelines.metrics.tables import UNDEFINED, Sheet
+from pipelines.taxonomy import load as load_scheme
+from pipelines.taxonomy.rules import normal
+from pipelines.workspace.clone import workspace
+
+Ours = Mapping[str, Any]
+PAPERS = Path(__file__).with_name("papers") / "agreement.yaml"
+OURS = ("Ours", "Items", "Reading (ours)")
+STATISTICS = {
+    "observed": "Observed",
+    "jaccard": "Jaccard",
+    "kappa": "κ",
+    "weighted_kappa": "Weighted κ",
+    "ac1": "AC1",
+    "alpha": "α",
+}
+
+
+@cache
+def published() -> Mapping[str, Any]:
+    """Return what the papers print, by scheme and table."""
+    found: Mapping[str, Any] = yaml.safe_load(PAPERS.read_text(encoding="utf-8"))
+    return found
+
+
+def gather(root: Path, corpus: str) -> dict[str, Any]:
+    """Return the metrics of the stage ``agreement``, without rounds where there are none."""
+    path = root / "metrics" / corpus / "agreement.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
+    return found
+
+
+def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iterator[Sheet]:
+    """Give the papers' tables (of one ``scheme``, or of both), with our figures beside them where ``ours`` has any.
+
+    ``ours`` is what the stage wrote as metrics. A scheme that is no paper's has no tables.
+    """
+    ours = ours if ours and ours["rounds"] else None
+    if scheme in (None, "figsim"):
+        yield from _figsim(ours)
+    if scheme in (None, "cradle"):
+        yield from _cradle(ours)
+
+
+def mean_of_labels(values: Mapping[str, Mapping[str, float]], *, statistic: str) -> float:
+    """Return the mean over labels of a paper's label-wise figures, as the stage would take it."""
+    return float(c.defined_mean(np.array([row[statistic] for row in values.values()])))
+
+
+def figures_of(table: tuple[int, int, int, int]) -> dict[str, float]:
+    """Return kappa and AC1 of one label from how many items got it from both, one, the other and neither annotator."""
+    answers = np.repeat(np.array([[1, 1], [1, 0], [0, 1], [0, 0]]), table, axis=0)
+    return {"kappa": float(c.kappa(answers, classes=2)[0]), "ac1": float(c.ac1(answers, classes=2)[0])}
+
+
+def _figsim(ours: Ours | None) -> Iterator[Sheet]:
+    paper = published()["figsim"]
+    categories = ours["overall"]["categories"] if ours else {}
+    means = {
+        table["category"]: mean_of_labels(table["labels"], statistic="kappa")
+        for table in (paper["table_6"], paper["table_7"])
+    }
+    rows: list[tuple[str, ...]] = []
+    for key, row in paper["table_1"].items():
+        again = _again(means[key], row["kappa"], digits=2) if key in means else UNDEFINED
+        own = _own(categories.get(key), statistic="kappa", shown=ours)
+        rows.append((row["name"], row["type"], f"{row['kappa']:.2f}", again, row["reading"], *own))
+    columns = ("Category", "Type", "Paper κ", "Recomputed", "Reading")
+    yield Sheet("FigSIM Table 1: agreement by category", columns + _columns(ours), tuple(rows))
+    rows = []
+    for key, row in paper["table_5"].items():
+        own = _own(categories.get(key), statistic=row["statistic"], shown=ours)[:2]
+        rows.append((row["name"], row["statistic"], f"{row['value']:.2f}", *own))
+    title = "FigSIM Table 5: observed agreement and Jaccard index"
+    yield Sheet(title, ("Category", "Statistic", "Paper", *_columns(ours)[:2]), tuple(rows))
+    for number in (6, 7):
+        yield _by_label(
+            number, paper=paper[f"table_{number}"], total=paper["table_1"], categories=categories, ours=ours
+        )
+
+
+def _by_label(
+    number: int, *, paper: Mapping[str, Any], total: Mapping[str, Any], categories: Ours, ours: Ours | None
+) -> Sheet:
+    found = categories.get(paper["category"])
+    labels = found["labels"] if found else {}
+    rows: list[tuple[str, ...]] = []
+    for label, row in paper["labels"].items():
+        own = _own(labels.get(label), statistic="kappa", shown=ours)
+        rows.append((label, f"{row['kappa']:.2f}", UNDEFINED, row["reading"], *own))
+    mean, printed = mean_of_labels(paper["labels"], statistic="kappa"), total[paper["category"]]
+    again = _again(mean, printed["kappa"], digits=2)
+    own = _own(found, statistic="kappa", shown=ours)
+    rows.append(("Mean", f"{printed['kappa']:.2f}", again, printed["reading"], *own))
+    columns = ("Label", "Paper κ", "Recomputed", "Reading")
+    return Sheet(f"FigSIM Table {number}: {paper['title']}, label by label", columns + _columns(ours), tuple(rows))
+
+
+def _cradle(ours: Ours | None) -> Iterator[Sheet]:
+    paper = published()["cradle"]
+    category = load_scheme("cradle").category()
+    for name, table in paper["table_10"].items():
+        found = ours["rounds"].get(name, {}).get("categories", {}).get(category.key) if ours else None
+        own = found["labels"] if found else {}
+        rows: list[tuple[str, ...]] = []
+        made = {label: figures_of(row["table"]) for label, row in table["labels"].items()}
+        for label, row in table["labels"].items():
+            known = own.get(category.spellings.get(normal(label), ""))
+            rows.append((label, *_two(row, made[label]), *_own_two(known, shown=ours)))
+        again = {key: mean_of_labels(made, statistic=key) for key in ("kappa", "ac1")}
+        rows.append(("Mean", *_two(table["mean"], again), *_own_two(found, shown=ours)))
+        printed = {key: mean_of_labels(table["labels"], statistic=key) for key in ("kappa", "ac1")}
+        blank = ("",) * len(_own_two(None, shown=ours))
+        rows.append(("Mean of the printed", "", f"{printed['kappa']:.5f}", "", f"{printed['ac1']:.5f}", *blank))
+        jaccard = ("Jaccard", f"{table['jaccard']:.4f}", f"{table['shared'] / paper['items']:.4f}", "", "")
+        rows.append(jaccard + (("", *_own(found, statistic="jaccard", shown=ours)[:2], "") if ours else ()))
+        columns = ("Label", "Paper κ", "Recomputed", "Paper AC1", "Recomputed")
+        more = ("κ (ours)", "AC1 (ours)", "Items", "Reading (ours)") if ours else ()
+        yield Sheet(f"CRADLE Table 10: {name}, {paper['items']} posts", columns + more, tuple(rows))
+
+
+def _two(paper: Mapping[str, float], again: Mapping[str, float]) -> tuple[str, ...]:
+    pairs = [(f"{paper[key]:.4f}", _again(again[key], paper[key], digits=4)) for key in ("kappa", "ac1")]
+    return (*pairs[0], *pairs[1])
+
+
+def _again(value: float, printed: float, *, digits: int) -> str:
+    """Return a recomputed figure; one of rounded figures, rounded itself, may be one unit of the last digit off."""
+    same = f"{value:.{digits}f}" == f"{printed:.{digits}f}"
+    mark = "" if same else " ≈" if abs(value - printed) <= 10**-digits else " ≠"
+    # a mean of two-digit figures is known to a third digit at the most
+    return f"{value:.{max(digits, 3)}f}{mark}"
+
+
+def _columns(ours: Ours | None) -> tuple[str, ...]:
+    return OURS if ours else ()
+
+
+def _own(found: Ours | None, *, statistic: str, shown: Ours | None) -> tuple[str, ...]:
+    """Return our cells of a row: the figure, over how many items, its reading; none where ours are not shown."""
+    if not shown:
+        return ()
+    if not found:
+        return (UNDEFINED,) * len(OURS)
+    return (_text(found[statistic]), f"{found['items']:,}", found[statistic].get("word", UNDEFINED))
+
+
+def _own_two(found: Ours | None, *, shown: Ours | None) -> tuple[str, ...]:
+    if not shown:
+        return ()
+    kappa, items, word = _own(found, statistic="kappa", shown=shown)
+    return (kappa, _own(found, statistic="ac1", shown=shown)[0], items, word)
+
+
+def _text(figure: Ours) -> str:
+    if figure["value"] is None:
+        return UNDEFINED
+    interval = f" [{figure['low']:.2f}, {figure['high']:.2f}]" if figure["low"] is not None else ""
+    return f"{figure['value']:.2f}{interval}"
+
+
+def _rows(categories: Ours) -> Iterator[tuple[str, ...]]:
+    """Give a row a category: its name, items, every statistic and the reading of kappa."""
+    for key, found in categories.items():
+        cells = [_text(found[name]) if name in found else "" for name in STATISTICS]
+        yield (key, f"{found['items']:,}", *cells, found["kappa"].get("word", UNDEFINED))
+
+
+def summary(root: Path, corpus: str, *, name: str) -> str:
+    """Return in Markdown how a round came out, for the person who decides whether it goes on; figures only."""
+    metrics = gather(root, corpus)
+    found = metrics["rounds"].get(name)
+    if found is None or not any(category["items"] for category in found["categories"].values()):
+        return f"Round {name} of {corpus}: no item has two answers, so there is nothing to compare."
+    columns = ("Category", "Items", *STATISTICS.values(), "Reading of κ")
+    sheet = Sheet(f"Agreement of round {name} of {corpus}", columns, tuple(_rows(found["categories"])))
+    verdict = {
+        True: f"Every defined κ is {metrics['enough']:.2f} or more.",
+        False: f"Not every defined κ is {metrics['enough']:.2f} or more.",
+        None: "No κ is defined.",
+    }[found["sufficient"]]
+    left = max(sum(category["left_out"].values()) for category in found["categories"].values())
+    return f"{sheet.markdown()}\n\n{verdict} Left out for want of a second answer: up to {left} items a category."
+
+
+def own_tables(ours: Ours) -> Iterator[Sheet]:
+    """Give our figures by round and by batch, in the order in which the rounds were opened."""
+    rounds = sorted(ours["rounds"].items(), key=lambda pair: pair[1]["order"])
+    scopes = [*rounds, *([("overall", ours["overall"])] if rounds else [])]
+    rows = [(name, *cells) for name, found in scopes for cells in _rows(found["categories"])]
+    if rows:
+        columns = ("Round", "Category", "Items", *STATISTICS.values(), "Reading of κ")
+        yield Sheet("Ours by round", columns, tuple(rows))
+    keys = list(next((found["categories"] for _, found in rounds), {}))
+    batches = [
+        (name, batch, *(_text(found["batches"][batch]["categories"][key]["kappa"]) for key in keys))
+        for name, found in rounds
+        for batch in sorted(found["batches"], key=int)
+    ]
+    if batches:
+        yield Sheet("Ours over time: κ by batch", ("Round", "Batch", *keys), tuple(batches))
+
+
+def show(settings: Settings, *, corpus: str) -> None:
+    """Print what the last publish says of a corpus's agreement, beside its paper.
+
+    Raises:
+        NoCorpus: there is no corpus repository yet.
+    """
+    try:
+        with workspace(settings) as clone:
+            metrics = gather(clone.path, corpus)
+            known = load(clone.path).corpora.get(corpus)
+    except StepFailed:
+        raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
+    render(metrics, corpus=corpus, scheme=known.scheme if known else None, console=Console())
+
+
+def show_paper() -> None:
+    """Print what the papers say and what our code makes of it; needs no corpus."""
+    console = Console()
+    for sheet in paper_tables():
+        console.print(sheet.rich(), "")
+
+
+def render(metrics: Ours, *, corpus: str, scheme: str | None, console: Console) -> None:
+    """Print every table for people."""
+    if scheme:
+        for sheet in paper_tables(scheme, ours=metrics):
+            console.print(sheet.rich(), "")
+    for sheet in own_tables(metrics):
+        console.print(sheet.rich(), "")
+    if not metrics["rounds"]:
+        console.print(f"Nothing of {corpus} has been annotated by people yet.")

@@ -1,0 +1,1 @@
+"""The sections and tables of the CRADLE report."""

@@ -1,0 +1,277 @@
+"""What the report shows of crisis models beyond CRADLE's tables: refusals, confusions, severity, cost, calibration.
+
+Everything is read from ``evaluate.json`` (shapes in :mod:`pipelines.evaluate.evaluate` and
+:mod:`pipelines.evaluate.crisis_errors`). Counts are summed over a model's runs; shares are in percent, with 95 %
+intervals; undefined is a dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import fmean
+
+from pipelines.evaluate.benchmark import Json
+from pipelines.metrics.tables import UNDEFINED, Sheet
+from pipelines.report import figures
+from pipelines.report.page import Drawing
+from pipelines.report.parts import FIGURES, interval
+
+MOST = 3
+DEV_FIGURES = ("exact", "macro_f1", "micro_f1", "jaccard", "macro_recall", "micro_recall")
+
+
+def share(rate: Json | None) -> str:
+    """Return ``count/of (percent) [low, high]``, or a dash where there was nothing to count.
+
+    Of none, or of all, every resample has none, or all: that is no interval, and none is printed.
+    """
+    if rate is None or rate["rate"] is None:
+        return UNDEFINED
+    around = "" if rate["low"] == rate["high"] else f" [{100 * rate['low']:.1f}, {100 * rate['high']:.1f}]"
+    return f"{rate['count']:,}/{rate['of']:,} ({100 * rate['rate']:.1f}%){around}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("/", ", ")
+
+
+def _crises(task: Json) -> dict[str, Json]:
+    """Return what is known of each model's crises, by name; only of those that answered anything."""
+    return {name: m["crises"] for name, m in sorted(task["models"].items()) if m.get("crises") and m["valid"]}
+
+
+def refusals(task: Json, *, paper: Mapping[str, Mapping[str, int]], carried: Mapping[str, int]) -> Sheet | None:
+    """How many of the records with a gold label were not answered, by model.
+
+    Args:
+        task: ``Task`` of ``evaluate.json``.
+        paper: title of a column -> label -> how many; ``carried``: label -> of how many.
+    """
+    models = {
+        name: model["crises"]["refusals"]
+        for name, model in sorted(task["models"].items())
+        if model.get("crises") and set(model["outcomes"]) - {"vote"}
+    }
+    if not models and not paper:
+        return None
+    rows = []
+    for label in task["labels"]:
+        theirs = (_of(found.get(label, 0), carried[label]) for found in paper.values())
+        rows.append((label, *theirs, *(share(found[label]) for found in models.values())))
+    return Sheet("Not answered, by gold label", ("Label", *paper, *models), tuple(rows))
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part}/{whole} ({100 * part / whole:.1f}%)" if whole else UNDEFINED
+
+
+def confusions(task: Json) -> Iterator[Sheet]:
+    """Give a table an attribute: how often its one value in gold was answered as another, or as both."""
+    models = _crises(task)
+    for attribute in _attributes(models):
+        found = {name: crises["confusions"][attribute] for name, crises in models.items()}
+        first = next(iter(found.values()))
+        columns = [f"{swap['gold']}, said to be {swap['said']}" for swap in first["swaps"]]
+        columns += [f"{hedge['gold']}, said to be both" for hedge in first["hedges"]]
+        rows = [
+            (name, *(share(rate) for rate in (*confusion["swaps"], *confusion["hedges"])))
+            for name, confusion in found.items()
+        ]
+        title = f"{_words(' and '.join(first['values'])).capitalize()} mixed up, all types together"
+        yield Sheet(title, ("Model", *(column.capitalize() for column in columns)), tuple(rows))
+
+
+def _attributes(models: Mapping[str, Json]) -> list[str]:
+    """Return the attributes that can be mixed up: level (where a type has one) and time."""
+    return list(next(iter(models.values()))["confusions"]) if models else []
+
+
+def matrices(task: Json) -> Iterator[Sheet]:
+    """Give the best model's counts of gold against answer, by crisis type, a table an attribute."""
+    models = _crises(task)
+    if task["best"] not in models:
+        return
+    for attribute in _attributes(models):
+        confusion = models[task["best"]]["confusions"][attribute]
+        states = list(confusion["total"])
+        groups = {**confusion["groups"], "all types": confusion["total"]}
+        rows = [
+            (f"{_words(group)}: {gold}", *(f"{row.get(said, 0):,}" for said in states))
+            for group, matrix in groups.items()
+            for gold, row in matrix.items()
+        ]
+        title = f"{_words(attribute).capitalize()} by crisis type, {task['best']}: gold (rows) and answer"
+        yield Sheet(title, ("Gold", *states), tuple(rows))
+
+
+def over_extension(task: Json, *, kind: str) -> Sheet | None:
+    """How often a type of crisis is said where gold has none of it, and beside which labels of gold most often."""
+    rows = []
+    for name, crises in _crises(task).items():
+        over = crises["over_extension"].get(kind)
+        if over is None:
+            continue
+        often = sorted(over["beside"].items(), key=lambda item: (-item[1]["count"], item[0]))
+        beside = [f"{label} {rate['count']:,}/{rate['of']:,}" for label, rate in often[:MOST] if rate["count"]]
+        rows.append((name, share(over["over"]), share(over["of_said"]), "; ".join(beside) or UNDEFINED))
+    columns = ("Model", "Said without it in gold", "Wrong, of what it said", "Most often where gold has")
+    return Sheet(f"Over-extension of {_words(kind)}", columns, tuple(rows)) if rows else None
+
+
+def over_extensions(task: Json) -> Sheet | None:
+    """How often each type of crisis is said where gold has none of it, by model."""
+    models = _crises(task)
+    kinds = list(next(iter(models.values()))["over_extension"]) if models else []
+    rows = [
+        (_words(kind), *(share(crises["over_extension"][kind]["over"]) for crises in models.values())) for kind in kinds
+    ]
+    return Sheet("Said without it in gold, by type of crisis", ("Type", *models), tuple(rows)) if rows else None
+
+
+def severity(task: Json) -> Iterator[Sheet]:
+    """Give recall by the scheme's severities, weighted and at each, and how often crises were missed or made up."""
+    models = _crises(task)
+    known = [set(map(int, crises["severity"]["recall"])) for crises in models.values()]
+    grades = sorted(set().union(*known), reverse=True)
+    if grades:
+        rows = []
+        for name, crises in models.items():
+            weighted = interval(task["models"][name]["valid"]["figures"].get("severity_recall"))
+            found = crises["severity"]["recall"]
+            rows.append((name, weighted, *(share(found.get(str(grade))) for grade in grades)))
+        columns = ("Model", "Severity-weighted recall", *_graded(grades))
+        yield Sheet("Labels found, by severity", columns, tuple(rows))
+    if models:
+        kinds = {
+            "missed": "A crisis, and none said",
+            "milder": "Said to be milder",
+            "alarms": "None, and a crisis said",
+        }
+        missed = [(name, *(share(crises["severity"][kind]) for kind in kinds)) for name, crises in models.items()]
+        yield Sheet("Crises missed, and false alarms", ("Model", *kinds.values()), tuple(missed))
+
+
+def _graded(grades: Iterable[int]) -> Iterator[str]:
+    return (f"Found of severity {grade}" for grade in grades)
+
+
+def published_severity(paper: Mapping[str, tuple[float, Mapping[int, tuple[int, int]]]]) -> Sheet:
+    """Give the same of the paper's models: name -> weighted recall, and by severity the labels found of how many."""
+    grades = sorted(set().union(*(graded for _, graded in paper.values())), reverse=True)
+    rows = [
+        (name, f"{100 * recall:.1f}", *(_of(*graded.get(grade, (0, 0))) for grade in grades))
+        for name, (recall, graded) in paper.items()
+    ]
+    columns = ("Model", "Severity-weighted recall", *_graded(grades))
+    return Sheet("Labels that the paper's models found, by our severities (recomputed)", columns, tuple(rows))
+
+
+def violations(task: Json) -> Sheet | None:
+    """How many answers break which rule of the scheme (SPEC 23)."""
+    models = _crises(task)
+    rules = sorted({rule for crises in models.values() for rule in crises["violations"]})
+    rows = [(_words(rule), *(f"{crises['violations'].get(rule, 0):,}" for crises in models.values())) for rule in rules]
+    return Sheet("Answers that break a rule of the scheme", ("Rule", *models), tuple(rows)) if rows else None
+
+
+def floors(task: Json) -> Sheet | None:
+    """Recall of the labels that must not be missed against its floor, and the precision that it costs."""
+    rows = []
+    for name, model in sorted(task["models"].items()):
+        for label, floor in (model.get("floors") or {}).items():
+            met = {True: "yes", False: "no", None: UNDEFINED}[floor["met"]]
+            least = f"{100 * floor['floor']:.0f}"
+            rows.append(
+                (f"{name}: {label}", least, share(floor["recall"]), share(floor["precision"]), met, *_at(floor))
+            )
+    tuned = ("Threshold from dev", "Recall on dev", "Recall there", "Precision there")
+    columns = ("Model: label", "Floor, %", "Recall of its answers", "Precision", "Met", *tuned)
+    return Sheet("Recall at a floor", columns, tuple(rows)) if rows else None
+
+
+def _at(floor: Json) -> tuple[str, ...]:
+    tuned = floor["tuned"]
+    if tuned is None or tuned["threshold"] is None:
+        return (UNDEFINED,) * 4
+    dev = interval({"value": tuned["dev"]["recall"]})
+    return (f"{tuned['threshold']:.3f}", dev, share(tuned["recall"]), share(tuned["precision"]))
+
+
+def spent(task: Json) -> Sheet | None:
+    """What predicting took: time and tokens by record, US dollars for a thousand."""
+    rows = []
+    for name, model in sorted(task["models"].items()):
+        if cost := model.get("spent"):
+            tokens = (f"{cost[key] / cost['records']:,.0f}" for key in ("input_tokens", "output_tokens"))
+            cells = (_amount(cost["seconds_per_record"]), *(tokens if cost["records"] else (UNDEFINED,) * 2))
+            rows.append((name, f"{cost['records']:,}", *cells, f"{cost['cost']:.4f}", _amount(cost["cost_per_1000"])))
+    each = ("Seconds a record", "Tokens in, a record", "Tokens out, a record")
+    columns = ("Model", "Records", *each, "US $", "US $ per 1,000")
+    return Sheet("What predicting took", columns, tuple(rows)) if rows else None
+
+
+def _amount(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{value:.4f}"
+
+
+def calibration(task: Json) -> Sheet | None:
+    """How far probabilities are from what comes true, over all labels; models without probabilities are not in it."""
+    rows = []
+    for name, found in _calibrated(task).items():
+        base = fmean(label["base"] for label in found["labels"].values())
+        rows.append((name, f"{found['n']:,}", f"{found['ece']:.4f}", f"{found['brier']:.4f}", f"{base:.4f}"))
+    columns = ("Model", "Answers", "Expected calibration error", "Brier score", "Brier score of the frequencies")
+    return Sheet("Calibration, mean over the labels", columns, tuple(rows)) if rows else None
+
+
+def _calibrated(task: Json) -> dict[str, Json]:
+    return {name: model["calibration"] for name, model in sorted(task["models"].items()) if model.get("calibration")}
+
+
+def calibration_by_label(task: Json) -> Sheet | None:
+    """Brier score of each label by model, beside that of saying its frequency always."""
+    found = _calibrated(task)
+    if not found:
+        return None
+    base = next(iter(found.values()))["labels"]
+    rows = [
+        (label, f"{base[label]['base']:.4f}", *(f"{each['labels'][label]['brier']:.4f}" for each in found.values()))
+        for label in task["labels"]
+    ]
+    return Sheet("Brier score by label", ("Label", "Of its frequency", *found), tuple(rows))
+
+
+def reliability(task: Json) -> Iterator[Drawing]:
+    """Draw for each model with probabilities how often what it says comes true."""
+    for name, found in _calibrated(task).items():
+        filled = [row for row in found["bins"] if row["n"]]
+        bins = [figures.Bin(row["said"], row["seen"], row["n"]) for row in filled]
+        caption = f"What {name} says, and what comes true"
+        rows = tuple(
+            (
+                f"{100 * row['low']:.0f} to {100 * row['high']:.0f}",
+                f"{100 * row['said']:.1f}",
+                f"{100 * row['seen']:.1f}",
+                f"{row['n']:,}",
+            )
+            for row in filled
+        )
+        sheet = Sheet(caption, ("Said, %", "Mean", "Came true, %", "Answers"), rows)
+        yield Drawing(caption, figures.reliability(bins, title=caption), sheet)
+
+
+def dev(task: Json) -> Sheet | None:
+    """Give the figures on dev over all its records, means over runs: what models were chosen on."""
+    rows = []
+    for name, model in sorted(task["models"].items()):
+        if model.get("dev"):
+            runs = [seed["all"]["figures"] for seed in model["dev"]["by_seed"].values()]
+            cells = (_mean([run.get(figure) for run in runs]) for figure in DEV_FIGURES)
+            rows.append((name, f"{model['dev']['n']:,}", *cells))
+    columns = ("Model", "Records", *(FIGURES[figure] for figure in DEV_FIGURES))
+    return Sheet("On dev, without the prompt's examples", columns, tuple(rows)) if rows else None
+
+
+def _mean(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{100 * fmean(known):.1f}" if known else UNDEFINED

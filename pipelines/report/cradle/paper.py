@@ -1,0 +1,135 @@
+"""What CRADLE prints of its models, and what follows from its own numbers (SPEC 1.5).
+
+*Paper* is as printed (``papers/cradle.yaml``). *Recomputed* comes from counts: every label's true and false positives
+and misses follow from its recall and precision (Tables 13 to 16) and its number of posts (Table 11), whole numbers that
+the paper's three decimals leave no choice about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.metrics import label_sets
+from pipelines.metrics.tables import SCORES
+
+PAPER = Path(__file__).parents[1] / "papers" / "cradle.yaml"
+PARTS = ("f1", "precision", "recall")
+PER_LABEL = (13, 14, 15, 16)
+Counts = Mapping[str, tuple[int, int, int]]
+"""True positives, false positives and misses by label."""
+
+
+@cache
+def published() -> Mapping[str, Any]:
+    """Return what the paper prints, by table."""
+    found: Mapping[str, Any] = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
+    return found
+
+
+def names() -> dict[str, str]:
+    """Return what Table 4 calls the models, by our keys."""
+    return {key: name for key, name, *_ in published()["table_4"]["rows"]}
+
+
+def row_4(key: str) -> dict[str, float]:
+    """Return a model's row of Table 4 by figure."""
+    (row,) = [values for known, _, _, *values in published()["table_4"]["rows"] if known == key]
+    return dict(zip(SCORES, row, strict=True))
+
+
+def macro_f1() -> dict[str, float]:
+    """Return the macro-F1 of Tables 4 and 8 by our names of the models, as a fraction."""
+    tuned = {f"{key}-{subset}": cells[3][0] / 100 for key, subset, _, _, *cells in published()["table_8"]["rows"]}
+    return {key: row_4(key)["macro_f1"] for key in names()} | tuned
+
+
+def by_label(key: str) -> dict[str, dict[str, float]]:
+    """Return F1, precision and recall of each label of a model (Tables 13 to 16)."""
+    found = {}
+    for number in PER_LABEL:
+        table = published()[f"table_{number}"]
+        values = table["rows"][key]
+        for i, label in enumerate(table["labels"]):
+            found[label] = dict(zip(PARTS, values[3 * i : 3 * i + 3], strict=True))
+    return found
+
+
+def label_f1(key: str) -> dict[str, float]:
+    """Return the F1 of Tables 13 to 16 by label, as a fraction; nothing for a model that the paper does not have."""
+    return {label: values["f1"] for label, values in by_label(key).items()} if key in names() else {}
+
+
+def support(*, key: str | None = None) -> dict[str, int]:
+    """Return how many test posts carry each label (Table 11); for a model, of the posts that it answered."""
+    test = published()["table_11"]["splits"].index("test")
+    blocked = refused(key) if key else {}
+    return {label: row[test] - blocked.get(label, 0) for label, row in published()["table_11"]["labels"].items()}
+
+
+def refused(key: str) -> dict[str, int]:
+    """Return how many posts with each label a model did not answer (appendix D, by SPEC 1.5); only Gemini refused."""
+    table = published()["table_12"]
+    found: dict[str, int] = table["blocked"] if key == table["key"] else {}
+    return found
+
+
+@cache
+def counts(key: str) -> Counts:
+    """Return the counts behind a model's rows of Tables 13 to 16, over what it answered.
+
+    Where recall is 0 precision says nothing of the false positives; there is one such label at most, and it has what
+    is missing from the micro-F1 of Table 4.
+    """
+    carried = support(key=key)
+    found: dict[str, tuple[int, int, int]] = {}
+    hidden: list[str] = []
+    for label, part in by_label(key).items():
+        right = round(part["recall"] * carried[label])
+        if right:
+            found[label] = (right, round(right / part["precision"]) - right, carried[label] - right)
+        else:
+            hidden.append(label)
+            found[label] = (0, 0, carried[label])
+    for label in hidden:
+        right, wrong, lost = (sum(part) for part in zip(*found.values(), strict=True))
+        found[label] = (0, round(2 * right / row_4(key)["micro_f1"]) - 2 * right - wrong - lost, carried[label])
+    return found
+
+
+def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
+    """Return the figures that follow from :func:`counts`; Jaccard cannot be had from them.
+
+    ``whole``: over all posts, what was not answered being an empty answer (Table 12's second row).
+    """
+    lost = refused(key) if whole else {}
+    n = published()["test"] if whole else answered(key)
+    found = {label: (tp, fp, fn + lost.get(label, 0)) for label, (tp, fp, fn) in counts(key).items()}
+    row = label_sets.of_counts(found, exact=exact_hits(key), records=n)
+    return {name: value for name, value in row.items() if name in SCORES}
+
+
+def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, dict[int, tuple[int, int]]]:
+    """Return what the paper's counts make of the severity-weighted recall, and found and carried by severity."""
+    graded: dict[int, tuple[int, int]] = {}
+    for label, (tp, _, fn) in counts(key).items():
+        if weight := severities.get(label, 0):
+            found, carried = graded.get(weight, (0, 0))
+            graded[weight] = (found + tp, carried + tp + fn)
+    whole = sum(weight * carried for weight, (_, carried) in graded.items())
+    return sum(weight * found for weight, (found, _) in graded.items()) / whole, graded
+
+
+def answered(key: str) -> int:
+    """Return how many of the test posts a model answered; the others were blocked."""
+    n: int = published()["table_12"]["n_valid"] if refused(key) else published()["test"]
+    return n
+
+
+def exact_hits(key: str) -> int:
+    """Return how many posts a model labels exactly (Table 4)."""
+    return round(row_4(key)["exact"] * answered(key))

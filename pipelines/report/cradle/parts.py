@@ -1,0 +1,265 @@
+"""The sections of the report of posts: CRADLE's tables where the scheme is its, and what needs no paper for any scheme.
+
+A section is there if it has something to say: what is about crises needs labels with a type and a time, calibration
+needs models with probabilities, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from pipelines.evaluate.benchmark import Json
+from pipelines.metrics.tables import Sheet
+from pipelines.report import pairs, parts
+from pipelines.report import sections as report_sections
+from pipelines.report.cradle import crisis_parts, tables
+from pipelines.report.cradle import paper as cradle_paper
+from pipelines.report.page import Block, Folded, Points, Section
+from pipelines.report.parts import best_of, interval, noun_of
+from pipelines.report.sections import section
+from pipelines.taxonomy import load
+
+SCHEME = "cradle"
+CHILD = "child_abuse"
+IN_PERCENT = "Figures are in percent."
+AS_PRINTED = (
+    "Tables 4, 12 and 13 to 16 are fractions and Table 8 is in percent, as in the paper; all else is in percent."
+)
+READING = (
+    "[ ] is a 95 % bootstrap interval over {noun}, drawn in groups of near-duplicates: what another test set of this "
+    "size could have given. The spread of seeds is not in it. ± is the standard deviation over runs, where there are "
+    "several.",
+    "What a model did not answer is left out of its scores (CRADLE's rule), and counted as an empty, wrong answer "
+    "where a table says all {noun}. Changes by fine-tuning are over all {noun}.",
+    "The best model is the one with the highest macro-F1 on the test set: it was picked on what it is shown for, so "
+    "its own figure is a little too high.",
+    "A fine-tuned model is named after its entry in params.yaml and the training subset.",
+    "Baselines read nothing: the labels that more than half of the gold elsewhere carries, the most frequent set of "
+    "labels, and every label at once.",
+    "Severity-weighted recall weighs each label of gold by the severity that the scheme gives it; the order is ours.",
+    "A share of none or of all has no interval: every resample has the same.",
+    "A floor is a recall that was asked for. Its threshold was set on dev, so on test it can be missed.",
+    "– stands for what is undefined or was not measured, never for 0.",
+)
+
+
+def sections(metrics: Json, *, silver: Json | None = None, models: Mapping[str, Json] | None = None) -> list[Section]:
+    """Return every section that has something to say.
+
+    Args:
+        metrics: ``evaluate.json`` with its tasks in order.
+        silver: metrics of the silver that models learnt from (Tables 5 and 11).
+        models: the entries of ``params.models`` that are fine-tuned, by name (appendix F).
+    """
+    paper = metrics["scheme"] == SCHEME
+
+    def of(title: str, table: str) -> str:
+        return f"{title} ({table})" if paper else title
+
+    reading = (AS_PRINTED if paper else IN_PERCENT, *READING)
+    found = [
+        section("results", of("Results of all models", "Table 4"), _results(metrics, paper=paper)),
+        section("labels", of("Results by label", "Tables 13 to 16"), _labels(metrics, paper=paper)),
+        section("tuning", of("What fine-tuning changes", "Table 8"), _tuning(metrics, paper=paper)),
+        section("pairs", "Which differences are more than chance", report_sections.pairs(metrics)),
+        section("unanswered", of("What was not answered", "Table 12"), _unanswered(metrics, paper=paper)),
+        section("mixed-up", of("What is mixed up", "Section 6"), _mixed_up(metrics)),
+        section("over-extension", of("What is said too often", "Section 6"), _over(metrics)),
+        section("severity", "What is missed, and how grave it is", _severity(metrics, paper=paper)),
+        section("cost", "Cost and latency", _each(metrics, crisis_parts.spent)),
+        section("calibration", "What probabilities are worth", _calibration(metrics)),
+        section("dev", "On dev", _each(metrics, crisis_parts.dev)),
+        section("set-up", of("Data and settings", "Tables 5 and 11"), _setup(metrics, silver=silver, models=models)),
+        section("discrepancies", "Where the paper's words and numbers part", _standing(metrics)),
+        section(
+            "reading", "How to read this page", [Points(tuple(told.format(noun=noun_of(metrics)) for told in reading))]
+        ),
+    ]
+    return [part for part in found if part.blocks]
+
+
+def _each(metrics: Json, part: Callable[[Json], Sheet | None]) -> Iterator[Block]:
+    """Give a part of every task that has it."""
+    for task in metrics["tasks"].values():
+        found = part(task)
+        if found is not None:
+            yield found
+
+
+def _results(metrics: Json, *, paper: bool) -> Iterator[Block]:
+    if paper:
+        yield tables.table_4(metrics)
+    for key, task in metrics["tasks"].items():
+        if not paper:
+            yield parts.scores(key, task)
+        if task["best"]:
+            yield parts.models_drawing(key, task, paper=cradle_paper.macro_f1() if paper else {})
+        sheet = parts.ordinal(key, task)
+        if sheet:
+            yield sheet
+    if paper:
+        yield Folded(tables.table_4_again())
+
+
+def _labels(metrics: Json, *, paper: bool) -> Iterator[Block]:
+    ensemble = {"Majority Voting, paper": cradle_paper.label_f1("cradle")} if paper else {}
+    for key, task in metrics["tasks"].items():
+        shown = (
+            parts.heat(key, task, paper=ensemble),
+            parts.labels_drawing(key, task, paper=cradle_paper.label_f1(task["best"]) if paper else {}),
+            parts.misses_drawing(key, task) if task["kind"] == "multi" else None,
+        )
+        yield from (block for block in shown if block)
+        sheet = parts.labels_sheet(key, task)
+        if sheet:
+            yield Folded(sheet)
+    if paper:
+        yield from (Folded(sheet) for sheet in tables.tables_13_to_16(metrics))
+
+
+def _tuning(metrics: Json, *, paper: bool) -> Iterator[Block]:
+    if paper:
+        yield tables.table_8(metrics)
+    else:
+        for key, task in metrics["tasks"].items():
+            sheet = tables.changes(key, task)
+            if sheet:
+                yield sheet
+
+
+def _unanswered(metrics: Json, *, paper: bool) -> Iterator[Block]:
+    theirs = {"Gemini-2.5-Pro, paper": cradle_paper.refused("gemini")} if paper else {}
+    if paper:
+        yield tables.table_12(metrics)
+    yield from report_sections.unanswered(metrics)
+    for task in metrics["tasks"].values():
+        sheet = crisis_parts.refusals(task, paper=theirs, carried=cradle_paper.support() if paper else {})
+        if sheet:
+            yield sheet
+
+
+def _mixed_up(metrics: Json) -> Iterator[Block]:
+    for task in metrics["tasks"].values():
+        yield from crisis_parts.confusions(task)
+        yield from (Folded(sheet) for sheet in crisis_parts.matrices(task))
+        sheet = crisis_parts.violations(task)
+        if sheet:
+            yield sheet
+
+
+def _over(metrics: Json) -> Iterator[Block]:
+    for task in metrics["tasks"].values():
+        for sheet in (crisis_parts.over_extension(task, kind=CHILD), crisis_parts.over_extensions(task)):
+            if sheet:
+                yield sheet
+
+
+def _severity(metrics: Json, *, paper: bool) -> Iterator[Block]:
+    for task in metrics["tasks"].values():
+        yield from crisis_parts.severity(task)
+        sheet = crisis_parts.floors(task)
+        if sheet:
+            yield sheet
+    if paper:
+        severities = load(SCHEME).category().severities
+        names = cradle_paper.names().items()
+        theirs = {name: cradle_paper.severity_recall(key, severities=severities) for key, name in names}
+        yield Folded(crisis_parts.published_severity(theirs))
+
+
+def _calibration(metrics: Json) -> Iterator[Block]:
+    for task in metrics["tasks"].values():
+        sheet, by_label = crisis_parts.calibration(task), crisis_parts.calibration_by_label(task)
+        if sheet and by_label:
+            yield sheet
+            yield from crisis_parts.reliability(task)
+            yield Folded(by_label)
+
+
+def _setup(metrics: Json, *, silver: Json | None, models: Mapping[str, Json] | None) -> Iterator[Block]:
+    if metrics["scheme"] == SCHEME:
+        yield tables.table_5(silver)
+        yield tables.table_11(metrics, silver=silver)
+        yield tables.settings(models)
+    settings = tuple((name, _setting(value)) for name, value in sorted(metrics["settings"].items()))
+    yield Sheet("The section finetune of params.yaml", ("Setting", "Value"), settings)
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {each}" for key, each in value.items()) or "none"
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def _standing(metrics: Json) -> Iterator[Block]:
+    if metrics["scheme"] == SCHEME:
+        yield from report_sections.standing(SCHEME, ours=bearing(metrics))
+
+
+def bearing(metrics: Json) -> dict[str, str]:
+    """Return what our runs say to the paper's claims about ensemble, subsets, refusals and child abuse."""
+    task = tables.task_of(metrics)
+    if task is None:
+        return {}
+    found = {
+        "ensemble": _ensemble(task),
+        "subsets": _subsets(task),
+        "refusals": _refusals(task),
+        "child": _child(task),
+    }
+    return {key: text for key, text in found.items() if text}
+
+
+def _ensemble(task: Json) -> str:
+    exact = {n: m["all"]["figures"]["exact"] for n, m in task["models"].items() if m["kind"] in ("ensemble", "votes")}
+    best = {
+        kind: max((n for n in exact if task["models"][n]["kind"] == kind), key=lambda n: exact[n]["mean"], default=None)
+        for kind in ("ensemble", "votes")
+    }
+    whole, member = best["ensemble"], best["votes"]
+    if whole is None or member is None:
+        return ""
+    return (
+        f"{whole} labels {interval(exact[whole])} % exactly, {member} {interval(exact[member])} %"
+        f"{_tested(task, whole, member, test='mcnemar', name='McNemar')}."
+    )
+
+
+def _subsets(task: Json) -> str:
+    told = []
+    for name, model in sorted(task["models"].items()):
+        other = f"{model['name']}-unanimous"
+        if model["subset"] == "consensus" and other in task["models"]:
+            pair = [interval(task["models"][n]["all"]["figures"]["macro_f1"]) for n in (name, other)]
+            tested = _tested(task, name, other, test="bootstrap", name="bootstrap")
+            told.append(f"{model['name']}: macro-F1 {pair[0]} (consensus), {pair[1]} (unanimous){tested}.")
+    return " ".join(told)
+
+
+def _tested(task: Json, a: str, b: str, *, test: str, name: str) -> str:
+    pair = next((pair for pair in task["pairs"] if {pair["a"], pair["b"]} == {a, b}), None)
+    return "" if pair is None else f" ({name} p {pairs.p_value(pair['p'].get(test))})"
+
+
+def _refusals(task: Json) -> str:
+    told = []
+    for name, model in sorted(task["models"].items()):
+        lost = sum(n for outcome, n in model["outcomes"].items() if outcome != "vote")
+        if lost and model["valid"]:
+            recalls = (interval(model[over]["figures"]["macro_recall"]) for over in ("valid", "all"))
+            told.append(f"{name}, {lost:,} not answered: macro-recall {' and over all '.join(recalls)}.")
+    return " ".join(told)
+
+
+def _child(task: Json) -> str:
+    best = best_of(task)
+    if best is None or not best["valid"]:
+        return ""
+    told = []
+    for label in task["labels"]:
+        if label.startswith("childabuse_endangerment"):
+            found = best["valid"]["labels"][label]
+            told.append(f"{label}: precision {interval(found['precision'])}, recall {interval(found['recall'])}")
+    return f"{task['best']}: {'; '.join(told)}."

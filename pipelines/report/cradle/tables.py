@@ -1,0 +1,252 @@
+"""CRADLE's Tables 4, 5, 8, 11, 12 and 13 to 16, and its settings: what the paper prints, what follows, and our runs.
+
+*Paper* and *recomputed* are :mod:`pipelines.report.cradle.paper`'s, *ours* is ``evaluate.json``'s
+(:mod:`pipelines.evaluate.evaluate`). Figures are fractions with the paper's decimals, in Table 8 percent; a dash stands
+for what is undefined or not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.evaluate.benchmark import Json
+from pipelines.metrics import tables
+from pipelines.metrics.tables import SCORES, UNDEFINED, Sheet
+from pipelines.report.cradle.paper import PER_LABEL, answered, exact_hits, names, published, recomputed, row_4
+
+TASK = "labels"
+PARTS = {"f1": "F1", "precision": "Prec", "recall": "Rec"}
+FAMILIES = {
+    "LLaMA": "Open-source models: LLaMA",
+    "Gemma": "Open-source models: Gemma",
+    "Qwen": "Open-source models: Qwen",
+    "gpt-oss": "Open-source models: gpt-oss",
+    "Closed": "Closed-source models",
+    "Ensemble": "Ensemble of the closed-source models",
+}
+SOURCES = {"finetuned": "Ours, fine-tuned", "untuned": "Ours, as they are", None: "Ours"}
+BASELINES = {
+    "majority": "Majority labels",
+    "majority_set": "Most frequent set",
+    "every_label": "Every label",
+}
+
+
+def task_of(ours: Json | None) -> Json | None:
+    """Return the task of ``evaluate.json`` that the paper has."""
+    return ours["tasks"].get(TASK) if ours else None
+
+
+def table_4(ours: Json | None = None) -> Sheet:
+    """All models: the paper's by family with ours of the same name below, then all others of ours, then baselines."""
+    task = task_of(ours)
+    models: dict[str, Json] = task["models"] if task else {}
+    rows: list[tuple[str, ...]] = []
+    family = ""
+    for key, name, kind, *values in published()["table_4"]["rows"]:
+        if kind != family:
+            family = kind
+            rows.append((FAMILIES[kind], "", "", *[""] * len(SCORES)))
+        asked = f"{answered(key)}/{published()['test']}"
+        rows.append((name, "paper", asked, *(f"{value:.4f}" for value in values)))
+        if key in models:
+            rows.append((name, f"ours: {key}", *_answers(models[key])))
+    rest = {name: model for name, model in models.items() if name not in names()}
+    for source in dict.fromkeys((*SOURCES, *(model["source"] for model in rest.values()))):
+        here = {name: model for name, model in rest.items() if model["source"] == source}
+        if here:
+            rows.append((SOURCES.get(source, f"Ours, {source}"), "", "", *[""] * len(SCORES)))
+            rows += [(name, model["kind"] or UNDEFINED, *_answers(model)) for name, model in sorted(here.items())]
+    found = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
+    if task and found:
+        rows.append(("Baselines that read nothing", "", "", *[""] * len(SCORES)))
+        n = f"{task['n']:,}/{task['n']:,}"
+        rows += [(name, "baseline", n, *_plain(row["figures"])) for name, row in found.items()]
+    return Sheet("Table 4: models on the test set", ("Model", "", "Answered", *SCORES.values()), tuple(rows))
+
+
+def _answers(model: Json) -> tuple[str, ...]:
+    total = sum(model["outcomes"].values())
+    figures = model["valid"]["figures"] if model["valid"] else {}
+    return (f"{model['outcomes'].get('vote', 0):,}/{total:,}", *(cell(figures.get(name)) for name in SCORES))
+
+
+def cell(value: Json | None, *, digits: int = 4) -> str:
+    """Return a figure of ours as a fraction with its interval, which has a decimal less than the figure."""
+    if value is None or value["mean"] is None:
+        return UNDEFINED
+    spread = "" if value["std"] is None else f"±{value['std']:.{digits}f}"
+    around = "" if value["low"] is None else f" [{value['low']:.{digits - 1}f}, {value['high']:.{digits - 1}f}]"
+    return f"{value['mean']:.{digits}f}{spread}{around}"
+
+
+def _plain(figures: Mapping[str, float | None]) -> Iterator[str]:
+    for name in SCORES:
+        value = figures.get(name)
+        yield UNDEFINED if value is None else f"{value:.4f}"
+
+
+def table_4_again() -> Sheet:
+    """Table 4 as its own Tables 11 and 13 to 16 give it: printed figures beside recomputed ones."""
+    shown = ("micro_f1", "macro_f1", "micro_recall", "macro_recall")
+    rows = []
+    for key, name in names().items():
+        again = recomputed(key)
+        pairs = (text for figure in shown for text in (f"{row_4(key)[figure]:.4f}", f"{again[figure]:.4f}"))
+        rows.append((name, f"{exact_hits(key)}/{answered(key)}", *pairs))
+    columns = [f"{SCORES[figure]}, {whose}" for figure in shown for whose in ("paper", "recomputed")]
+    return Sheet("Table 4 from Tables 11 and 13 to 16", ("Model", "Exactly right", *columns), tuple(rows))
+
+
+def table_5(silver: Json | None = None) -> Sheet:
+    """How far the three labellers agree, paper beside ours; ``silver``: metrics of our ensemble's stage."""
+    names_of = {"train": "Train", "test": "Test"}
+    columns: dict[str, Mapping[str, int]] = {}
+    for split, title in names_of.items():
+        columns[f"{title}, paper"] = published()["table_5"][split]
+        if silver and split in silver["agreement"]:
+            columns[f"{title}, ours"] = silver["agreement"][split]
+    members = len(silver["members"]) if silver else 3
+    sheet = tables.table_5(columns, members=members)
+    return Sheet(f"Table 5: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
+
+
+def table_8(ours: Json | None = None) -> Sheet:
+    """What fine-tuning changes, in percent and percentage points against the same model as it was.
+
+    Ours are over all records, so that both are scored on the same; the last column is the paired bootstrap of macro-F1
+    with Holm's correction (``evaluate.json``'s pairs). A second line stands where the paper's changes are not those
+    that its Table 4 gives.
+    """
+    task = task_of(ours)
+    models: dict[str, Json] = task["models"] if task else {}
+    rows: list[tuple[str, ...]] = []
+    for key, subset, name, base, *cells in published()["table_8"]["rows"]:
+        title = f"{name}, {subset}"
+        rows.append((title, "paper", *(_changed(value, delta) for value, delta in cells), UNDEFINED))
+        again = [round(value - 100 * row_4(base)[figure], 2) for (value, _), figure in zip(cells, SCORES, strict=True)]
+        if again != [delta for _, delta in cells]:
+            fixed = (_changed(value, delta) for (value, _), delta in zip(cells, again, strict=True))
+            rows.append((title, "recomputed", *fixed, UNDEFINED))
+        if task and f"{key}-{subset}" in models:
+            rows.append((title, "ours", *_tuned(f"{key}-{subset}", task=task)))
+    known = {f"{key}-{subset}" for key, subset, *_ in published()["table_8"]["rows"]}
+    if task:
+        rows += [(name, "ours", *_tuned(name, task=task)) for name in tuned(task) if name not in known]
+    columns = ("Model, subset", "", *SCORES.values(), "Macro-F1: p (Holm)")
+    return Sheet("Table 8: fine-tuned models, and the change from their base", columns, tuple(rows))
+
+
+def tuned(task: Json) -> list[str]:
+    """Return the models of a task that were fine-tuned here."""
+    return [name for name, model in sorted(task["models"].items()) if model["subset"] is not None]
+
+
+def changes(key: str, task: Json) -> Sheet | None:
+    """Table 8's form for a scheme without a paper."""
+    rows = [(name, *_tuned(name, task=task)) for name in tuned(task)]
+    columns = ("Model", *SCORES.values(), "Macro-F1: p (Holm)")
+    return (
+        Sheet(f"{key.capitalize()}: fine-tuned models, and the change from their base", columns, tuple(rows))
+        if rows
+        else None
+    )
+
+
+def _tuned(name: str, *, task: Json) -> Iterator[str]:
+    model = task["models"][name]
+    base = task["models"].get(model["untuned"])
+    for figure in SCORES:
+        value, before = (m["all"]["figures"].get(figure, {}).get("mean") if m else None for m in (model, base))
+        if value is None:
+            yield UNDEFINED
+        else:
+            yield _changed(100 * value, None if before is None else 100 * (value - before))
+    sides = {name, model["untuned"]}
+    pair = next((pair for pair in task["pairs"] if {pair["a"], pair["b"]} == sides), None)
+    yield UNDEFINED if pair is None else f"{pair['p']['bootstrap']:.3f} ({pair['holm']['bootstrap']:.3f})"
+
+
+def _changed(value: float, delta: float | None) -> str:
+    return f"{value:.2f}" + ("" if delta is None else f" ({delta:+.2f})")
+
+
+def table_12(ours: Json | None = None) -> Sheet:
+    """Models that left something unanswered: over what they answered, and over all posts."""
+    table, task = published()["table_12"], task_of(ours)
+    n, valid = table["n"], table["n_valid"]
+    name = names()[table["key"]]
+    rows = [
+        (f"{name}, paper", f"valid samples only (n={valid})", *(f"{value:.4f}" for value in table["valid"])),
+        (f"{name}, paper", f"all samples (n={n}, blocked={n - valid})", *(f"{value:.4f}" for value in table["all"])),
+        (f"{name}, recomputed", f"all samples (n={n})", *_plain(recomputed(table["key"], whole=True))),
+    ]
+    for key, model in sorted((task["models"] if task else {}).items()):
+        total, votes = sum(model["outcomes"].values()), model["outcomes"].get("vote", 0)
+        if votes == total:
+            continue
+        own = model["valid"]["figures"] if model["valid"] else {}
+        whole = model["all"]["figures"]
+        rows.append((f"{key}, ours", f"valid samples only (n={votes:,})", *(cell(own.get(f)) for f in SCORES)))
+        lost = f"all samples (n={total:,}, not answered={total - votes:,})"
+        rows.append((f"{key}, ours", lost, *(cell(whole[f]) for f in SCORES)))
+    return Sheet("Table 12: valid answers only, and all posts", ("Model", "Over", *SCORES.values()), tuple(rows))
+
+
+def tables_13_to_16(ours: Json | None = None) -> Iterator[Sheet]:
+    """F1, precision and recall of each label, paper's models and ours; over what was answered."""
+    task = task_of(ours)
+    models = {n: m for n, m in (task["models"] if task else {}).items() if m["valid"]}
+    for number in PER_LABEL:
+        table = published()[f"table_{number}"]
+        rows: list[tuple[str, ...]] = []
+        for key, name in names().items():
+            rows.append((name, "paper", *(f"{value:.3f}" for value in table["rows"][key])))
+            if key in models:
+                rows.append((name, f"ours: {key}", *_labels(models[key], labels=table["labels"])))
+        for name, model in sorted(models.items()):
+            if name not in names():
+                rows.append((name, "ours", *_labels(model, labels=table["labels"])))
+        columns = [f"{label} {part}" for label in table["labels"] for part in PARTS.values()]
+        yield Sheet(f"Table {number}: {table['part']}", ("Model", "", *columns), tuple(rows))
+
+
+def _labels(model: Json, *, labels: Sequence[str]) -> Iterator[str]:
+    for label in labels:
+        for part in PARTS:
+            value = model["valid"]["labels"][label][part]["mean"]
+            yield UNDEFINED if value is None else f"{value:.3f}"
+
+
+def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
+    """How many posts carry each label, by split and training subset, paper beside ours."""
+    paper = published()["table_11"]
+    gold = {split: found.get(TASK, {}) for split, found in (ours["composition"] if ours else {}).items()}
+    given = silver["distributions"] if silver else {}
+    rows = []
+    for label, row in paper["labels"].items():
+        cells = []
+        for split, n in zip(paper["splits"], row, strict=True):
+            own = given.get(split, {}).get("labels") if split.startswith("train") else gold.get(split)
+            cells += [f"{n:,}", UNDEFINED if own is None else f"{own.get(label, 0):,}"]
+        rows.append((label, *cells))
+    titles = [split.replace("train_", "Train-").capitalize() for split in paper["splits"]]
+    columns = [f"{title}, {whose}" for title in titles for whose in ("paper", "ours")]
+    return Sheet("Table 11: posts with each label", ("Label", *columns), tuple(rows))
+
+
+def settings(models: Mapping[str, Json] | None = None) -> Sheet:
+    """How models are fine-tuned (appendix F); ``models``: our entries of ``params.models``, by name."""
+    table = published()["table_f"]
+    rows = []
+    for row in table["rows"]:
+        theirs = (text or UNDEFINED for text in row["paper"])
+        rows.append((row["name"], *theirs, *(_setting(row, model=model) for model in (models or {}).values())))
+    columns = (*(f"{key}, paper" for key in table["columns"]), *(f"{name}, ours" for name in models or {}))
+    return Sheet("Fine-tuning (appendix F)", ("Setting", *columns), tuple(rows))
+
+
+def _setting(row: Mapping[str, Any], *, model: Json) -> str:
+    value = model.get(row["setting"]) if "setting" in row else None
+    return UNDEFINED if value is None else f"{value:g}" if isinstance(value, float) else str(value)

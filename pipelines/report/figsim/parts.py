@@ -1,0 +1,129 @@
+"""The sections of the report of FigSIM's benchmark: its tables and figures, and where words and numbers part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelines.evaluate.benchmark import Json
+from pipelines.evaluate.errors import ANY
+from pipelines.metrics.tables import UNDEFINED
+from pipelines.report import parts
+from pipelines.report import sections as report_sections
+from pipelines.report.figsim import tables
+from pipelines.report.page import Block, Drawing, Points, Section
+from pipelines.report.parts import best_of, interval
+from pipelines.report.sections import section
+
+READING = (
+    "Scores are times 100, as the paper prints them. ± is the standard deviation over runs (n - 1); its number of runs "
+    "is printed with it, which the paper does not do.",
+    "[ ] is a 95 % bootstrap interval over memes, drawn in groups of near-duplicates: what another test set of this "
+    "size could have given. The spread of the seeds is not in it.",
+    "What a model did not answer is left out of its scores, as the paper does for Llama; a table of its own shows the "
+    "scores over all memes, where no answer counts as wrong.",
+    "The best model of a task is the one with the highest macro-F1 on the test set, as in the paper: it was picked on "
+    "what it is shown for, so its own figure is a little too high.",
+    "The best baseline gives every meme the majority label or, for tasks with several labels, all of them or the most "
+    "frequent set, whichever scores highest.",
+    "– stands for what is undefined or was not measured, never for 0.",
+)
+FIGURES = {"severity": 4, "figurative": 7, "related": 8}
+
+
+def sections(metrics: Json) -> list[Section]:
+    """Return every section that has something to say."""
+    found = [
+        section("results", "Results of all models (Table 3)", _results(metrics)),
+        section("labels", "Results by label (Table 4)", _labels(metrics)),
+        section("pairs", "Which differences are more than chance", report_sections.pairs(metrics)),
+        section("direction", "Too much and too little (Figures 4, 7 and 8)", _misses(metrics)),
+        section("figurative", "Severity underpredicted where language is figurative (Table 12)", _subtypes(metrics)),
+        section("conditions", "Errors by context and modality (Appendix F)", _conditions(metrics)),
+        section("unanswered", "What was not answered", report_sections.unanswered(metrics)),
+        section("set-up", "Data and settings (Tables 8, 9 and 10)", _setup(metrics)),
+        section("discrepancies", "Where the paper's words and numbers part", _standing(metrics)),
+        section("reading", "How to read this page", iter([Points(READING)])),
+    ]
+    return [part for part in found if part.blocks]
+
+
+def _results(metrics: Json) -> Iterator[Block]:
+    yield tables.table_3(metrics)
+    for key, task in metrics["tasks"].items():
+        if task["best"]:
+            yield parts.models_drawing(key, task, paper=tables.macro_f1(key))
+    for key, task in metrics["tasks"].items():
+        sheet = parts.ordinal(key, task)
+        if sheet:
+            yield sheet
+
+
+def _labels(metrics: Json) -> Iterator[Block]:
+    yield tables.table_4(metrics)
+    for key, task in metrics["tasks"].items():
+        drawing = parts.labels_drawing(key, task, paper=tables.label_f1(key))
+        if drawing:
+            yield drawing
+
+
+def _misses(metrics: Json) -> Iterator[Block]:
+    drawings: list[Drawing] = []
+    for key, number in FIGURES.items():
+        task = metrics["tasks"].get(key)
+        drawing = task and parts.misses_drawing(key, task, number=number)
+        if drawing:
+            drawings.append(drawing)
+    if drawings:
+        yield (
+            "Of severity, over means that the answer is graver than gold, under that it is less grave; of the other "
+            "two, over is a label that gold lacks and under one that the answer lacks. In brackets stands how many "
+            "memes of gold carry the label. The paper's text repeats none of the numbers in its plots; what it says "
+            "is: low severities (none, wish to be dead) are overpredicted, high ones (planning, attempt or death) "
+            "underpredicted; irony, harmful factors and stylized depictions are overpredicted."
+        )
+        yield from drawings
+
+
+def _subtypes(metrics: Json) -> Iterator[Block]:
+    if any(model["errors"]["by_figurative"] for task in metrics["tasks"].values() for model in task["models"].values()):
+        yield tables.table_12(metrics)
+
+
+def _conditions(metrics: Json) -> Iterator[Block]:
+    sheet = parts.conditions(metrics)
+    if sheet:
+        yield sheet
+
+
+def _setup(metrics: Json) -> Iterator[Block]:
+    yield tables.table_8(metrics)
+    yield tables.table_9(metrics)
+    yield tables.table_10(metrics)
+
+
+def _standing(metrics: Json) -> Iterator[Block]:
+    yield from report_sections.standing("figsim", ours=_bearing(metrics))
+
+
+def _bearing(metrics: Json) -> dict[str, str]:
+    """Return what our best severity model says to the claims about context, modality and figurative subtypes."""
+    task = metrics["tasks"].get("severity")
+    best = best_of(task) if task else None
+    if best is None:
+        return {}
+    errors = best["errors"]
+    found = {
+        key: "Severity, wrong: " + ", ".join(f"{label} {_percent(rate)}" for label, rate in rates.items()) + "."
+        for key, rates in errors["by_category"].items()
+    }
+    subtypes = []
+    for name, rates in errors["by_figurative"].items():
+        present, absent = (_percent(rates[presence]["of_wrong"]) for presence in ("present", "absent"))
+        subtypes.append(f"{'any of them' if name == ANY else name} {present} with, {absent} without")
+    if subtypes:
+        found["subtypes"] = f"Too low, of the wrong: {'; '.join(subtypes)}."
+    return found
+
+
+def _percent(rate: Json) -> str:
+    return UNDEFINED if rate["rate"] is None else f"{interval(rate, digits=0)} %"

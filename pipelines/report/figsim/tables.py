@@ -1,0 +1,249 @@
+"""FigSIM's Tables 3, 4, 8, 9, 10 and 12: what the paper prints, what follows from its own numbers, and our runs.
+
+*Paper* is printed as in ``papers/figsim.yaml``. *Recomputed* is what the paper's F1 by label (Table 4) and its numbers
+of memes (Table 8) make of its averages, with one decimal more than the paper prints. *Ours* is ``evaluate.json``'s
+(:mod:`pipelines.evaluate.evaluate`); scores are printed times 100, as mean±standard deviation over runs, without what
+was not answered, as the paper does. A dash stands for what is undefined or not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.evaluate.benchmark import Json
+from pipelines.metrics.tables import UNDEFINED, Sheet, decimals
+from pipelines.taxonomy import load
+
+PAPER = Path(__file__).parents[1] / "papers" / "figsim.yaml"
+NAMES = {"figurative": "Figurative", "severity": "Severity", "related": "Related"}
+FIGURES = ("macro_f1", "weighted_f1")
+BASELINES = {"majority": "Majority", "every_label": "Every label"}
+
+
+@cache
+def published() -> Mapping[str, Any]:
+    """Return what the paper prints, by table."""
+    found: Mapping[str, Any] = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
+    return found
+
+
+def macro_f1(task: str) -> dict[str, float]:
+    """Return the macro-F1 of Table 3 by our names of the models, as a fraction."""
+    return {row["key"]: row[task][0][0] / 100 for row in _paper_rows() if row[task]}
+
+
+def label_f1(task: str) -> dict[str, float]:
+    """Return the F1 of Table 4 by label, as a fraction."""
+    return {label: mean / 100 for label, (mean, _) in published()["table_4"][task]["labels"].items()}
+
+
+def misclassified(task: str) -> dict[str, str]:
+    """Return how many memes of a context or modality the paper's best model gets wrong (appendix F), as ``5/26``."""
+    return {row["label"]: "{}/{}".format(*row[task]) for row in published()["errors"] if task in row}
+
+
+def support(task: str) -> dict[str, int]:
+    """Return how many test memes carry each label of a task (Table 8); a merged label has the sum of its parts."""
+    category = load("figsim").category(task)
+    counts = published()["table_8"]["categories"][task]
+    test = published()["table_8"]["splits"].index("test")
+    codes = {label.name: label.code for label in category.labels}
+    return {name: sum(counts[code][test] for code in codes[name].split("+")) for name in category.names}
+
+
+def recomputed(task: str) -> tuple[float, float]:
+    """Return macro- and weighted-F1 (times 100) that follow from Table 4's labels and Table 8's numbers of memes."""
+    means = {label: mean for label, (mean, _) in published()["table_4"][task]["labels"].items()}
+    weights = support(task)
+    weighted = sum(mean * weights[label] for label, mean in means.items()) / sum(weights.values())
+    return sum(means.values()) / len(means), weighted
+
+
+def table_3(ours: Json | None = None) -> Sheet:
+    """All models on all tasks; a model that left something unanswered has a second row over all records."""
+    tasks = ours["tasks"] if ours else {}
+    rows = [
+        line
+        for row in _paper_rows()
+        for line in _model_rows(row["name"], row["input"], key=row["key"], paper=row, tasks=tasks)
+    ]
+    known = {row["key"] for row in _paper_rows()}
+    for name, kind in sorted(
+        {(n, m["kind"]) for t in tasks.values() for n, m in t["models"].items() if n not in known}
+    ):
+        rows += _model_rows(name, (kind or UNDEFINED).capitalize(), key=name, paper={}, tasks=tasks)
+    for name, title in BASELINES.items():
+        found = {key: task["baselines"][name] for key, task in tasks.items() if name in task["baselines"]}
+        if found:
+            rows.append((title, "Nothing", UNDEFINED, *_cells({}, ours=found)))
+    columns = [f"{title} {figure}, {whose}" for title in NAMES.values() for figure, whose in _HEADS]
+    return Sheet("Table 3: models on the test set", ("Model", "Input", "Our runs", *columns), tuple(rows))
+
+
+_HEADS = [(figure, whose) for figure in ("macro-F1", "weighted-F1") for whose in ("paper", "ours")]
+
+
+def _paper_rows() -> list[dict[str, Any]]:
+    found = []
+    for key, name, given, *numbers in published()["table_3"]["rows"]:
+        scores = [[numbers[i : i + 2], numbers[i + 2 : i + 4]] for i in range(0, len(numbers), 4)]
+        known = [pair if pair[0][0] is not None else None for pair in scores]
+        found.append({"key": key, "name": name, "input": given, **dict(zip(NAMES, known, strict=True))})
+    return found
+
+
+def _model_rows(
+    title: str, given: str, *, key: str, paper: Mapping[str, Any], tasks: Mapping[str, Any]
+) -> Iterator[tuple[str, ...]]:
+    models = {task: found["models"][key] for task, found in tasks.items() if key in found["models"]}
+    runs = list(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))
+    answered = {task: model["valid"] for task, model in models.items() if model["valid"]}
+    yield (title, given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered))
+    whole = {task: model["all"] for task, model in models.items() if set(model["outcomes"]) - {"vote"}}
+    if whole:
+        yield (f"{title}, all records", given, "/".join(runs), *_cells({}, ours=whole))
+
+
+def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[str]:
+    for task in NAMES:
+        for i, figure in enumerate(FIGURES):
+            yield _printed(*paper[task][i]) if paper.get(task) else UNDEFINED
+            yield _ours(ours[task]["figures"][figure]) if task in ours else UNDEFINED
+
+
+def table_4(ours: Json | None = None) -> Sheet:
+    """F1 by label of each task's best model, and their averages; ours by the paper's rule, on the test set."""
+    rows: list[tuple[str, ...]] = []
+    for task, paper in published()["table_4"].items():
+        found = ours["tasks"].get(task) if ours else None
+        best = found["models"][found["best"]] if found and found["best"] else None
+        own = best["valid"] if best else None
+        rows.append((paper["title"], paper["model"], "", found["best"] if found and best else UNDEFINED, "", ""))
+        for label, scores in paper["labels"].items():
+            cell = own["labels"].get(label, {}).get("f1") if own else None
+            memes = f"{found['support'].get(label, 0):,}" if found else UNDEFINED
+            rows.append((label, _printed(*scores), "", *_with_interval(cell), memes))
+        printed = {row["key"]: row[task] for row in _paper_rows()}[paper["key"]]
+        means = (paper["average"], printed[1][0])
+        titles = ("Average (macro-F1)", "Weighted average")
+        for title, figure, mean, again in zip(titles, FIGURES, means, recomputed(task), strict=True):
+            cell = own["figures"][figure] if own else None
+            memes = f"{found['n']:,}" if found else UNDEFINED
+            rows.append((title, _printed(mean), _rounded(again, digits=3), *_with_interval(cell), memes))
+    columns = ("Label", "F1, paper", "Recomputed", "F1, ours", "95 % interval, ours", "Test memes, ours")
+    return Sheet("Table 4: F1 by label of the best model of each task", columns, tuple(rows))
+
+
+def table_8(ours: Json | None = None) -> Sheet:
+    """How many memes of each split carry each label, by the annotators."""
+    paper = published()["table_8"]
+    scheme = load("figsim")
+    found = ours["composition"] if ours else {}
+    rows = []
+    for key, counts in paper["categories"].items():
+        names = {label.code: label.name for label in scheme.category(key).labels}
+        for code, numbers in counts.items():
+            own = [found.get(split, {}).get(key, {}).get(names[code]) for split in paper["splits"]]
+            rows.append((f"{code} {names[code]}", *_counts(numbers, own=own)))
+    items = [ours["items"].get(split) if ours else None for split in paper["splits"]]
+    rows.append(("Total", *_counts(paper["items"], own=items)))
+    columns = [f"{split}, {whose}" for split in ("Train", "Validation", "Test", "All") for whose in ("paper", "ours")]
+    return Sheet("Table 8: memes with each label by split", ("Label", *columns), tuple(rows))
+
+
+def _counts(paper: Sequence[int], *, own: Sequence[int | None]) -> Iterator[str]:
+    known = [n for n in own if n is not None]
+    for theirs, mine in zip([*paper, sum(paper)], [*own, sum(known) if known else None], strict=True):
+        yield f"{theirs:,}"
+        yield UNDEFINED if mine is None else f"{mine:,}"
+
+
+def table_9(ours: Json | None = None) -> Sheet:
+    """How models are trained."""
+    settings = ours["settings"] if ours else {}
+    rows = []
+    for row in published()["table_9"]:
+        own = settings.get(row["setting"]) if "setting" in row else row["ours"] if ours else None
+        rows.append((row["name"], row["paper"], UNDEFINED if own is None else str(own)))
+    return Sheet("Table 9: training", ("Name", "Paper", "Ours"), tuple(rows))
+
+
+def table_10(ours: Json | None = None) -> Sheet:
+    """How models are prompted: a column for each of ours, since not every provider takes every parameter (SPEC 10)."""
+    decoding = ours["decoding"] if ours else {}
+    rows = []
+    for row in published()["table_10"]:
+        own = [_sent(asked, parameter=row.get("parameter")) for asked in decoding.values()]
+        rows.append((row["name"], row["paper"], *own))
+    return Sheet("Table 10: decoding", ("Parameter", "Paper", *decoding), tuple(rows))
+
+
+def _sent(asked: Json, *, parameter: str | None) -> str:
+    if parameter is None:
+        return "Deterministic" if asked["temperature"] == 0 else "The provider's"
+    if parameter == "stop":
+        return "}" if asked["stop"] else "not sent"
+    return "not sent" if asked[parameter] is None else str(asked[parameter])
+
+
+def table_12(ours: Json | None = None) -> Sheet:
+    """Severity underprediction by figurative subtype, of what is misclassified (the paper's N) and of everything."""
+    found = ours["tasks"].get("severity") if ours else None
+    best = found["models"][found["best"]]["errors"]["by_figurative"] if found and found["best"] else {}
+    paper = published()["table_12"]
+    rows = []
+    for name in dict.fromkeys((*paper, *best)):
+        for presence in ("absent", "present"):
+            theirs = [UNDEFINED, UNDEFINED]
+            if name in paper:
+                rate, n = paper[name][presence]
+                theirs = [f"{rate:.3f}", f"{round(rate * n)}/{n}"]
+            own = best.get(name, {}).get(presence)
+            rows.append((f"{name}: {presence}", *theirs, *_shares(own)))
+    columns = ("Figurative property", "Paper", "of N", *_OF_WRONG, *_OF_ALL)
+    return Sheet("Table 12: severity underprediction by figurative language", columns, tuple(rows))
+
+
+_OF_WRONG = ("Ours, of misclassified", "of N", "95 % interval")
+_OF_ALL = ("Ours, of all", "of N", "95 % interval")
+
+
+def _shares(own: Json | None) -> Iterator[str]:
+    for key in ("of_wrong", "of_all"):
+        rate: Json = own[key] if own else {"count": 0, "of": 0, "low": None}
+        yield decimals(rate["count"], rate["of"], digits=3)
+        yield f"{rate['count']:,}/{rate['of']:,}" if own else UNDEFINED
+        yield UNDEFINED if rate["low"] is None else f"{rate['low']:.3f} to {rate['high']:.3f}"
+
+
+def _rounded(value: float, *, digits: int = 2) -> str:
+    # repr first: 80.685 is meant as such, whatever its binary neighbour is
+    return str(Decimal(repr(round(value, 10))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def _printed(mean: float, deviation: float | None = None) -> str:
+    return _rounded(mean) + ("" if deviation is None else f"±{_rounded(deviation)}")
+
+
+def _ours(cell: Json | float | None) -> str:
+    """Return a cell of a model, or the plain figure of a baseline, times 100."""
+    if isinstance(cell, dict):
+        deviation = cell["std"]
+        return (
+            UNDEFINED
+            if cell["mean"] is None
+            else _printed(*(100 * v for v in (cell["mean"], deviation) if v is not None))
+        )
+    return UNDEFINED if cell is None else _printed(100 * cell)
+
+
+def _with_interval(cell: Json | None) -> tuple[str, str]:
+    if cell is None or cell["low"] is None:
+        return _ours(cell), UNDEFINED
+    return _ours(cell), f"{_rounded(100 * cell['low'])} to {_rounded(100 * cell['high'])}"

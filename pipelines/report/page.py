@@ -1,0 +1,270 @@
+"""A report as one page: sections of prose, tables and plots, printed as HTML that needs nothing else, or as Markdown.
+
+The HTML holds no script and no address but its own, follows the reader's light or dark, and folds for a phone. Every
+plot has its numbers in a table below it; Markdown has the table alone. The same page gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TypeAlias
+
+from pipelines.metrics.tables import Sheet
+
+FIGURE = re.compile(r"^(?:to|[-−–+±<>=≈≠.,\d\s%()\[\]/;:→·|×])*$")
+
+
+@dataclass(frozen=True)
+class Points:
+    """Some sentences of one kind, a bullet each."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a reader must know before the numbers."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A plot (``svg``), what it shows, and its numbers."""
+
+    caption: str
+    svg: str
+    sheet: Sheet
+
+
+@dataclass(frozen=True)
+class Prose:
+    """A table of sentences: on a phone each row becomes a card."""
+
+    sheet: Sheet
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A long table behind a line that opens it."""
+
+    sheet: Sheet
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table whose cells are the darker, the nearer their value is to 1; ``values``: a row each, without its name."""
+
+    sheet: Sheet
+    values: tuple[tuple[float | None, ...], ...]
+
+
+Block: TypeAlias = str | Points | Notice | Sheet | Drawing | Prose | Folded | Heat
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part with an anchor (``key``) that the contents lead to."""
+
+    key: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of it; ``blocks`` stand above the contents."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    sections: tuple[Section, ...]
+
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1c2128;--soft:#59636e;--paper:#fff;--line:#d5dae0;--shade:#f4f6f8;
+--blue:#0072b2;--orange:#c55300;--note:#fff6e0;--note-line:#b98900}
+@media(prefers-color-scheme:dark){:root{--ink:#e3e7ec;--soft:#9aa5b1;--paper:#14181d;--line:#363d46;--shade:#1d2329;
+--blue:#56b4e9;--orange:#ee9f3a;--note:#2b2513;--note-line:#c9a23a}}
+*{box-sizing:border-box}
+html{-webkit-text-size-adjust:100%;scroll-behavior:smooth}
+@media(prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
+body{margin:0 auto;padding:1.2rem 1rem 4rem;max-width:90rem;background:var(--paper);color:var(--ink);
+font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",sans-serif;overflow-wrap:break-word}
+h1{font-size:1.7rem;line-height:1.2;margin:.4rem 0 1rem}
+h2{font-size:1.25rem;margin:2.6rem 0 .7rem;padding-top:.6rem;border-top:1px solid var(--line)}
+p,ul{max-width:46rem;margin:.6rem 0}
+a{color:var(--blue)}
+nav{max-width:66rem;background:var(--shade);border-radius:.5rem;padding:.7rem 1rem;margin:1.2rem 0}
+nav ol{margin:.2rem 0;padding-left:1.5rem;columns:20rem;column-gap:2rem}
+nav li{break-inside:avoid}
+.notice{background:var(--note);border-left:.3rem solid var(--note-line);padding:.6rem .9rem;max-width:46rem}
+figure{margin:1.2rem 0}
+.drawing{display:inline-block;width:min(100%,27rem);vertical-align:top;margin-right:1.5rem}
+figcaption{font-weight:600;margin-bottom:.4rem}
+svg{display:block;width:100%;height:auto}
+svg text{fill:var(--ink);font-size:13px;font-family:inherit}
+svg .tick{fill:var(--soft);font-size:12px}
+svg .value{font-variant-numeric:tabular-nums}
+svg .grid{stroke:var(--line);stroke-width:1}
+svg .over{fill:var(--orange)}
+svg .under,svg .ours{fill:var(--blue)}
+svg .ours{fill-opacity:.6}
+svg .whisker{stroke:var(--ink);stroke-width:1.5;fill:none}
+svg .paper{fill:var(--orange);stroke:var(--paper);stroke-width:1}
+.wide{overflow-x:auto;width:fit-content;max-width:100%;border:1px solid var(--line);border-radius:.4rem}
+table{border-collapse:collapse;font-size:.87rem}
+th,td{padding:.32rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
+thead th{background:var(--shade);vertical-align:bottom}
+tbody th{font-weight:400;position:sticky;left:0;background:var(--paper);min-width:7.5rem;max-width:19rem}
+tbody tr:last-child>*{border-bottom:0}
+.g>*{font-weight:600!important;background:var(--shade)!important}
+.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+thead .n{white-space:normal}
+.h{background:color-mix(in srgb,var(--blue) calc(var(--h)*.5%),var(--paper))}
+details{margin:.5rem 0}
+summary{cursor:pointer;color:var(--soft)}
+@media(max-width:44rem){
+.drawing{width:100%;margin-right:0}
+svg text{font-size:14px}
+svg .tick{font-size:13px}
+tbody th{max-width:10rem}
+.prose{border:0}
+.prose table,.prose tbody,.prose tr,.prose th,.prose td{display:block;max-width:none}
+.prose thead{position:absolute;left:-9999px}
+.prose tr{border:1px solid var(--line);border-radius:.4rem;margin-bottom:.7rem;padding:.3rem 0}
+.prose tbody th{position:static;font-weight:600}
+.prose th,.prose td{border:0;text-align:left;white-space:normal}
+.prose td:empty{display:none}
+.prose td::before{content:attr(data-column);display:block;color:var(--soft);font-size:.78rem}
+}
+@media print{nav{display:none}.wide{overflow:visible}h2{break-after:avoid}figure{break-inside:avoid}}
+"""
+
+
+def html(page: Page) -> str:
+    """Return the page as one self-contained HTML document."""
+    contents = "".join(f'<li><a href="#{escape(s.key)}">{escape(s.title)}</a></li>' for s in page.sections)
+    lines = [
+        "<!doctype html>",
+        '<html lang="en">',
+        '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
+        # nothing is fetched and nothing runs, whatever a label or a model is called
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<title>{escape(page.title)}</title><style>{STYLE}</style></head>",
+        f"<body><h1>{escape(page.title)}</h1>",
+        *(_html(block) for block in page.blocks),
+        f'<nav aria-label="Contents"><strong>Contents</strong><ol>{contents}</ol></nav><main>',
+    ]
+    for section in page.sections:
+        lines.append(f'<section id="{escape(section.key)}"><h2>{escape(section.title)}</h2>')
+        lines.extend(_html(block) for block in section.blocks)
+        lines.append("</section>")
+    return "\n".join([*lines, "</main></body></html>"]) + "\n"
+
+
+def markdown(page: Page) -> str:
+    """Return the page as Markdown, with the numbers of a plot in its place."""
+    parts = [f"# {_plain(page.title)}", *(_markdown(block) for block in page.blocks)]
+    parts.append("\n".join(f"- [{_plain(s.title)}](#{_anchor(s.title)})" for s in page.sections))
+    for section in page.sections:
+        parts.append(f"## {_plain(section.title)}")
+        parts.extend(_markdown(block) for block in section.blocks)
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Points(items):
+            found = f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+        case Notice(text):
+            found = f'<p class="notice" role="note">{escape(text)}</p>'
+        case Sheet():
+            found = f"<figure><figcaption>{escape(block.title)}</figcaption>{_table(block)}</figure>"
+        case Prose(sheet):
+            found = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, prose=True)}</figure>"
+        case Folded(sheet):
+            found = f"<details><summary>{escape(sheet.title)}</summary>{_table(sheet)}</details>"
+        case Heat(sheet, values):
+            found = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, heat=values)}</figure>"
+        case Drawing(caption, svg, sheet):
+            numbers = f"<details><summary>The numbers</summary>{_table(sheet)}</details>"
+            found = f'<figure class="drawing"><figcaption>{escape(caption)}</figcaption>{svg}{numbers}</figure>'
+        case str():
+            found = f"<p>{escape(block)}</p>"
+    return found
+
+
+def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float | None]] = ()) -> str:
+    places = range(len(sheet.columns))
+    numeric = [not prose and i > 0 and _numbers([row[i] for row in sheet.rows]) for i in places]
+    head = "".join(f'<th scope="col"{_kind(numeric[i])}>{escape(sheet.columns[i])}</th>' for i in places)
+    lines = [
+        f'<div class="wide{" prose" if prose else ""}" role="region" tabindex="0" aria-label="{escape(sheet.title)}">',
+        f"<table><thead><tr>{head}</tr></thead><tbody>",
+    ]
+    for place, row in enumerate(sheet.rows):
+        if not any(row[1:]) and len(row) > 1:
+            lines.append(f'<tr class="g"><th scope="rowgroup" colspan="{len(row)}">{escape(row[0])}</th></tr>')
+            continue
+        cells = [f'<th scope="row">{escape(row[0])}</th>']
+        for i in places[1:]:
+            named = f' data-column="{escape(sheet.columns[i])}"' if prose else ""
+            figure = numeric[i] and FIGURE.match(row[i]) is not None
+            shade = heat[place][i - 1] if heat else None
+            kind = _kind(figure) if shade is None else f' class="n h" style="--h:{round(100 * shade)}"'
+            cells.append(f"<td{kind}{named}>{escape(row[i])}</td>")
+        lines.append(f"<tr{_kind(_heads(row, numeric), name='g')}>{''.join(cells)}</tr>")
+    return "\n".join([*lines, "</tbody></table></div>"])
+
+
+def _kind(applies: bool, *, name: str = "n") -> str:
+    return f' class="{name}"' if applies else ""
+
+
+def _numbers(cells: Sequence[str]) -> bool:
+    """Return whether a column is one of figures: three in four cells, so that rows between may have words."""
+    filled = [cell for cell in cells if cell]
+    return len(filled) > 0 and 4 * sum(FIGURE.match(cell) is not None for cell in filled) >= 3 * len(filled)
+
+
+def _heads(row: Sequence[str], numeric: Sequence[bool]) -> bool:
+    """Return whether a row heads the next ones: words, or nothing, where the others have figures."""
+    cells = [cell for cell, number in zip(row, numeric, strict=True) if number]
+    return "" in cells and not any(re.search(r"\d", cell) and FIGURE.match(cell) for cell in cells)
+
+
+def _markdown(block: Block) -> str:
+    match block:
+        case Points(items):
+            found = "\n".join(f"- {_plain(item)}" for item in items)
+        case Notice(text):
+            found = f"> {_plain(text)}"
+        case Sheet():
+            found = _safe(block).markdown()
+        case Folded(sheet) | Heat(sheet, _):
+            found = _safe(sheet).markdown()
+        case Prose(sheet):
+            found = _safe(sheet).markdown().replace("---:|", "---|")
+        case Drawing(caption, _, sheet):
+            found = _safe(Sheet(caption, sheet.columns, sheet.rows)).markdown()
+        case str():
+            found = _plain(block)
+    return found
+
+
+def _safe(sheet: Sheet) -> Sheet:
+    columns, *rows = [tuple(_plain(cell) for cell in row) for row in (sheet.columns, *sheet.rows)]
+    return Sheet(_plain(sheet.title), columns, tuple(rows))
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown prints as it stands: one line, no column's end, no tag, no emphasis, no link."""
+    return re.sub(r"([\\|*`<]|(?<=\])\()", r"\\\1", " ".join(text.split()))
+
+
+def _anchor(title: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")

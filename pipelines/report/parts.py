@@ -1,0 +1,297 @@
+"""What the report shows beside the paper's own tables: plots with their numbers, comparisons, refusals, baselines.
+
+Everything is read from ``evaluate.json`` (its shape stands in :mod:`pipelines.evaluate.evaluate`); nothing is computed
+again but means over runs. Scores are printed times 100, as the paper does, with their 95 % intervals; undefined is a
+dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipelines.evaluate.benchmark import Json
+from pipelines.metrics.tables import UNDEFINED, Sheet
+from pipelines.report import figures
+from pipelines.report.figsim import tables
+from pipelines.report.page import Drawing, Heat
+from pipelines.taxonomy.task import TASKS
+
+TITLES = {
+    "figurative": "Figurative phenomenon",
+    "severity": "Suicide severity",
+    "related": "Suicide-related content",
+}
+NOUNS = {"figsim": "memes", "cradle": "posts"}
+BASELINES = {**tables.BASELINES, "majority_set": "Most frequent set"}
+FIGURES = {
+    "exact": "Exact match",
+    "macro_f1": "Macro-F1",
+    "micro_f1": "Micro-F1",
+    "weighted_f1": "Weighted F1",
+    "jaccard": "Jaccard",
+    "macro_recall": "Macro-recall",
+    "micro_recall": "Micro-recall",
+    "kappa": "Quadratic-weighted kappa",
+}
+SPLITS = ("train", "validation", "dev", "test")
+BOARD = ("exact", "macro_f1", "micro_f1")
+
+
+def in_order(metrics: Json) -> Json:
+    """Return metrics with tasks and splits in the order of reading; JSON has them by name."""
+    tasks, items = metrics["tasks"], metrics["items"]
+    return {
+        **metrics,
+        "tasks": {key: tasks[key] for key in sorted(tasks, key=lambda key: (_place(key, TASKS), key))},
+        "items": {split: items[split] for split in sorted(items, key=lambda split: (_place(split, SPLITS), split))},
+    }
+
+
+def _place(name: str, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def noun_of(metrics: Json) -> str:
+    """Return what the records of a scheme are called, several of them."""
+    return NOUNS.get(metrics["scheme"], "records")
+
+
+def title_of(task: str) -> str:
+    """Return how a task is called in a heading."""
+    return TITLES.get(task, task.capitalize())
+
+
+def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
+    """Return ``mean [low, high]`` of a cell or a rate, or a dash."""
+    value = None if cell is None else cell.get("mean", cell.get("value", cell.get("rate")))
+    if cell is None or value is None:
+        return UNDEFINED
+    ends = [end for end in (cell.get("low"), cell.get("high")) if end is not None]
+    around = f" [{', '.join(f'{scale * end:.{digits}f}' for end in ends)}]" if len(ends) > 1 else ""
+    return f"{scale * value:.{digits}f}{around}"
+
+
+def best_of(task: Json) -> Json | None:
+    """Return the model of a task that the paper's selection picks; ``None`` where none has answered."""
+    found: Json | None = task["models"].get(task["best"])
+    return found
+
+
+def glance(metrics: Json) -> Sheet:
+    """A row a task: its best model beside the baseline that reads nothing, over how many memes and models."""
+    rows = []
+    for key, task in metrics["tasks"].items():
+        best = best_of(task)
+        baselines = [row["figures"]["macro_f1"] for row in task["baselines"].values()]
+        figure = best["valid"]["figures"]["macro_f1"] if best and best["valid"] else None
+        highest = max((value for value in baselines if value is not None), default=None)
+        rows.append(
+            (
+                title_of(key),
+                task["best"] or UNDEFINED,
+                interval(figure),
+                UNDEFINED if highest is None else f"{100 * highest:.1f}",
+                f"{task['n']:,}",
+                f"{len(task['models']):,}",
+            )
+        )
+    columns = ("Task", "Best model", "Its macro-F1", "Best baseline", f"Test {noun_of(metrics)}", "Models")
+    return Sheet("Best by macro-F1, beside a baseline that reads nothing", columns, tuple(rows))
+
+
+def scoreboard(metrics: Json) -> Sheet:
+    """A row a model or baseline, on what it answered, with intervals: macro-F1 of every task; more figures of one."""
+    tasks = metrics["tasks"]
+    single = next(iter(tasks.values())) if len(tasks) == 1 else None
+    rows = []
+    for name, kind in sorted(
+        {(name, m["kind"] or UNDEFINED) for task in tasks.values() for name, m in task["models"].items()}
+    ):
+        found = [_valid(task["models"].get(name)) for task in tasks.values()]
+        rows.append((name, kind, *(interval(cell) for figures in found for cell in _shown(figures, single=single))))
+    for name, title in BASELINES.items():
+        plain = [task["baselines"].get(name) for task in tasks.values()]
+        if any(plain):
+            values = [{key: {"value": value} for key, value in row["figures"].items()} if row else {} for row in plain]
+            cells = (interval(cell) for figures in values for cell in _shown(figures, single=single))
+            rows.append((title, "baseline", *cells))
+    columns = [FIGURES[key] for key in _board(single)] if single else [title_of(key) for key in tasks]
+    title = "Models on test" if single else "Macro-F1 on test"
+    return Sheet(f"{title}, with 95 % intervals", ("Model", "Kind", *columns), tuple(rows))
+
+
+def _valid(model: Json | None) -> Json:
+    found: Json = model["valid"]["figures"] if model and model["valid"] else {}
+    return found
+
+
+def _board(task: Json) -> tuple[str, ...]:
+    """Return the figures of a scoreboard of one task; micro-F1 of single labels is exact match again."""
+    return BOARD if task["kind"] == "multi" else (*BOARD[:2], "weighted_f1")
+
+
+def _shown(figures: Json, *, single: Json | None) -> list[Json | None]:
+    return [figures.get(key) for key in (_board(single) if single else ("macro_f1",))]
+
+
+def scores(key: str, task: Json) -> Sheet:
+    """Every model of a task by every figure, on what it answered, with intervals; baselines below."""
+    rows: list[tuple[str, ...]] = []
+    models = {name: _valid(model) for name, model in sorted(task["models"].items())}
+    plain = {BASELINES[name]: row["figures"] for name, row in task["baselines"].items() if name in BASELINES}
+    shown = [name for name in FIGURES if any(name in each for each in (*models.values(), *plain.values()))]
+    for name, cells in models.items():
+        outcomes = task["models"][name]["outcomes"]
+        answered = f"{outcomes.get('vote', 0):,}/{sum(outcomes.values()):,}"
+        rows.append((name, answered, *(interval(cells.get(figure)) for figure in shown)))
+    for name, values in plain.items():
+        rows.append((name, UNDEFINED, *(interval({"value": values.get(figure)}) for figure in shown)))
+    columns = ("Model", "Answered", *(FIGURES[name] for name in shown))
+    return Sheet(f"{title_of(key)}: models on the test set", columns, tuple(rows))
+
+
+def models_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawing:
+    """All models of a task by macro-F1, the highest first; ``paper``: what the paper prints for them (0 to 1)."""
+    shown = {name: model["valid"]["figures"]["macro_f1"] for name, model in task["models"].items() if model["valid"]}
+    order = sorted(shown, key=lambda name: (-(shown[name]["mean"] or 0), name))
+    caption = f"{title_of(key)}: macro-F1 of every model"
+    return _scores_drawing(caption, {name: shown[name] for name in order}, paper=paper, first="Model")
+
+
+def ordinal(key: str, task: Json) -> Sheet | None:
+    """How far an ordinal task's answers are from gold, which F1 does not see (SPEC 2.5); ``None`` for other tasks."""
+    rows = []
+    for name, model in sorted(task["models"].items()):
+        figure = model["valid"]["figures"] if model["valid"] else {}
+        if "kappa" in figure:
+            cells = (interval(figure["kappa"], scale=1, digits=2), interval(figure["mae"], scale=1, digits=2))
+            rows.append((name, *cells, interval(figure["exact"])))
+    columns = ("Model", "Quadratic-weighted kappa", "Mean absolute error (steps)", "Exactly right, %")
+    title = f"{title_of(key)} as an order"
+    return Sheet(title, columns, tuple(rows)) if rows else None
+
+
+def labels_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawing | None:
+    """F1 of each label of a task's best model; ``paper``: Table 4's, of the paper's best model (0 to 1)."""
+    best = best_of(task)
+    if best is None or best["valid"] is None:
+        return None
+    nothing = {"mean": None, "low": None, "high": None, "n": 0}
+    cells = {
+        label: best["valid"]["labels"][label]["f1"] if task["support"].get(label) else nothing
+        for label in task["labels"]
+    }
+    caption = f"{title_of(key)}: F1 by label, {task['best']}"
+    return _scores_drawing(caption, cells, paper=paper, first="Label")
+
+
+def heat(key: str, task: Json, *, paper: Mapping[str, Mapping[str, float]]) -> Heat | None:
+    """F1 of each label (rows) of every model that answered, best first; ``paper``: title -> label -> F1 (0 to 1)."""
+    models = {name: model["valid"] for name, model in task["models"].items() if model["valid"]}
+    if not models:
+        return None
+    order = sorted(models, key=lambda name: (-(models[name]["figures"]["macro_f1"]["mean"] or 0), name))
+    values = [
+        (
+            # nobody carries it: the 0 that goes into macro-F1 says nothing of the model
+            *(models[name]["labels"][label]["f1"]["mean"] if task["support"].get(label) else None for name in order),
+            *(column.get(label) for column in paper.values()),
+        )
+        for label in task["labels"]
+    ]
+    rows = [
+        (label, f"{task['support'].get(label, 0):,}", *(UNDEFINED if v is None else f"{100 * v:.0f}" for v in row))
+        for label, row in zip(task["labels"], values, strict=True)
+    ]
+    sheet = Sheet(f"{title_of(key)}: F1 by label and model", ("Label", "Gold", *order, *paper), tuple(rows))
+    return Heat(sheet, tuple((None, *row) for row in values))
+
+
+def labels_sheet(key: str, task: Json) -> Sheet | None:
+    """F1 of each label (rows) of every model that answered, with intervals."""
+    models = {name: model["valid"]["labels"] for name, model in sorted(task["models"].items()) if model["valid"]}
+    rows = [(label, *(interval(found[label]["f1"]) for found in models.values())) for label in task["labels"]]
+    title = f"{title_of(key)}: F1 by label with 95 % intervals"
+    return Sheet(title, ("Label", *models), tuple(rows)) if models else None
+
+
+def _scores_drawing(caption: str, cells: Mapping[str, Json], *, paper: Mapping[str, float], first: str) -> Drawing:
+    rows = [
+        figures.Score(name, cell["mean"], cell["low"], cell["high"], paper.get(name)) for name, cell in cells.items()
+    ]
+    printed = [f"{100 * paper[name]:.2f}" if name in paper else UNDEFINED for name in cells]
+    numbers = tuple(
+        (name, paper_value, interval(cell), f"{cell['n']}")
+        for (name, cell), paper_value in zip(cells.items(), printed, strict=True)
+    )
+    sheet = Sheet(caption, (first, "Paper", "Ours [95 %]", "Runs"), numbers)
+    return Drawing(caption, figures.scores(rows, title=caption), sheet)
+
+
+def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawing | None:
+    """Over- and underprediction by label of a task's best model, per run (FigSIM Figures 4, 7 and 8 by ``number``)."""
+    best = best_of(task)
+    if best is None or not best["runs"]:
+        return None
+    runs = best["runs"]
+    counts = {label: best["errors"]["by_label"][label] for label in task["labels"]}
+    rows = [
+        figures.Miss(label, n["over"]["count"] / runs, n["under"]["count"] / runs, task["support"].get(label))
+        for label, n in counts.items()
+    ]
+    by = "true severity" if task["ordinal"] else "label"
+    figure = "" if number is None else f"Figure {number}. "
+    caption = f"{figure}{title_of(key)}: over- and underprediction by {by}, {task['best']}"
+    if runs > 1:
+        caption += f" (mean of {runs} runs)"
+    numbers = tuple(
+        (label, f"{task['support'].get(label, 0):,}", _rate(n["over"], runs=runs), _rate(n["under"], runs=runs))
+        for label, n in counts.items()
+    )
+    sheet = Sheet(caption, ("Label", "Gold", "Over (of)", "Under (of)"), numbers)
+    return Drawing(caption, figures.misses(rows, title=caption), sheet)
+
+
+def _rate(rate: Json, *, runs: int) -> str:
+    """Return a count of how many, per run, and the share."""
+    return _count(rate, runs=runs) + ("" if rate["rate"] is None else f" ({100 * rate['rate']:.0f}%)")
+
+
+def _count(rate: Json, *, runs: int) -> str:
+    return "/".join(f"{rate[name] / runs:,.1f}".removesuffix(".0") for name in ("count", "of"))
+
+
+def conditions(metrics: Json) -> Sheet | None:
+    """Share of memes that each task's best model gets wrong, by context and modality (Appendix F)."""
+    rows: list[tuple[str, ...]] = []
+    for key, task in metrics["tasks"].items():
+        best = best_of(task)
+        if best is None:
+            continue
+        paper = tables.misclassified(key)
+        rows.append((f"{title_of(key)}, {task['best']}", "", "", ""))
+        for labels in best["errors"]["by_category"].values():
+            for label, rate in labels.items():
+                rows.append((label, paper.get(label, UNDEFINED), _count(rate, runs=best["runs"]), interval(rate)))
+    columns = ("Best model of a task", "Paper, wrong", "Ours, wrong (per run)", "Ours, % [95 %]")
+    return Sheet("Memes that are not exactly right", columns, tuple(rows)) if rows else None
+
+
+def unanswered(metrics: Json) -> Sheet | None:
+    """Models that left something unanswered: how often, and macro-F1 without and with it; ``None`` if there is none."""
+    rows: list[tuple[str, ...]] = []
+    for key, task in metrics["tasks"].items():
+        found = [_lost(name, model) for name, model in task["models"].items() if set(model["outcomes"]) - {"vote"}]
+        if found:
+            rows.append((title_of(key), "", "", ""))
+            rows += found
+    whole = f"Macro-F1 over all {noun_of(metrics)}"
+    columns = ("Model", "Not answered (all runs)", "Macro-F1 over answers", whole)
+    return Sheet("By task and model", columns, tuple(rows)) if rows else None
+
+
+def _lost(name: str, model: Json) -> tuple[str, ...]:
+    lost = {outcome: n for outcome, n in model["outcomes"].items() if outcome != "vote"}
+    words = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(lost.items()))
+    answered = model["valid"]["figures"]["macro_f1"] if model["valid"] else None
+    return (name, words, interval(answered), interval(model["all"]["figures"]["macro_f1"]))

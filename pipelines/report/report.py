@@ -1,0 +1,125 @@
+"""The stage ``report``: one page of a corpus's models, our runs beside the paper's numbers, as HTML and as Markdown.
+
+It reads ``metrics/<corpus>/evaluate.json``, for posts the metrics of their silver, and the paper's numbers: numbers,
+names of labels and of models, so no text, picture or id can reach the page. The same metrics give the same bytes.
+Which sections there are, the scheme decides: FigSIM's and CRADLE's have their papers' tables, any other scheme has what
+needs no paper.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.params import Params
+from pipelines.errors import DataError
+from pipelines.evaluate.benchmark import Json
+from pipelines.report import page as report_page
+from pipelines.report import parts as report_parts
+from pipelines.report.cradle import parts as cradle_parts
+from pipelines.report.figsim import parts as figsim_parts
+from pipelines.report.page import Block, Notice, Page
+from pipelines.report.parts import best_of, noun_of
+from pipelines.taxonomy import load
+
+SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
+FORM = "The paper's numbers stand beside them to show the form, not for comparison."
+OTHER = (
+    "The paper's numbers are those of its own {noun}, split and runs. Another corpus, even one collected in the same "
+    "way, is no replication: set beside each other the two columns show the order of things, not who is better."
+)
+WITH_PAPER = ("figsim", "cradle")
+
+
+class NotEvaluated(DataError):
+    """There is nothing to report."""
+
+    message = "Corpus {corpus} has no metrics/{corpus}/evaluate.json."
+    remedy = "Run the stage before it: dvc repro evaluate@{corpus}."
+
+
+def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
+    """Write ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
+
+    Returns:
+        ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: how many by task;
+        ``sha256`` of both files.
+
+    Raises:
+        NotEvaluated: the corpus has no ``evaluate.json``.
+    """
+    folder = root / "metrics" / corpus
+    metrics = _read(folder / "evaluate.json")
+    if metrics is None:
+        raise NotEvaluated(corpus=corpus)
+    page = build(
+        metrics,
+        corpus=corpus,
+        synthetic=params.sandbox is not None,
+        title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme).title),
+        silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
+        models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
+    )
+    folder = root / "snapshot" / corpus / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    digests = {}
+    for name, text in (("report.html", report_page.html(page)), ("report.md", report_page.markdown(page))):
+        content = text.encode("utf-8")
+        (folder / name).write_bytes(content)
+        digests[name] = hashlib.sha256(content).hexdigest()
+    return {**summary(metrics), "sha256": digests}
+
+
+def _read(path: Path) -> Json | None:
+    found: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found
+
+
+def summary(metrics: Json) -> dict[str, Any]:
+    """Return what came out in a few numbers, for logs and for the run in MLflow."""
+    best: dict[str, Any] = {}
+    for key, task in metrics["tasks"].items():
+        model = best_of(task)
+        figure = model["valid"]["figures"]["macro_f1"]["mean"] if model and model["valid"] else None
+        baselines = {name: row["figures"]["macro_f1"] for name, row in task["baselines"].items()}
+        best[key] = {"model": task["best"], "macro_f1": figure, "baselines": baselines}
+    return {"best": best, "models": {key: len(task["models"]) for key, task in metrics["tasks"].items()}}
+
+
+def build(
+    metrics: Json,
+    *,
+    corpus: str,
+    synthetic: bool,
+    title: str = "The benchmark",
+    silver: Json | None = None,
+    models: Mapping[str, Json] | None = None,
+) -> Page:
+    """Return the page of some metrics.
+
+    Args:
+        metrics: ``evaluate.json``.
+        corpus: its name.
+        synthetic: the records are the sandbox's.
+        title: the page's.
+        silver: metrics of the silver that models learnt from.
+        models: the entries of ``params.models`` that are fine-tuned, by name.
+    """
+    metrics = report_parts.in_order(metrics)
+    items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
+    noun = noun_of(metrics)
+    head: list[Block] = [f"Corpus {corpus}, {noun} with gold: {items}. Scored on {metrics['split']}."]
+    published = metrics["scheme"] in WITH_PAPER
+    if synthetic:
+        head.append(Notice(SANDBOX.format(noun=noun) + (f" {FORM}" if published else "")))
+    elif published:
+        head.append(Notice(OTHER.format(noun=noun)))
+    head.append(report_parts.scoreboard(metrics) if len(metrics["tasks"]) == 1 else report_parts.glance(metrics))
+    if metrics["scheme"] == "figsim":
+        sections = figsim_parts.sections(metrics)
+    else:
+        sections = cradle_parts.sections(metrics, silver=silver, models=models or {})
+    return Page(title, tuple(head), tuple(sections))

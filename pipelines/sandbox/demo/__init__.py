@@ -1,0 +1,1 @@
+"""Run the demo on the embedded deployment."""

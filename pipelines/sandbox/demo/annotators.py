@@ -1,0 +1,212 @@
+"""Synthetic annotators: they log in to Label Studio with their own account and answer through its own HTTP API.
+
+They know the truth and miss it in a seeded share of answers, always by an answer that the form allows. ``Habits`` makes
+them do what people do: answer twice, leave a part, skip, and send what the form does not offer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import httpx
+
+from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE
+from pipelines.annotate.form import Form, Question, read_values
+from pipelines.sandbox.reddit.chance import seeded
+from pipelines.taxonomy import Category, Scheme
+
+Item = tuple[str, int]
+Values = dict[str, tuple[str, ...]]
+OUTSIDE = "a label of no scheme"
+RATIONALE = "Decided by the guideline."
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How many of the items of one sitting are left, skipped, answered twice (wrongly first) or outside the scheme."""
+
+    leave: int = 0
+    skip: int = 0
+    twice: int = 0
+    outside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One task of a queue, and whether somebody answered or skipped it."""
+
+    id: int
+    item: Item
+    disputed: tuple[str, ...]
+    done: bool
+
+
+def annotate(
+    *,
+    url: str,
+    email: str,
+    password: str,
+    queue_title: str,
+    truth: Mapping[Item, Mapping[str, Sequence[str]]],
+    form: Form,
+    scheme: Scheme,
+    errors: float,
+    seed: int,
+    habits: Habits = Habits(),
+    limit: int | None = None,
+) -> dict[str, int]:
+    """Answer what is waiting in the queue, in its order, and count what was done.
+
+    Args:
+        truth: the labels of each item and category; an empty set is answered by the category's label for nothing.
+        errors: the share of answers, 0 to 1, that differ from the truth in one category.
+        seed: with the account and the item it fixes which answers differ and how.
+        limit: at most so many items in this sitting, left ones not counted.
+
+    Returns:
+        ``answered``, ``wrong``, ``skipped``, ``twice``, ``outside``, ``left``.
+    """
+    done: Counter[str] = Counter(answered=0, wrong=0, skipped=0, twice=0, outside=0, left=0)
+    with log_in(url, email=email, password=password) as client:
+        waiting = [task for task in asked(client, queue_title=queue_title) if not task.done]
+        odd = _odd(waiting, habits=habits, chance=seeded(seed, email))
+        kept = [task for task in waiting if odd.get(task.item) != "leave"]
+        done["left"] = len(waiting) - len(kept)
+        for task in kept[:limit]:
+            chance = seeded(seed, email, *task.item)
+            right = _right(truth[task.item], form=form, scheme=scheme)
+            wrong = _missed(right, form=form, scheme=scheme, chance=chance)
+            given = wrong if chance.random() < errors else right
+            done += _sit(client, task, given, instead=wrong, habit=odd.get(task.item))
+            done["wrong"] += given != right and odd.get(task.item) not in ("skip", "outside")
+    return dict(sorted(done.items()))
+
+
+def adjudicate(
+    *,
+    url: str,
+    email: str,
+    password: str,
+    queue_title: str,
+    truth: Mapping[Item, Mapping[str, Sequence[str]]],
+    form: Form,
+    scheme: Scheme,
+    rationale: str = RATIONALE,
+    limit: int | None = None,
+) -> dict[str, int]:
+    """Decide what is disputed by the truth, giving a rationale, and count ``decided`` items."""
+    with log_in(url, email=email, password=password) as client:
+        waiting = [task for task in asked(client, queue_title=queue_title) if not task.done][:limit]
+        for task in waiting:
+            right = _right(truth[task.item], form=form, scheme=scheme)
+            send(client, task, {key: right[key] for key in task.disputed}, note=rationale)
+    return {"decided": len(waiting)}
+
+
+def _sit(client: httpx.Client, task: Asked, given: Values, *, instead: Values, habit: str | None) -> Counter[str]:
+    if habit == "skip":
+        send(client, task, {}, skipped=True)
+        return Counter(skipped=1)
+    if habit == "twice":
+        send(client, task, instead)
+    if habit == "outside":
+        given = {**given, next(iter(given)): (OUTSIDE,)}
+    send(client, task, given)
+    return Counter(answered=1) + Counter([habit] if habit else [])
+
+
+def _odd(waiting: Sequence[Asked], *, habits: Habits, chance: Random) -> dict[Item, str]:
+    """Say which items are treated oddly, none in two ways."""
+    items = sorted(task.item for task in waiting)
+    chance.shuffle(items)
+    ways = [name for name in ("leave", "skip", "twice", "outside") for _ in range(getattr(habits, name))]
+    return dict(zip(items, ways, strict=False))
+
+
+def _right(truth: Mapping[str, Sequence[str]], *, form: Form, scheme: Scheme) -> Values:
+    """Return the truth as the form takes it, in the form's order of choices."""
+    values: Values = {}
+    for question in form.questions:
+        none = scheme.categories[question.key].none
+        labels = set(truth[question.key]) or {str(none)}
+        values[question.key] = tuple(choice.value for choice in question.choices if choice.value in labels)
+    return values
+
+
+def _missed(right: Values, *, form: Form, scheme: Scheme, chance: Random) -> Values:
+    """Return an answer that differs in one category and breaks no rule."""
+    question = chance.choice(form.questions)
+    others = _alternatives(question, right[question.key], category=scheme.categories[question.key])
+    return {**right, question.key: chance.choice(others)} if others else right
+
+
+def _alternatives(question: Question, right: tuple[str, ...], *, category: Category) -> list[tuple[str, ...]]:
+    offered = [choice.value for choice in question.choices]
+    sets: list[tuple[str, ...]] = [(label,) for label in offered]
+    if question.kind == "multi":
+        sets += [tuple(x for x in offered if (x in right) != (x == label)) for label in offered if label in right]
+        sets += [tuple(x for x in offered if x in right or x == label) for label in offered if label not in right]
+    wanted = read_values(category, right).labels
+    checked = [(values, read_values(category, values)) for values in sets if values]
+    return [values for values, found in checked if not found.violations and found.labels != wanted]
+
+
+@contextmanager
+def log_in(url: str, *, email: str, password: str) -> Iterator[httpx.Client]:
+    """Log in as a browser does: the form's token, then a session cookie."""
+    with httpx.Client(base_url=url, timeout=60, follow_redirects=True, trust_env=False) as client:
+        page = client.get("/user/login/")
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+        fields = {"csrfmiddlewaretoken": token[1] if token else "", "email": email, "password": password}
+        client.post("/user/login/", data=fields, headers={"Referer": f"{url}/user/login/"}).raise_for_status()
+        client.get("/api/current-user/whoami").raise_for_status()
+        client.headers["X-CSRFToken"] = client.cookies["csrftoken"]
+        yield client
+
+
+def asked(client: httpx.Client, *, queue_title: str) -> list[Asked]:
+    """Return the tasks of a queue in the order in which they are asked."""
+    projects = _pages(client, "/api/projects/", {"include": "id,title"}, key="results")
+    (project,) = [row["id"] for row in projects if row["title"] == queue_title]
+    fields = "id,meta,total_annotations,cancelled_annotations"
+    rows = _pages(client, "/api/tasks", {"project": str(project), "include": fields}, key="tasks")
+    return [_asked(row) for row in sorted(rows, key=lambda row: int(row["id"]))]
+
+
+def _pages(client: httpx.Client, path: str, query: Mapping[str, str], *, key: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    while True:
+        page = len(rows) // PAGE + 1
+        found = client.get(path, params={**query, "page": str(page), "page_size": str(PAGE)}).raise_for_status().json()
+        rows += found[key]
+        if len(found[key]) < PAGE:
+            return rows
+
+
+def _asked(row: Mapping[str, Any]) -> Asked:
+    record, _, image = str(row["meta"]["item"]).rpartition("/")
+    return Asked(
+        id=int(row["id"]),
+        item=(record, int(image)),
+        disputed=tuple(row["meta"]["disputed"]),
+        done=bool(row["total_annotations"] or row["cancelled_annotations"]),
+    )
+
+
+def send(client: httpx.Client, task: Asked, values: Values, *, note: str = "", skipped: bool = False) -> None:
+    """Submit an answer, or skip; a task that is answered gets one more."""
+    result: list[dict[str, object]] = [
+        {"from_name": key, "to_name": CONTENT, "type": "choices", "value": {"choices": list(chosen)}}
+        for key, chosen in values.items()
+    ]
+    if note:
+        result.append({"from_name": NOTE, "to_name": CONTENT, "type": "textarea", "value": {"text": [note]}})
+    body = {"result": result, "was_cancelled": skipped, "lead_time": 20.0}
+    client.post(f"/api/tasks/{task.id}/annotations/", json=body).raise_for_status()

@@ -1,0 +1,117 @@
+"""``make demo``: the main job, end to end, on the offline Reddit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from pipelines import status, status_table
+from pipelines.config.params import Sandbox, Settings, load
+from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
+from pipelines.deployment.services import Deployment
+from pipelines.sandbox.demo import outcome, promotions
+from pipelines.sandbox.demo.failures import Failures
+from pipelines.sandbox.demo.plan import CORPORA, Plan
+from pipelines.sandbox.demo.progress import view
+from pipelines.sandbox.demo.promotions import Act
+from pipelines.sandbox.demo.runs import Api, Look
+from pipelines.sandbox.reddit.build import build
+from pipelines.workspace import repository
+from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.git import git
+
+# Between two looks at Airflow: its API server answers from the cores that the tasks need.
+LOOK_SECONDS = 2.5
+
+
+def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> None:
+    """Build the sandbox, start the components, backfill its months, follow the runs, print the numbers.
+
+    Every part is skipped where it is done already, so a second call goes on where the first one ended.
+
+    Raises:
+        RunFailed: nothing moved, or a decision was not the planned one.
+        FailedAgain: a task failed, was cleared, and failed again.
+        ServiceFailed: a component did not come up.
+    """
+    console = Console()
+    began = time.monotonic()
+    say = console.print if console.is_terminal else _nothing
+    with console.status("drawing the offline Reddit"):
+        built = build(settings.sandbox, sandbox=sandbox)
+    counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
+    say(f"[green]✓[/] sandbox: {counts}")
+    repository.init(settings, checkout=root, profile=profile)
+    deployment = Deployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
+    starting = time.monotonic()
+    with console.status("starting") as spinner:
+        deployment.up(say=lambda name: spinner.update(f"starting {name}"))
+    started = time.monotonic() - starting
+    airflow = Airflow(f"http://127.0.0.1:{deployment.ports.airflow}")
+    mlflow = f"http://127.0.0.1:{deployment.ports.mlflow}"
+    say(f"[green]✓[/] Airflow at {airflow.base}, MLflow at {mlflow}")
+    plan = Plan(airflow, sandbox.months, partial(newest, settings))
+    act = Act(airflow, settings, deployment, partial(contested, settings, profile=profile))
+    failures = Failures(airflow, logs=settings.home / "airflow" / "logs")
+    look = follow(airflow, plan=plan, act=act, failures=failures, console=console)
+    forgeries = list(promotions.forgeries(_with_registry(settings, mlflow), name=promotions.CONTESTED))
+    rows = [*outcome.decisions(settings), *(("forgeries", what, reason) for what, reason in forgeries)]
+    console.print(status_table.table(status.gather(settings), more=rows))
+    console.print(outcome.spent(settings, look, started=started, total=time.monotonic() - began, failures=failures))
+    console.print(outcome.addresses(airflow, look, mlflow=mlflow), highlight=False, soft_wrap=True)
+
+
+def _nothing(_: str) -> None:
+    """Print nothing."""
+
+
+def _with_registry(settings: Settings, mlflow: str) -> Settings:
+    return settings.model_copy(update={"mlflow_tracking_uri": mlflow})
+
+
+def follow(
+    airflow: Api, *, plan: Plan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
+) -> Look:
+    """Start what can start and show what ends, until the models are published and every promotion is decided.
+
+    Returns the last look.
+
+    Raises:
+        RunFailed: nothing moved for too long.
+        FailedAgain: a task failed for the second time.
+    """
+    plan.start()
+    look = Look.at(airflow)
+    moved, states = time.monotonic(), None
+    with view(console) as shown:
+        while time.monotonic() - moved < RUN_SECONDS:
+            shown.show(look)
+            if cleared := failures.clear(look):
+                console.print(f"cleared {cleared} failed tasks", highlight=False)
+            else:
+                published, decided = plan.advance(look), act.advance(look)
+                if published and decided and not look.active():
+                    return look
+            time.sleep(pause)
+            look = Look.at(airflow)
+            if (now := look.states()) != states:
+                moved, states = time.monotonic(), now
+    raise RunFailed(dag="the demo", state="unfinished", detail=f"nothing moved for {RUN_SECONDS:.0f} s",
+                    address=airflow.base)  # fmt: skip
+
+
+def newest(settings: Settings) -> dict[str, str]:
+    """Return the subject of each corpus's newest commit; a snapshot holds every month that was committed before it."""
+    subjects = git("--git-dir", settings.repo, "log", "--format=%s", BRANCH).splitlines()
+    return {corpus: next((s for s in subjects if f"({corpus})" in s), "") for corpus in CORPORA}
+
+
+def contested(settings: Settings, *, profile: str) -> Sequence[int]:
+    """Return the contested versions by their published score, lowest first."""
+    chosen = load(profile=profile).registry[promotions.CONTESTED]
+    evaluated = outcome.evaluated(settings, corpus="memes")
+    return promotions.by_score(evaluated, models=[one.model for one in chosen])

@@ -1,0 +1,109 @@
+"""What the demo prints at its end: the decisions about models, where the time went, the addresses."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from pipelines.config.params import Settings
+from pipelines.deployment.airflow_api import Airflow
+from pipelines.registry.journal import Journal, Row
+from pipelines.registry.versions import NAMES
+from pipelines.sandbox.demo.failures import Failures
+from pipelines.sandbox.demo.plan import MODELS
+from pipelines.sandbox.demo.runs import Json, Look
+from pipelines.timing import IMPORTS, WORK
+from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.git import git
+
+DECISIONS = ("refused", "promoted", "rolled_back", "withdrawn")
+SERVICES, AIRFLOW, GIT = "services, start", "Airflow, per task", "git and DVC"
+
+
+def evaluated(settings: Settings, *, corpus: str) -> Json:
+    """Return the published metrics of a corpus's models."""
+    text = git("--git-dir", settings.repo, "show", f"{BRANCH}:metrics/{corpus}/evaluate.json")
+    found: Json = json.loads(text)
+    return found
+
+
+def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """Give a row for each decision in the journal of models: part, model and event, versions and reason."""
+    with Journal.open(settings.journal_url) as journal:
+        for name in NAMES:
+            for row in journal.rows(name):
+                if row.event in DECISIONS:
+                    yield "decisions", f"{name} {row.event.replace('_', ' ')}", _said(row)
+
+
+def _said(row: Row) -> str:
+    reasons: Any = row.metrics.get("reasons")
+    before, after = ("none" if version is None else str(version) for version in (row.from_version, row.to_version))
+    return f"{before} → {after}: {'; '.join(reasons) if reasons else row.why}"
+
+
+def spent(settings: Settings, look: Look, *, started: float, total: float, failures: Failures) -> Table:
+    """Return where the time went: seconds by part, tasks that ran side by side counted one by one."""
+    durations = [task["duration"] for task in look.tasks if task["duration"]]
+    parts = {SERVICES: started} | divided(sum(durations), lines(settings.home / "logs" / "phases.jsonl", look))
+    title = f"{total:.0f} s, {len(durations)} tasks, {failures.cleared.total()} cleared"
+    table = Table(title=title, title_justify="left")
+    table.add_column("where the time went")
+    table.add_column("seconds", justify="right")
+    for name, seconds in parts.items():
+        table.add_row(name, f"{seconds:,.0f}")
+    return table
+
+
+def lines(path: Path, look: Look) -> list[Json]:
+    """Return the phase lines of the tasks of a look; a line that a kill cut short is left out."""
+    known = {(task["dag_id"], task["dag_run_id"], task["task_id"]) for task in look.tasks}
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            one = json.loads(line)
+        except ValueError:
+            continue
+        if (one.get("dag"), one.get("run"), one.get("task")) in known:
+            found.append(one)
+    return found
+
+
+def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
+    """Divide the seconds of all tasks among Airflow, git and DVC, imports and work.
+
+    The processes that a command starts write lines of their own (``inner``); their time is in its ``work``.
+    """
+    outer, inner = Counter[str](), Counter[str]()
+    for line in phases:
+        (inner if line["inner"] else outer).update(line["seconds"])
+    between = sum(seconds for name, seconds in outer.items() if name not in (WORK, IMPORTS))
+    return {
+        AIRFLOW: max(0.0, tasks - sum(outer.values())),
+        GIT: between,
+        "imports": outer[IMPORTS] + inner[IMPORTS],
+        "work": max(0.0, outer[WORK] - inner[IMPORTS]),
+    }
+
+
+def addresses(airflow: Airflow, look: Look, *, mlflow: str) -> str:
+    """Return where the reports and the components are, a line each."""
+    found = {f"report of {corpus}": _report(airflow, look, models.dag_id) for corpus, models in MODELS.items()}
+    found |= {"Airflow": airflow.base, "MLflow": mlflow}
+    found |= {"votes": ".venv/bin/corpus votes posts", "stop": "make down"}
+    return "\n".join(f"{name:<16}{value}" for name, value in found.items())
+
+
+def _report(airflow: Airflow, look: Look, dag_id: str) -> str:
+    """Return the address that the last task ``track`` of a Dag returned."""
+    for run in reversed(look.of(dag_id)):
+        if any(task["task_id"] == "track" and task["state"] == "success" for task in look.tasks_of(run)):
+            path = f"/dags/{dag_id}/dagRuns/{run['dag_run_id']}/taskInstances/track/xcomEntries/return_value"
+            value = airflow.get(path, stringify=False)["value"]
+            return str(value.get("report", "not logged"))
+    return "not logged"

@@ -1,0 +1,116 @@
+"""What the demo starts in Airflow and when; every decision follows from what Airflow and git have on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pipelines.sandbox.demo.runs import Api, Look
+
+CORPORA = ("memes", "posts")
+# Looks in which nothing moves before a consumer is started without its asset event.
+PATIENCE = 4
+
+
+@dataclass(frozen=True)
+class Models:
+    """The Dag that makes the models of a corpus: triggered once, when all months are in.
+
+    It would also wake at the end of an annotation round and of every month's labels; the demo has neither.
+
+    Args:
+        dag_id: the Dag.
+        after: the Dag whose publish makes ``ready`` the newest commit.
+        ready: the start of the newest commit's subject when there is something to train on.
+        done: the start of the newest commit's subject when the models are published.
+        key: of the partition that is triggered.
+    """
+
+    dag_id: str
+    after: str
+    ready: str
+    done: str
+    key: str | None = None
+
+
+MODELS = {
+    "memes": Models("memes_benchmark", "memes_dataset", "snapshot(memes): score@", "snapshot(memes): report@"),
+    "posts": Models("posts_finetune", "posts_label", "snapshot(posts): probe@", "snapshot(posts): report@", "snapshot"),
+}
+
+
+@dataclass
+class Plan:
+    """The way from two empty months to published models.
+
+    Args:
+        airflow: its REST API.
+        months: what is collected.
+        newest: returns the subject of each corpus's newest commit.
+    """
+
+    airflow: Api
+    months: tuple[str, ...]
+    newest: Callable[[], dict[str, str]]
+    _awake: set[str] = field(default_factory=set)
+    _waited: dict[str, int] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Unpause the Dags that collect and label."""
+        for dag_id in (*(f"{corpus}_collect" for corpus in CORPORA), "posts_label"):
+            self._wake(dag_id)
+
+    def advance(self, look: Look) -> bool:
+        """Start what can start; return whether the models of both corpora are published."""
+        newest = self.newest()
+        done = [self._advance(corpus, look, newest=newest[corpus]) for corpus in CORPORA]
+        return all(done)
+
+    def _advance(self, corpus: str, look: Look, *, newest: str) -> bool:
+        models, dataset = MODELS[corpus], f"{corpus}_dataset"
+        collected = look.collected(f"{corpus}_collect") & {*self.months}
+        # An asset event wakes no paused Dag: the months before the last make no snapshot of their own.
+        if len(collected) >= len(self.months) - 1:
+            self._wake(dataset)
+        if len(collected) < len(self.months):
+            if not look.active(f"{corpus}_collect"):
+                self._backfill(corpus, look)
+            return False
+        if look.active(dataset, models.after, models.dag_id):
+            self._waited.pop(corpus, None)
+            return False
+        if newest.startswith(models.done):
+            return True
+        if newest.startswith(models.ready):
+            self._trigger(models.dag_id, look, key=models.key)
+        elif self._waited.get(corpus, 0) < PATIENCE:
+            self._waited[corpus] = self._waited.get(corpus, 0) + 1
+        else:
+            # the event came before the Dag was unpaused, or with an earlier call that was killed
+            self._waited.pop(corpus)
+            self._trigger(models.after if newest.startswith("snapshot") else dataset, look, key="snapshot")
+        return False
+
+    def _wake(self, dag_id: str) -> None:
+        if dag_id not in self._awake:
+            self.airflow.unpause(dag_id)
+            self._awake.add(dag_id)
+
+    def _backfill(self, corpus: str, look: Look) -> None:
+        """Create the backfill unless every month has a run; one that Airflow has already is not an error."""
+        dag_id = f"{corpus}_collect"
+        if {*self.months} <= {run["partition_key"] for run in look.of(dag_id)}:
+            return
+        body = {
+            "dag_id": dag_id,
+            "from_date": f"{min(self.months)}-01T00:00:00Z",
+            "to_date": f"{max(self.months)}-01T00:00:00Z",
+            # one month after the other: see `_advance`
+            "max_active_runs": 1,
+        }
+        self.airflow.post("/backfills", body)
+
+    def _trigger(self, dag_id: str, look: Look, *, key: str | None) -> None:
+        self._wake(dag_id)
+        # the id follows from what is there, so that a repeated request starts nothing twice
+        self.airflow.trigger(dag_id, dag_run_id=f"demo__{len(look.of(dag_id)) + 1}", partition_key=key)

@@ -1,0 +1,185 @@
+"""What the demo shows of the registry: a first champion, a refusal, a better champion, a rollback, three forgeries.
+
+Every step goes the way that a person would take: the Dag ``promote``, an answer in Airflow, the command
+``corpus rollback``. The next step follows from the journal, so a demo that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipelines.cli.registry import opened
+from pipelines.config.params import Settings
+from pipelines.deployment.airflow_api import ENDED, RunFailed
+from pipelines.deployment.services import Deployment
+from pipelines.registry import contents
+from pipelines.registry.candidate import Context, scratch
+from pipelines.registry.journal import Journal, Row
+from pipelines.registry.versions import digest, listing
+from pipelines.sandbox.demo.runs import Api, Json, Look
+
+DAG = "promote"
+WHO = "demo"
+WHY = "the figures are as they should be for a demo"
+CONTESTED, OTHERS = "meme-severity", ("crisis-posts",)
+VERSIONS = 3
+
+
+class Answering(Api, Protocol):
+    """A client that also answers what a task asks a person."""
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
+        """Answer a task unless it has an answer."""
+
+
+@dataclass
+class Act:
+    """The promotions, a step at each look; ``order`` returns the contested versions, that of the lowest score first."""
+
+    airflow: Answering
+    settings: Settings
+    deployment: Deployment
+    order: Callable[[], Sequence[int]]
+    _awake: bool = False
+
+    def advance(self, look: Look) -> bool:
+        """Do what can be done now; return whether every decision is on record."""
+        done = [self._advance(name, look) for name in (*OTHERS, CONTESTED)]
+        return all(done)
+
+    def _advance(self, name: str, look: Look) -> bool:
+        if run := next((run for run in look.of(DAG) if _open(run, name=name)), None):
+            if any(task["state"] == "awaiting_input" for task in look.tasks_of(run)):
+                self.airflow.answer(DAG, run["dag_run_id"], "approve", option="Promote", given={"why": WHY})
+            return False
+        with Journal.open(self.settings.journal_url) as journal:
+            rows = list(journal.rows(name))
+        registered, promoted = (_versions(rows, event) for event in ("registered", "promoted"))
+        if name != CONTESTED:
+            if registered and not promoted:
+                self._start(name, registered[0], look)
+            return bool(promoted)
+        if _versions(rows, "rolled_back"):
+            return True
+        if len(promoted) > 1 and _versions(rows, "refused"):
+            return self._rollback(leaving=promoted[-1])
+        if len(registered) >= VERSIONS:
+            self._start(name, next_version(rows, order=self.order(), base=self.airflow.base), look)
+        return False
+
+    def _start(self, name: str, version: int, look: Look) -> None:
+        if not self._awake:
+            self.airflow.unpause(DAG)
+            self._awake = True
+        conf = {"name": name, "version": version}
+        number = sum(conf.items() <= (run.get("conf") or {}).items() for run in look.of(DAG)) + 1
+        if number > 2:
+            detail = f"the journal has no decision about version {version} of {name}"
+            raise RunFailed(dag=DAG, state="done otherwise", detail=detail, address=self.airflow.base)
+        self.airflow.trigger(DAG, dag_run_id=f"demo__{name}__{version}__{number}", conf=conf)
+
+    def _rollback(self, *, leaving: int) -> bool:
+        """Go back with the command, as a person would; repeated after a kill, it goes no further back."""
+        argv = ["rollback", CONTESTED, "--who", WHO, "--why", "to show the way back", "--leaving", str(leaving)]
+        done = subprocess.run(
+            [sys.executable, "-m", "pipelines", *argv], cwd=self.deployment.root, env=self.deployment.environment,
+            capture_output=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RunFailed(dag="rollback", state="failed", detail=f"exit status {done.returncode}", address="-")
+        return True
+
+
+def _open(run: Json, *, name: str) -> bool:
+    return run["state"] not in ENDED and (run.get("conf") or {}).get("name") == name
+
+
+def _versions(rows: Sequence[Row], event: str) -> list[int]:
+    return [row.to_version for row in rows if row.event == event and row.to_version is not None]
+
+
+def next_version(rows: Sequence[Row], *, order: Sequence[int], base: str) -> int:
+    """Return which version is to be judged next.
+
+    The lowest becomes the first champion, the highest the better one, the third is refused. The gate decides, not the
+    order: where two versions are close, it may promote the third as well, and then refuses the one that it replaced,
+    because of two versions at most one is ahead of the other in most resamples.
+
+    Raises:
+        RunFailed: no version is left to be judged.
+    """
+    promoted, refused = _versions(rows, "promoted"), _versions(rows, "refused")
+    low, middle, high = order
+    candidates = (low, middle, high) if not promoted else (high, middle, low)
+    if len(promoted) > 1:
+        candidates = (middle, high, low)
+    left = [version for version in candidates if version not in {*promoted[-1:], *refused}]
+    if not left:
+        detail = f"of {len(order)} versions of {CONTESTED} none is left to be judged"
+        raise RunFailed(dag=DAG, state="not finished", detail=detail, address=base)
+    return left[0]
+
+
+def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
+    """Return the versions 1, 2, 3 of the contested model by the macro-F1 that ``evaluate`` published, lowest first."""
+    found = evaluated["tasks"]["severity"]["models"]
+    scores = {version: found[name]["valid"]["figures"]["macro_f1"]["mean"] for version, name in enumerate(models, 1)}
+    return sorted(scores, key=lambda version: (scores[version], version))
+
+
+def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
+    """Try to bring in a pickle, a version without a card, and one byte changed after registration.
+
+    Yields what was tried and why it was refused.
+    """
+    from pipelines.packaging import register
+
+    with opened(settings) as context:
+        for what, plant in (("a planted pickle", _pickle), ("a missing card", _no_card)):
+            with _copy(context, name=name) as folder:
+                plant(folder)
+                try:
+                    register.put(name, folder, context=context, who=WHO, why="a forgery")
+                except register.Unregistrable as error:
+                    yield what, str(error.fields["detail"])
+                else:
+                    raise RunFailed(dag=DAG, state="fooled", detail=what, address="-")
+        with _copy(context, name=name) as folder:
+            registered = digest(folder)
+            card = contents.place(folder) / contents.CARD
+            card.write_bytes(card.read_bytes().replace(b" ", b"\t", 1))
+            faults = contents.faults(folder, registered=registered)["files"]
+            if not faults:
+                raise RunFailed(dag=DAG, state="fooled", detail="a changed byte", address="-")
+            yield "a changed byte", faults[0]
+
+
+@contextmanager
+def _copy(context: Context, *, name: str) -> Iterator[Path]:
+    with scratch(context.settings) as place:
+        yield context.registry.fetch(context.registry.version(name, 1), to=place / "version")
+
+
+def _pickle(folder: Path) -> None:
+    """Put what every pickle begins and ends with among the pack's files, and list it as if it belonged there."""
+    pack = contents.place(folder)
+    (pack / "weights.bin").write_bytes(b"\x80\x04N.")
+    _listed(pack)
+
+
+def _no_card(folder: Path) -> None:
+    pack = contents.place(folder)
+    (pack / contents.CARD).unlink()
+    _listed(pack)
+
+
+def _listed(pack: Path) -> None:
+    (pack / contents.FILES).unlink()
+    (pack / contents.FILES).write_text(json.dumps(listing(pack)))

@@ -1,0 +1,82 @@
+"""What the demo sees of Airflow in one look: all runs and all task instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pipelines.deployment.airflow_api import ENDED
+
+Json = dict[str, Any]
+# One attempt of a task instance is known by these.
+Key = tuple[str, str, str, int]
+
+
+class Api(Protocol):
+    """The calls of Airflow's REST API that following needs."""
+
+    base: str
+
+    def runs_and_tasks(self) -> tuple[list[Json], list[Json]]:
+        """Return all Dag runs and all task instances."""
+
+    def unpause(self, dag_id: str) -> None:
+        """Unpause a Dag."""
+
+    def trigger(self, dag_id: str, *, dag_run_id: str, **body: Any) -> str:
+        """Start a run with an id of its own; repeating it starts nothing."""
+
+    def post(self, path: str, body: Json) -> Json | None:
+        """Return the answer of a POST, ``None`` for a conflict (409)."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """All runs and task instances at one time."""
+
+    runs: list[Json]
+    tasks: list[Json]
+
+    @classmethod
+    def at(cls, airflow: Api) -> Look:
+        """Ask Airflow."""
+        return cls(*airflow.runs_and_tasks())
+
+    def of(self, dag_id: str) -> list[Json]:
+        """Return the runs of a Dag, in the order of their creation."""
+        return [run for run in self.runs if run["dag_id"] == dag_id]
+
+    def tasks_of(self, run: Json) -> Iterator[Json]:
+        """Give the task instances of a run."""
+        for task in self.tasks:
+            if (task["dag_id"], task["dag_run_id"]) == (run["dag_id"], run["dag_run_id"]):
+                yield task
+
+    def active(self, *dag_ids: str) -> bool:
+        """Whether a run of these Dags, or of any if none is named, has not ended."""
+        return any(run["state"] not in ENDED for run in self.runs if not dag_ids or run["dag_id"] in dag_ids)
+
+    def states(self) -> dict[tuple[Key, int], str | None]:
+        """Return the state of every task instance by its attempt."""
+        return {(key_of(task), task["try_number"]): task["state"] for task in self.tasks}
+
+    def collected(self, dag_id: str) -> set[str]:
+        """Return the partitions that runs of a Dag have completed."""
+        return {run["partition_key"] for run in self.of(dag_id) if run["state"] == "success"}
+
+
+def key_of(task: Json) -> Key:
+    """Return what a task instance is known by, whatever its attempt."""
+    return task["dag_id"], task["dag_run_id"], task["task_id"], int(task["map_index"])
+
+
+def title_of(run: Json) -> str:
+    """Return the name of a run for people: its Dag, and its month or what it was asked for."""
+    asked = " ".join(str(value) for value in (run.get("conf") or {}).values())
+    return f"{run['dag_id']} {run.get('partition_key') or asked}".strip()
+
+
+def task_of(task: Json) -> str:
+    """Return the name of a task instance for people."""
+    return str(task["task_id"]) + (f"[{task['map_index']}]" if int(task["map_index"]) >= 0 else "")

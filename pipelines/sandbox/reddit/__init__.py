@@ -1,0 +1,1 @@
+"""Generate the offline Reddit with its truth."""

@@ -1,0 +1,142 @@
+"""What the offline Reddit and Arctic Shift answer: the sandbox's files behind the two APIs' rules, without any HTTP."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import orjson
+import zstandard
+
+from pipelines.errors import BadParams
+from pipelines.sandbox.reddit.listing import escaped
+
+Item = dict[str, Any]
+LISTING_END = 1000  # Reddit's listings show no more
+PAGE, MAX_PAGE = 25, 100
+ARCTIC = "_submissions_arctic.zst"
+
+
+class Catalogue:
+    """The submissions, as Reddit shows them now and as Arctic Shift archived them."""
+
+    def __init__(self, root: Path) -> None:
+        """Read ``submissions.jsonl``; the archive is read when it is first asked.
+
+        Raises:
+            BadParams: ``root`` holds no sandbox.
+        """
+        path = root / "submissions.jsonl"
+        if not path.is_file():
+            raise BadParams(where="CORPUS_SANDBOX", detail="holds no submissions.jsonl; run corpus sandbox build")
+        self._root = root
+        self._lock = threading.Lock()
+        with path.open("rb") as file:
+            items = [orjson.loads(line) for line in file if line.strip()]
+        self._by_name = {str(i["name"]): i for i in items}
+        self._new: dict[str, list[Item]] = {}
+        for item in sorted(items, key=_age, reverse=True):
+            # A listing hides what its author or a moderator took away; by its id it can still be asked for.
+            shown = self._new.setdefault(str(item["subreddit"]).lower(), [])
+            if not item.get("removed_by_category") and item.get("author") != "[deleted]":
+                shown.append(item)
+
+    def knows(self, subreddit: str) -> bool:
+        """Return whether a subreddit of that name exists."""
+        return subreddit.lower() in self._new
+
+    def new(self, subreddit: str, *, query: Mapping[str, str]) -> Item:
+        """Return one page of ``/r/<subreddit>/new``: ``limit``, and ``after`` or ``before`` a fullname."""
+        posts = self._new[subreddit.lower()][:LISTING_END]
+        limit = min(max(_number(query.get("limit"), PAGE), 1), MAX_PAGE)
+        names = [p["name"] for p in posts]
+        start, end = 0, limit
+        if query.get("after"):
+            start = names.index(query["after"]) + 1 if query["after"] in names else len(posts)
+            end = start + limit
+        elif query.get("before"):
+            end = names.index(query["before"]) if query["before"] in names else 0
+            start = max(0, end - limit)
+        page = posts[start:end]
+        after = page[-1]["name"] if page and end < len(posts) else None
+        before = page[0]["name"] if page and start else None
+        return _listing(page, after=after, before=before, raw=query.get("raw_json") == "1")
+
+    def info(self, *, query: Mapping[str, str]) -> Item:
+        """Return the posts of ``/api/info?id=`` in the order asked; unknown ones are left out without a word."""
+        names = query.get("id", "").split(",")[:MAX_PAGE]
+        page = [self._by_name[n] for n in names if n in self._by_name]
+        return _listing(page, after=None, before=None, raw=query.get("raw_json") == "1")
+
+    def search(self, *, query: Mapping[str, str]) -> list[Item]:
+        """Return one answer of Arctic Shift's post search, ordered by ``created_utc``.
+
+        Raises:
+            ValueError: a parameter is not what the API takes.
+        """
+        with self._lock:
+            posts: Sequence[Item] = self._archive.get(query.get("subreddit", "").lower(), [])
+        after, before = _moment(query.get("after"), 0.0), _moment(query.get("before"), float("inf"))
+        limit = query.get("limit", str(PAGE))
+        size = MAX_PAGE if limit == "auto" else int(limit)
+        if not 1 <= size <= MAX_PAGE:
+            raise ValueError("limit")
+        ordered = posts if query.get("sort", "desc") == "asc" else reversed(posts)
+        return [p for p in ordered if after < p["created_utc"] < before][:size]
+
+    @cached_property
+    def _archive(self) -> dict[str, list[Item]]:
+        """Return the archive by subreddit, oldest first; without its dump, Reddit's own items stand in."""
+        dumps = sorted(self._root.glob(f"dumps/*{ARCTIC}"))
+        lines = (item for path in dumps for item in _rows(path))
+        items = {str(i["name"]): i for i in (lines if dumps else map(escaped, self._by_name.values()))}
+        found: dict[str, list[Item]] = {}
+        for item in sorted(items.values(), key=_age):
+            found.setdefault(str(item["subreddit"]).lower(), []).append(item)
+        return found
+
+
+def _rows(path: Path) -> Iterator[Item]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+    with path.open("rb") as file, decompressor.stream_reader(file, read_across_frames=True) as reader:
+        yield from map(json.loads, io.TextIOWrapper(reader, encoding="utf-8"))
+
+
+def _listing(page: list[Item], *, after: str | None, before: str | None, raw: bool) -> Item:
+    render: Callable[[Any], Any] = (lambda item: item) if raw else escaped
+    children = [{"kind": "t3", "data": render(item)} for item in page]
+    data = {
+        "after": after,
+        "before": before,
+        "dist": len(page),
+        "modhash": None,
+        "geo_filter": "",
+        "children": children,
+    }
+    return {"kind": "Listing", "data": data}
+
+
+def _age(item: Item) -> tuple[float, int]:
+    return float(item["created_utc"]), int(str(item["name"]).removeprefix("t3_"), 36)
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdigit() else default
+
+
+def _moment(text: str | None, default: float) -> float:
+    """Return a date of Arctic Shift's forms (epoch seconds or milliseconds, ISO 8601) as epoch seconds."""
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return value / 1000 if value > 1e11 else value

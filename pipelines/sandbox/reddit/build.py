@@ -1,0 +1,160 @@
+"""``corpus sandbox build``: write the offline Reddit's files, the same bytes for the same parameters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+import PIL
+
+from pipelines.config.params import Sandbox
+from pipelines.sandbox.reddit import dumps, scale
+from pipelines.sandbox.reddit.chance import seeded
+from pipelines.sandbox.reddit.faults import faulty
+from pipelines.sandbox.reddit.listing import live
+from pipelines.sandbox.reddit.post_truth import post_truth
+from pipelines.sandbox.reddit.post_world import COMMUNITIES, PostWorld
+from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, Post
+from pipelines.sandbox.reddit.truth import truth
+from pipelines.sandbox.reddit.variants import CONTENT_TYPE, Rendering, render
+from pipelines.sandbox.reddit.world import World
+
+T = TypeVar("T")
+R = TypeVar("R")
+Progress = Callable[[int, int], None]
+MARKER = "build.json"
+# The generator's own modules: a change in one of them makes another sandbox. The server and the demo only read it.
+MODULES = (
+    *("build", "captions", "cases", "chance", "compose", "draw", "dumps", "faults", "labels", "languages", "likeness"),
+    *("listing", "markers", "narratives", "pictograms", "post_truth", "post_world", "posts", "scale", "scenes"),
+    *("schedule", "statements", "talk", "truth", "variants", "world"),
+)
+# Starting a process costs about as much as drawing this many pictures.
+WORTH_A_POOL = 60
+
+
+def build(
+    root: Path, *, sandbox: Sandbox, scale: int | None = None, progress: Progress | None = None
+) -> dict[str, int]:
+    """Write the sandbox under ``root``, or with ``scale`` one dump of that many rows under ``root/scale``.
+
+    Nothing is done when an identical build (same parameters, same generator, same Pillow) is already there.
+
+    Returns:
+        Counts: ``submissions``, ``images``, ``kept_images``, ``pairs`` (near-duplicates), ``elsewhere``, ``posts``,
+        ``kept_posts``, ``post_pairs``; or ``rows``.
+    """
+    folder = root if scale is None else root / "scale"
+    identity = _identity(sandbox, scale=scale)
+    marker = folder / MARKER
+    if marker.is_file():
+        known = json.loads(marker.read_text())
+        if known["identity"] == identity:
+            return {str(k): int(v) for k, v in known["counts"].items()}
+    marker.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = (
+        _world(folder, sandbox=sandbox, progress=progress)
+        if scale is None
+        else _rows(folder, rows=scale, sandbox=sandbox, progress=progress)
+    )
+    # the marker appears whole or not at all: a build that was killed is repeated
+    partial = marker.with_suffix(".partial")
+    _json(partial, {"identity": identity, "counts": counts})
+    partial.replace(marker)
+    return counts
+
+
+def _rows(folder: Path, *, rows: int, sandbox: Sandbox, progress: Progress | None) -> dict[str, int]:
+    path = folder / f"{HOME}_submissions.zst"
+    with _mapping(rows // scale.CHUNK > 1) as run:
+        scale.write(path, rows=rows, sandbox=sandbox, run=run, progress=progress)
+    return {"rows": rows, "bytes": path.stat().st_size}
+
+
+def _world(root: Path, *, sandbox: Sandbox, progress: Progress | None) -> dict[str, int]:
+    for name in ("images", "dumps"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    posts = World(sandbox).build()
+    pictures = [picture for post in posts for picture in post.pictures]
+    renderings = [r for p in pictures for r in (p.rendering, p.preview) if r is not None]
+    (root / "images").mkdir()
+    faults = {p.file: p.fault for p in pictures if p.fault and p.file}
+    with _mapping(len(renderings) > WORTH_A_POOL) as run:
+        for done, (rendering, data) in enumerate(zip(renderings, run(render, renderings), strict=True), start=1):
+            fault = faults.get(rendering.file)
+            served = faulty(fault, picture=data, rng=seeded(sandbox.seed, rendering.file)) if fault else data
+            (root / "images" / rendering.file).write_bytes(served)
+            if progress:
+                progress(done, len(renderings))
+    _json(root / "images.json", _served(pictures))
+    texts = PostWorld(sandbox).build() if sandbox.posts else []
+    lines = [json.dumps(live(post, port=sandbox.port), ensure_ascii=False) for post in (*posts, *texts)]
+    (root / "submissions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    dumps.write(root / "dumps", posts=posts, sandbox=sandbox)
+    for name in COMMUNITIES if texts else ():
+        own = [post for post in texts if post.subreddit == name]
+        dumps.write(root / "dumps", posts=own, sandbox=sandbox, subreddit=name)
+    known = truth(posts, sandbox=sandbox)
+    _json(root / "truth.json", known)
+    known_posts = post_truth(texts, sandbox=sandbox)
+    _json(root / "truth_posts.json", known_posts)
+    return _counts(posts, renderings=renderings, known=known) | {
+        "posts": len(texts),
+        "kept_posts": sum(post.expected == KEPT for post in texts),
+        "post_pairs": len(known_posts["pairs"]),
+    }
+
+
+def _counts(posts: Sequence[Post], *, renderings: Sequence[Rendering], known: dict[str, Any]) -> dict[str, int]:
+    home = [p for p in posts if p.subreddit == HOME]
+    return {
+        "submissions": len(home),
+        "images": len(renderings),
+        "kept_images": sum(image["expected"] == KEPT for image in known["images"]),
+        "pairs": len(known["pairs"]),
+        "elsewhere": len(posts) - len(home),
+    }
+
+
+def _served(pictures: Iterable[Picture]) -> dict[str, dict[str, str]]:
+    """Return how the image host serves each file."""
+    served = {}
+    for picture in pictures:
+        for rendering, behaviour in ((picture.rendering, picture.behaviour), (picture.preview, "ok")):
+            if rendering is not None:
+                kind = CONTENT_TYPE[rendering.file.rsplit(".", 1)[1]]
+                kind = "text/html; charset=utf-8" if behaviour == "wrong_type" else kind
+                served[rendering.file] = {"content_type": kind, "behaviour": behaviour}
+    return dict(sorted(served.items()))
+
+
+@contextmanager
+def _mapping(parallel: bool) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
+    """Yield ``map``, or the ordered map of a pool with one process for each core; the results are the same."""
+    workers = os.cpu_count() or 1
+    if not parallel or workers < 2:
+        yield map
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield pool.map
+
+
+def _identity(sandbox: Sandbox, *, scale: int | None) -> str:
+    """Return the digest of all that decides the bytes: parameters, the generator's code, the drawing library."""
+    digest = hashlib.sha256(f"{sandbox.model_dump_json()} {scale} {PIL.__version__}".encode())
+    for name in MODULES:
+        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
+    return digest.hexdigest()
+
+
+def _json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

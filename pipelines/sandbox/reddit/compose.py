@@ -1,0 +1,130 @@
+"""From labels to a meme and its title: which label is carried by the text, which by the picture, which by both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from pipelines.sandbox.reddit import captions
+from pipelines.sandbox.reddit.draw import wording
+from pipelines.sandbox.reddit.labels import Figsim
+from pipelines.sandbox.reddit.markers import CALM, CRISES, PHRASES, PICTOGRAMS, WHEN
+
+# Phrases in one caption beside its plain sentence, one where that is long; a text-only meme carries all its labels.
+MOST_PHRASES = 2
+MOST_STICKERS = 6
+STYLES = ("capitals",) * 8 + ("bar",) * 4 + ("tweet",) * 3 + ("panels",) * 3 + ("labels",) * 2
+TEXT_STYLES = ("tweet", "bar")
+EDITABLE = ("capitals", "capitals", "bar", "tweet", "panels")
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A meme before it is drawn: ``plain`` is the sentence without labels, ``phrases`` carry them.
+
+    An ``editable`` one has a sentence with at least four words that may be replaced.
+    """
+
+    style: str
+    plain: str
+    phrases: tuple[str, ...]
+    stickers: tuple[str, ...]
+    title: str
+    carriers: dict[str, str]
+    editable: bool
+
+    def blocks(self, plain: str | None = None) -> tuple[str, ...]:
+        """Return the text blocks as drawn, with another plain sentence where one is given."""
+        sentence = self.plain if plain is None else plain
+        marked = " ".join(self.phrases)
+        if self.style == "textless":
+            return ()
+        if self.style == "labels":
+            return wording(self.style, tuple(sentence.split("|")) + self.phrases)
+        if self.style in TEXT_STYLES:
+            return wording(self.style, (f"{sentence} {marked}".strip(),))
+        if not marked:
+            words = sentence.split(" ")
+            half = len(words) // 2
+            return wording(self.style, (" ".join(words[:half]), " ".join(words[half:])))
+        return wording(self.style, (sentence, marked))
+
+
+def compose(labels: Figsim, crises: Sequence[str], *, rng: Random, editable: bool = False) -> Composition:
+    """Return a composition that shows every label of ``labels`` (FigSIM) and ``crises`` (CRADLE) somewhere.
+
+    FigSIM's modality rules: text-only memes carry their labels in the caption, image-only ones in pictograms,
+    complementary ones in both or in turn. CRADLE's labels are carried by the title, the picture or both.
+    """
+    editable = editable and labels.modality != "M3"
+    carriers = _carriers(labels, most=1 if editable else MOST_PHRASES, rng=rng)
+    for crisis in crises:
+        carriers[crisis] = "text" if labels.modality == "M2" else rng.choice(("text", "picture", "both"))
+    stickers = [PICTOGRAMS[c] for c in labels.carried() if carriers[c] != "text"]
+    for crisis in crises:
+        marks = _crisis_stickers(crisis)
+        if carriers[crisis] != "text" and len(stickers) + len(marks) > MOST_STICKERS:
+            carriers[crisis] = "text"
+        elif carriers[crisis] != "text":
+            stickers += marks
+    phrases = tuple(rng.choice(PHRASES[c]) for c in labels.carried() if carriers[c] != "picture")
+    if labels.modality == "M3":
+        style = "textless"
+    elif editable:
+        style = rng.choice(TEXT_STYLES if labels.modality == "M2" else EDITABLE)
+    else:
+        style = rng.choice(TEXT_STYLES if labels.modality == "M2" or len(phrases) > MOST_PHRASES else STYLES)
+    plain = _plain(style, phrases=phrases, editable=editable, rng=rng)
+    spoken = [c for c in crises if carriers[c] != "picture"]
+    return Composition(style, plain, phrases, tuple(stickers), title(spoken, rng=rng), carriers, editable)
+
+
+def title(crises: Sequence[str], *, rng: Random) -> str:
+    """Return a title that carries ``crises``; without any it is a sentence about nothing."""
+    text = ", ".join(_crisis_phrase(c, rng=rng) for c in crises) or captions.sentence(rng, short=True)
+    text = text[:1].upper() + text[1:]
+    return text + rng.choice(("", "", "", "", "", "", " 😴", " ☕", " … naïve, I know", " (à la café)", " — “again”"))
+
+
+def body(crises: Sequence[str], *, rng: Random) -> str:
+    """Return a few paragraphs for a text post that carries ``crises``."""
+    lines = [captions.sentence(rng), *(_crisis_phrase(c, rng=rng) for c in crises), captions.sentence(rng)]
+    return "\n\n".join(f"{line[:1].upper()}{line[1:]}." for line in lines)
+
+
+def _carriers(labels: Figsim, *, most: int, rng: Random) -> dict[str, str]:
+    carried = labels.carried()
+    if labels.modality != "M1":
+        return dict.fromkeys(carried, "text" if labels.modality == "M2" else "picture")
+    order = list(carried)
+    rng.shuffle(order)
+    by: dict[str, str] = {}
+    for i, code in enumerate(order):
+        spoken = sum(c != "picture" for c in by.values())
+        by[code] = "picture" if spoken >= most else ("both", "picture", "text")[(i + rng.randrange(2)) % 3]
+    if order and all(c == by[order[0]] != "both" for c in by.values()):
+        by[order[0]] = "both"
+    return {code: by[code] for code in carried}
+
+
+def _plain(style: str, *, phrases: Sequence[str], editable: bool, rng: Random) -> str:
+    if style == "textless":
+        return ""
+    if style == "labels":
+        return "|".join(rng.sample(captions.LABELS, max(1, 3 - len(phrases))))
+    if editable:
+        return captions.sentence_for_edits(rng)
+    return captions.sentence(rng, short=len(phrases) > 1)
+
+
+def _crisis_stickers(crisis: str) -> list[str]:
+    kind, _, when = crisis.rpartition("_")
+    return [PICTOGRAMS[crisis]] if crisis == "no_crisis" else [PICTOGRAMS[kind], PICTOGRAMS[when]]
+
+
+def _crisis_phrase(crisis: str, *, rng: Random) -> str:
+    if crisis == "no_crisis":
+        return rng.choice(CALM)
+    kind, _, when = crisis.rpartition("_")
+    return rng.choice(CRISES[kind]).format(when=rng.choice(WHEN[when]))

@@ -1,0 +1,63 @@
+"""What is true of the offline Reddit's text posts, so that collecting and labelling them can be scored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from pipelines.config.params import Sandbox
+from pipelines.sandbox.reddit.likeness import ALIKE, shingles, similarity, text_of
+from pipelines.sandbox.reddit.post_world import CANARY_BODY, CANARY_TITLE, CANARY_USER
+from pipelines.sandbox.reddit.posts import KEPT, Post
+
+
+def post_truth(posts: Sequence[Post], *, sandbox: Sandbox) -> dict[str, Any]:
+    """Return the whole truth: posts with labels and what becomes of them, near-duplicate pairs, canaries.
+
+    Two kept posts are a pair when one is a copy of the other and their shingles are alike; ``group`` names the
+    connected posts of the pairs, which are always all pairs of a group.
+    """
+    families: dict[str, list[Post]] = defaultdict(list)
+    for post in posts:
+        if post.family and post.expected == KEPT:
+            families[post.family].append(post)
+    pairs: list[tuple[str, str]] = []
+    groups: dict[str, str] = {}
+    for family, members in families.items():
+        known = [(post.fullname, shingles(text_of(post))) for post in members]
+        for (left, one), (right, other) in combinations(known, 2):
+            if similarity(one, other) >= ALIKE:
+                pairs.append((min(left, right), max(left, right)))
+                groups[left] = groups[right] = family
+    return {
+        "seed": sandbox.seed,
+        "months": list(sandbox.months),
+        "posts": [_post(post, group=groups.get(post.fullname)) for post in posts],
+        "pairs": [list(pair) for pair in sorted(pairs)],
+        "canaries": _canaries(posts),
+    }
+
+
+def _post(post: Post, *, group: str | None) -> dict[str, Any]:
+    return {
+        "fullname": post.fullname,
+        "subreddit": post.subreddit,
+        "month": f"{post.created:%Y-%m}",
+        "case": post.case,
+        "expected": post.expected,
+        "labels": sorted(post.cradle),
+        "injected": post.injected,
+        "group": group,
+        "language": post.language,
+    }
+
+
+def _canaries(posts: Sequence[Post]) -> dict[str, list[str]]:
+    planted = [p for p in posts if CANARY_TITLE in p.title or CANARY_BODY in p.body]
+    return {
+        "words": [CANARY_TITLE, CANARY_BODY],
+        "users": [CANARY_USER],
+        "fullnames": [post.fullname for post in planted],
+    }

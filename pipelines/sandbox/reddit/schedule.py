@@ -1,0 +1,105 @@
+"""When, by whom and under which id: the schedule of the offline Reddit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from pipelines.config.params import Sandbox
+from pipelines.sandbox.reddit.chance import seeded
+from pipelines.sandbox.reddit.posts import HOME, Post
+
+FIRST = "Sleepy Quiet Muddy Velvet Rusty Gentle Hollow Clumsy Frozen Dusty Purple Lonely Mellow Grumpy"
+LAST = "Otter Kettle Pigeon Cactus Lantern Walnut Pebble Badger Teapot Comet Willow Marmot Button Puffin"
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+# Reddit's ids of late 2022 have six digits of base 36 and begin with y or z.
+FIRST_ID = int("yj0000", 36)
+POSTS_PER_AUTHOR = 2.6
+
+
+def month_window(key: str) -> tuple[datetime, datetime]:
+    """Return the first moment of the month ``YYYY-MM`` and of the month after it, in UTC."""
+    start = datetime.strptime(key, "%Y-%m").replace(tzinfo=UTC)
+    return start, (start + timedelta(days=32)).replace(day=1)
+
+
+def schedule(
+    posts: Sequence[Post], *, sandbox: Sandbox, name: str = "schedule", first_id: int = FIRST_ID
+) -> list[Post]:
+    """Fill ``created``, ``id`` and ``author`` of all posts; return them in order of creation.
+
+    Posts of another ``name`` have a schedule of their own, with ids after ``first_id``.
+
+    Copies come after their originals. One post falls on the very first and one on the very last second of the
+    months, and those of the case ``outside_window`` directly before and after them.
+    """
+    rng = seeded(sandbox.seed, name)
+    windows = [month_window(key) for key in sorted(sandbox.months)]
+    outside = [p for p in posts if p.case == "outside_window"]
+    inside = [p for p in posts if p.case != "outside_window"]
+    rng.shuffle(inside)
+    for post, moment in zip(_by_rank(inside), _moments(len(inside), windows=windows, rng=rng), strict=True):
+        post.created = moment
+    for number, post in enumerate(outside):
+        before, after = windows[0][0] - timedelta(seconds=1 + number), windows[-1][1] + timedelta(seconds=number)
+        post.created = before if number % 2 == 0 else after
+    _name(inside + outside, rng=rng)
+    ordered = sorted(posts, key=lambda p: (p.created, p.case, p.title))
+    number = first_id
+    for post in ordered:
+        number += rng.randint(40, 9000)
+        post.id = base36(number)
+    return ordered
+
+
+def _by_rank(posts: list[Post]) -> list[Post]:
+    """Return the shuffled posts with every family's members put in the order of their rank, in the places they hold."""
+    places: dict[str, list[int]] = {}
+    for i, post in enumerate(posts):
+        if post.family:
+            places.setdefault(post.family, []).append(i)
+    ordered = list(posts)
+    for held in places.values():
+        for i, post in zip(held, sorted((posts[i] for i in held), key=lambda p: (p.rank, p.case)), strict=True):
+            ordered[i] = post
+    return ordered
+
+
+def _moments(count: int, *, windows: Sequence[tuple[datetime, datetime]], rng: Random) -> list[datetime]:
+    seconds = [int((end - start).total_seconds()) for start, end in windows]
+    offsets = sorted(rng.sample(range(1, sum(seconds) - 1), count - 2))
+    moments = []
+    for offset in [0, *offsets, sum(seconds) - 1]:
+        rest = offset
+        for (start, _), length in zip(windows, seconds, strict=True):
+            if rest < length:
+                moments.append(start + timedelta(seconds=rest))
+                break
+            rest -= length
+    return moments
+
+
+def _name(posts: Sequence[Post], *, rng: Random) -> None:
+    """Give every post an author; a few write much, most write once, and copies rarely share their original's."""
+    count = max(8, int(len(posts) / POSTS_PER_AUTHOR))
+    names: dict[str, None] = {}
+    first, last = FIRST.split(), LAST.split()
+    while len(names) < count:
+        names[f"{rng.choice(first)}{rng.choice(last)}{rng.randint(1, 999)}"] = None
+    authors = list(names)
+    weights = [1 / (i + 15) for i in range(count)]  # the busiest writes about one post in forty
+    for post in posts:
+        if not post.author:
+            post.author = rng.choices(authors, weights)[0]
+        if post.subreddit == HOME and post.case == "text" and rng.random() < 0.05:
+            post.author = "AutoModerator"
+
+
+def base36(number: int) -> str:
+    """Return ``number`` as Reddit writes its ids."""
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = DIGITS[digit] + digits
+    return digits

@@ -1,0 +1,125 @@
+"""What is true of the offline Reddit, so that a pipeline over it can be scored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from pipelines.config.params import Sandbox
+from pipelines.extract.words import normalise, words
+from pipelines.sandbox.reddit.captions import words_apart
+from pipelines.sandbox.reddit.faults import placeholder_sha256
+from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, Post
+from pipelines.sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
+
+Item = tuple[str, int]
+# FigSIM 3.1: near-duplicates differ in fewer than three words.
+WORD_DIFFERENCE = 3
+DELETED = ("deleted", "deleted_later")
+
+
+def truth(posts: Sequence[Post], *, sandbox: Sandbox) -> dict[str, Any]:
+    """Return the whole truth: pictures, submissions, near-duplicate pairs, mirrored pairs, canaries.
+
+    Two kept pictures are a pair when they have the same base, the same handedness and captions fewer than three
+    words apart; ``group`` numbers the connected components of the pairs. ``mirrored_pairs`` would be pairs but for
+    the handedness.
+    """
+    kept = [
+        (p, i, picture)
+        for p in posts
+        for i, picture in enumerate(p.pictures)
+        if p.subreddit == HOME and p.expected == KEPT and picture.expected == KEPT
+    ]
+    pairs, mirrored = _pairs(kept)
+    groups = _groups(pairs)
+    home = [p for p in posts if p.pictures]
+    return {
+        "seed": sandbox.seed,
+        "months": list(sandbox.months),
+        "images": [_image(p, i, picture, groups=groups) for p in home for i, picture in enumerate(p.pictures)],
+        "submissions": [_submission(p) for p in posts],
+        "pairs": [[list(a), list(b)] for a, b in pairs],
+        "mirrored_pairs": [[list(a), list(b)] for a, b in mirrored],
+        "canaries": _canaries(posts),
+        "placeholders": [placeholder_sha256()],
+    }
+
+
+def _pairs(kept: Sequence[tuple[Post, int, Picture]]) -> tuple[list[tuple[Item, Item]], list[tuple[Item, Item]]]:
+    by_base: dict[str, list[tuple[Item, Picture]]] = defaultdict(list)
+    for post, image, picture in kept:
+        by_base[picture.base].append(((post.fullname, image), picture))
+    pairs: list[tuple[Item, Item]] = []
+    mirrored: list[tuple[Item, Item]] = []
+    for members in by_base.values():
+        for (left, one), (right, other) in combinations(members, 2):
+            if words_apart(words(one.text), words(other.text)) < WORD_DIFFERENCE:
+                same = (one.variant == "mirrored") == (other.variant == "mirrored")
+                (pairs if same else mirrored).append((min(left, right), max(left, right)))
+    return sorted(pairs), sorted(mirrored)
+
+
+def _groups(pairs: Sequence[tuple[Item, Item]]) -> dict[Item, str]:
+    root: dict[Item, Item] = {}
+
+    def find(item: Item) -> Item:
+        while root.setdefault(item, item) != item:
+            item = root[item]
+        return item
+
+    for left, right in pairs:
+        low, high = sorted((find(left), find(right)))
+        root[high] = low
+    names = {item: f"g{number:03d}" for number, item in enumerate(sorted({find(i) for i in list(root)}))}
+    return {item: names[find(item)] for item in root}
+
+
+def _image(post: Post, image: int, picture: Picture, *, groups: dict[Item, str]) -> dict[str, Any]:
+    text = normalise(picture.text)
+    expected = post.expected if post.expected in (*DELETED, "removed") else picture.expected
+    return {
+        "fullname": post.fullname,
+        "image": image,
+        "file": picture.file or None,
+        "text": text,
+        "language": picture.language,
+        "base": picture.base,
+        "variant": picture.variant,
+        "encoding": picture.rendering.encoding if picture.rendering else None,
+        "group": groups.get((post.fullname, image)),
+        "style": picture.rendering.meme.style if picture.rendering else None,
+        "expected": expected,
+    }
+
+
+def _submission(post: Post) -> dict[str, Any]:
+    return {
+        "fullname": post.fullname,
+        "subreddit": post.subreddit,
+        "month": f"{post.created:%Y-%m}",
+        "case": post.case,
+        "expected": post.expected,
+        "deleted": post.expected in DELETED,
+        "labels": {
+            "figsim": post.figsim.names() if post.figsim else None,
+            "cradle": list(post.cradle),
+            "carriers": post.carriers,
+        },
+    }
+
+
+def _canaries(posts: Sequence[Post]) -> dict[str, list[str]]:
+    planted = [p for p in posts if CANARY_TITLE in p.title or CANARY_BODY in p.body or _shows(p)]
+    return {
+        "words": [CANARY_TITLE, CANARY_BODY],
+        "users": [CANARY_USER],
+        "fullnames": [p.fullname for p in planted],
+        "ocr": [CANARY_OVERLAY],
+    }
+
+
+def _shows(post: Post) -> bool:
+    return any(CANARY_OVERLAY in picture.text.lower() for picture in post.pictures)

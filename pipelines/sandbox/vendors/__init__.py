@@ -1,0 +1,1 @@
+"""Simulated vendors of language models."""

@@ -1,0 +1,288 @@
+"""What a vendor of the sandbox thinks of a post: it reads the labels that are there, and then errs as models do.
+
+Every draw is seeded by the vendor, the labels found and the post's own words without instructions to a model, so a
+copy of a post is misjudged alike, an answer asked for twice is the same, and only obedience tells an injected copy
+from its original. All rates are ours: they make a demo in which every outcome occurs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from random import Random
+from typing import Any
+
+from pipelines.label.injection import marks
+from pipelines.sandbox.reddit.chance import seeded
+from pipelines.sandbox.reddit.labels import CRADLE, NAMES
+from pipelines.sandbox.reddit.markers import PHRASES
+from pipelines.sandbox.reddit.narratives import fingerprint, recognise
+
+CALM = "no_crisis"
+# What a prompt puts around a post: a word nobody who writes one can know.
+DELIMITER = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{16}(?![0-9A-Za-z])")
+SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+KEYS = re.compile(r'"(labels|figurative|severity|related|modality|context)"')
+WORDS = re.compile(r"[a-z0-9']+")
+# How an instruction names the empty set without naming a label.
+NOTHING = re.compile(r"no crisis|no labels?|empty (?:list|set)", re.IGNORECASE)
+# Spellings of CRADLE's own tables and prose (SPEC.md 1.4, 19).
+ALIASES = {
+    "childabuse_endangerment_past": "childabuseendangerment_past",
+    "childabuse_endangerment_ongoing": "childabuse_ongoing",
+    "suicideideation_active_ongoing": "suicideideation(active)_ongoing",
+    "suicideideation_active_past": "suicideideation(active)_past",
+    "suicideideation_passive_ongoing": "suicideideation(passive)_ongoing",
+    "suicideideation_passive_past": "suicideideation(passive)_past",
+}
+OUTSIDE = "emotional_distress"
+PROSE = "It is hard to choose one label for this post without more context."
+# Tokens spent unseen before the answer; a cap below them leaves nothing to read (SPEC.md 10).
+HIDDEN = re.compile(r"gpt-5|o[134]\b|gemini-(?:2\.5|3)")
+HIDDEN_TOKENS = 192
+IMAGE_TOKENS = 258
+LETTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Temper:
+    """How fallible a vendor is: shares of posts (or of first tries), and seconds."""
+
+    wrong: float = 0.12
+    refuses: Mapping[str, float] = field(default_factory=dict)
+    refuses_any: float = 0.002
+    malformed: float = 0.03
+    throttled: float = 0.015
+    failing: float = 0.01
+    slow: float = 0.02
+    slow_seconds: float = 0.2
+    retry_after: float = 0.25
+    obeys_inside: float = 0.04
+    obeys_outside: float = 0.6
+
+
+# SPEC.md 1.5: Gemini's filter hits sexual violence and child abuse; the others grow wary with severity.
+TEMPERS: Mapping[str, Temper] = {
+    "openai": Temper(
+        wrong=0.11,
+        refuses={
+            "suicideideation_active_ongoing": 0.08,
+            "suicideideation_passive_ongoing": 0.03,
+            "selfharm_ongoing": 0.03,
+            "childabuse_endangerment_ongoing": 0.05,
+            "rape_ongoing": 0.05,
+        },
+        refuses_any=0.004,
+    ),
+    "anthropic": Temper(
+        wrong=0.10,
+        refuses={
+            "suicideideation_active_ongoing": 0.07,
+            "selfharm_ongoing": 0.04,
+            "childabuse_endangerment_ongoing": 0.08,
+            "childabuse_endangerment_past": 0.04,
+        },
+        refuses_any=0.006,
+        obeys_inside=0.035,
+    ),
+    "google": Temper(
+        wrong=0.14,
+        refuses={
+            "rape_past": 0.13,
+            "rape_ongoing": 0.15,
+            "sexualharassment_past": 0.15,
+            "sexualharassment_ongoing": 0.05,
+            "childabuse_endangerment_past": 0.2,
+            "childabuse_endangerment_ongoing": 0.2,
+        },
+        obeys_inside=0.05,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question, whatever the protocol it came by; ``text`` is the last user message's."""
+
+    model: str
+    system: str
+    text: str
+    images: int = 0
+    schema: Mapping[str, Any] | None = None
+    tool: str | None = None
+    most_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer before it is put into a protocol: ``value`` is set where it is plain JSON of the schema."""
+
+    text: str
+    value: dict[str, Any] | None
+    refused: str | None
+    ended: str
+    input_tokens: int
+    output_tokens: int
+    hidden_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a post says: its CRADLE labels, FigSIM codes, the digest of its own words, what it dictates to a model."""
+
+    labels: frozenset[str]
+    codes: frozenset[str]
+    digest: str
+    dictated: tuple[str, ...] | None
+
+
+def post_of(asked: Asked) -> tuple[str, bool]:
+    """Return the post of a question, and whether it stands inside a delimiter that the prompt names."""
+    found = [(m.group(), m.start(), m.end()) for m in DELIMITER.finditer(asked.text)]
+    if found:
+        places = [(start, end) for word, start, end in found if word == found[-1][0]]
+        if len(places) > 1:
+            named = len(places) > 2 or found[-1][0] in asked.system
+            return asked.text[places[-2][1] : places[-1][0]], named
+    return asked.text[max(0, asked.text.rfind("Title:")) :], False
+
+
+@lru_cache(maxsize=50_000)
+def reading(post: str) -> Reading:
+    """Read a post; what addresses a model counts neither as content nor for the digest."""
+    own, addressed = post, ""
+    if marks(post):
+        spoken = [(sentence, bool(marks(sentence))) for sentence in SENTENCES.split(post)]
+        own, addressed = (" ".join(s for s, to_model in spoken if to_model is kind) for kind in (False, True))
+    lower, digest = post.lower(), fingerprint(post)
+    if digest == _nothing():  # none of the sandbox's own posts
+        digest = hashlib.sha256(" ".join(WORDS.findall(own.lower())).encode()).hexdigest()
+    named = tuple(n for n in CRADLE if n in addressed)
+    return Reading(
+        labels=recognise(post),
+        codes=frozenset(code for code, phrases in PHRASES.items() if any(p in lower for p in phrases)),
+        digest=digest,
+        dictated=named or ((CALM,) if NOTHING.search(addressed) else None),
+    )
+
+
+@cache
+def _nothing() -> str:
+    return fingerprint("")
+
+
+def reply(asked: Asked, *, vendor: str, temper: Temper, seed: int) -> Reply:
+    """Answer one question as the vendor's temper has it; equal questions get equal answers."""
+    post, inside = post_of(asked)
+    read = reading(post)
+    rng = seeded(seed, vendor, "|".join(sorted(read.labels)), read.digest)
+    refusing, erring, obeying, garbling = (rng.random() for _ in range(4))
+    tokens = len(asked.system + asked.text) // LETTERS_PER_TOKEN + IMAGE_TOKENS * asked.images
+    if refusing < _wariness(read.labels, temper=temper):
+        kind = "policy" if rng.random() < 0.5 else "refusal"
+        return Reply("", None, kind, "refusal", tokens, 0, 0)
+    labels: frozenset[str] = read.labels
+    if erring < temper.wrong:
+        labels = misjudged(labels, rng=rng)
+    if read.dictated and obeying < (temper.obeys_inside if inside else temper.obeys_outside):
+        labels = frozenset(read.dictated)
+    value = _value(asked, labels=labels, codes=read.codes)
+    text, plain = json.dumps(value), True
+    if garbling < temper.malformed:
+        text, value, plain = _garbled(value, rng=rng)
+    return _cut(asked, text=text, value=value if plain else None, tokens=tokens)
+
+
+def _wariness(labels: frozenset[str], *, temper: Temper) -> float:
+    spared = 1.0 - temper.refuses_any
+    for label in labels:
+        spared *= 1.0 - temper.refuses.get(label, 0.0)
+    return 1.0 - spared
+
+
+def misjudged(labels: frozenset[str], *, rng: Random) -> frozenset[str]:
+    """Return another set of labels, as a model errs: wrong time, active for passive, one too many, one too few."""
+    crises = sorted(labels - {CALM})
+    if not crises:
+        return frozenset({rng.choice(sorted(set(CRADLE) - {CALM}))})
+    label = rng.choice(crises)
+    kind, when = label.rsplit("_", 1)
+    others = labels - {label, CALM}
+    swaps = {"active": "passive", "passive": "active"}
+    chance = rng.random()
+    level = kind.rpartition("_")[2]
+    if level in swaps and chance < 0.35:
+        changed = others | {f"{kind.rpartition('_')[0]}_{swaps[level]}_{when}"}
+    elif chance < 0.6:
+        changed = others | {f"{kind}_{'past' if when == 'ongoing' else 'ongoing'}"}
+    elif chance < 0.8:
+        changed = labels | {rng.choice(sorted(n for n in CRADLE if n != CALM and not n.startswith(kind)))}
+    else:
+        changed = others or frozenset({CALM})
+    return frozenset(changed) if changed != labels else others or frozenset({CALM})
+
+
+def _value(asked: Asked, *, labels: frozenset[str], codes: frozenset[str]) -> dict[str, Any]:
+    """Return the answer with the keys that the schema asks for, or that the prompt mentions."""
+    fields: dict[str, Any] = dict((asked.schema or {}).get("properties", {}))
+    if not fields:
+        keys = dict.fromkeys(KEYS.findall(asked.system + asked.text)) or {"labels": None}
+        fields = {key: {} for key in keys}
+    return {key: _field(key, of=of, labels=labels, codes=codes) for key, of in fields.items()}
+
+
+def _field(key: str, *, of: Mapping[str, Any], labels: frozenset[str], codes: frozenset[str]) -> Any:
+    if key == "labels":
+        return sorted(labels)
+    prefix = {"figurative": "F", "severity": "SS", "related": "SR", "modality": "M", "context": "C"}.get(key, "")
+    names = [NAMES[c] for c in sorted(codes, reverse=True) if prefix and re.fullmatch(rf"{prefix}\d", c)]
+    many = of.get("type") == "array" or (not of and prefix in ("F", "SR"))
+    allowed: Sequence[str] = (of.get("items", {}) if many else of).get("enum") or [n for n in names if n] or ["None"]
+    fitting = [option for n in names for option in allowed if _alike(n, option)]
+    if many:
+        return sorted(set(fitting))
+    none = next((a for a in allowed if a.lower() in ("none", "complementary", "no-context-required")), allowed[0])
+    return fitting[0] if fitting else none
+
+
+def _alike(name: str, option: str) -> bool:
+    """Whether an allowed string is the label, or a merge that names it ("Suicide attempt/death")."""
+    return name == option or (name in ("Suicide attempts", "Suicide death") and option.startswith("Suicide attempt"))
+
+
+def _garbled(value: dict[str, Any], *, rng: Random) -> tuple[str, dict[str, Any], bool]:
+    """Return a malformed answer: fenced, unclosed or misspelt (repairable), prose or a label outside the scheme."""
+    kind = rng.choices(("fenced", "unclosed", "alias", "prose", "outside"), weights=(3, 2, 2, 2, 1))[0]
+    labels = value.get("labels", [])
+    text = json.dumps(value)
+    if kind == "alias" and any(name in ALIASES for name in labels):
+        other = value | {"labels": [ALIASES.get(name, name) for name in labels]}
+        return json.dumps(other), other, True
+    if kind == "outside" and labels:
+        other = value | {"labels": [*labels, OUTSIDE]}
+        return json.dumps(other), other, True
+    if kind == "prose":
+        return PROSE, value, False
+    if kind == "unclosed":
+        return text[:-1], value, False
+    return f"```json\n{text}\n```", value, False
+
+
+def _cut(asked: Asked, *, text: str, value: dict[str, Any] | None, tokens: int) -> Reply:
+    """Stop where the request says: at a stop string, or at the cap, which hidden reasoning counts against."""
+    hidden = HIDDEN_TOKENS if HIDDEN.match(asked.model.rpartition("/")[2]) else 0
+    ended = "stop"
+    for stop in asked.stops:
+        if stop and stop in text:
+            text, value, ended = text[: text.index(stop)], None, "stop_string"
+    spent = -(-len(text) // LETTERS_PER_TOKEN)
+    if asked.most_tokens is not None and hidden + spent > asked.most_tokens:
+        hidden = min(hidden, asked.most_tokens)
+        spent = asked.most_tokens - hidden
+        text, value, ended = text[: spent * LETTERS_PER_TOKEN], None, "length"
+    return Reply(text, value, None, ended, tokens, spent, hidden)

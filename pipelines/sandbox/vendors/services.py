@@ -1,0 +1,171 @@
+"""What the vendors serve besides answers: lists of models, files, batch jobs, by the paths of their own clients."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import orjson
+
+from pipelines.sandbox.vendors.batches import (
+    Batches,
+    Line,
+    anthropic_job,
+    anthropic_results,
+    google_file,
+    google_job,
+    openai_file,
+    openai_job,
+    uploaded,
+)
+from pipelines.sandbox.vendors.protocols import MADE, Body, Call, Rejected, Sent, name_of
+
+MODELS = ("gpt-5", "gpt-5-mini", "gpt-4.1")
+LINES = "application/x-jsonl"
+NAME = r"(?P<name>[\w.-]+)"
+Service = Callable[[Batches, Call], Sent | None]
+
+
+def _told(value: Body | None) -> Sent | None:
+    return None if value is None else Sent(200, orjson.dumps(value))
+
+
+def _lines(data: bytes | None, *, name: str) -> list[Body]:
+    """Return the requests of a job's file.
+
+    Raises:
+        Rejected: there is no such file, or it holds something else.
+    """
+    if data is None:
+        raise Rejected(f"No such file: {name}", param="input_file_id")
+    try:
+        return [orjson.loads(line) for line in data.splitlines() if line.strip()]
+    except orjson.JSONDecodeError:
+        raise Rejected("The file is no JSONL.", param="input_file_id") from None
+
+
+def _models(_: Batches, __: Call) -> Sent | None:
+    models = [{"id": m, "object": "model", "created": MADE, "owned_by": "sandbox"} for m in MODELS]
+    return _told({"object": "list", "data": models})
+
+
+def _openai_upload(batches: Batches, call: Call) -> Sent | None:
+    data, filename = uploaded(call.body, content_type=call.headers.get("content-type", ""))
+    return _told(openai_file(batches.keep(data, prefix="file-"), size=len(data), filename=filename))
+
+
+def _openai_content(batches: Batches, call: Call) -> Sent | None:
+    data = batches.files.get(call.name)
+    return None if data is None else Sent(200, data, content_type=LINES)
+
+
+def _openai_forget(batches: Batches, call: Call) -> Sent | None:
+    deleted = batches.forget(call.name)
+    return _told({"id": call.name, "object": "file", "deleted": True} if deleted else None)
+
+
+def _openai_submit(batches: Batches, call: Call) -> Sent | None:
+    body = call.json()
+    name = str(body["input_file_id"])
+    rows = _lines(batches.files.get(name), name=name)
+    endpoint = str(body["endpoint"])
+    if any(row["url"] != endpoint for row in rows) or endpoint not in ("/v1/responses", "/v1/chat/completions"):
+        raise Rejected("The endpoint of the lines is not the batch's.", param="endpoint")
+    lines = [Line(row["custom_id"], row["body"], endpoint.removeprefix("/v1/")) for row in rows]
+    job = batches.start(lines, prefix="batch_", files={"input": name, "endpoint": endpoint})
+    return _told(openai_job(batches, job))
+
+
+def _openai_look(batches: Batches, call: Call) -> Sent | None:
+    job = batches.look(call.name)
+    return _told(openai_job(batches, job) if job else None)
+
+
+def _openai_cancel(batches: Batches, call: Call) -> Sent | None:
+    job = batches.cancel(call.name)
+    return _told(openai_job(batches, job) if job else None)
+
+
+def _anthropic_submit(batches: Batches, call: Call) -> Sent | None:
+    lines = [Line(row["custom_id"], row["params"], "messages") for row in call.json()["requests"]]
+    job = batches.start(lines, prefix="msgbatch_")
+    return _told(anthropic_job(job, address=call.address))
+
+
+def _anthropic_look(batches: Batches, call: Call) -> Sent | None:
+    job = batches.look(call.name)
+    return _told(anthropic_job(job, address=call.address) if job else None)
+
+
+def _anthropic_cancel(batches: Batches, call: Call) -> Sent | None:
+    job = batches.cancel(call.name)
+    return _told(anthropic_job(job, address=call.address) if job else None)
+
+
+def _anthropic_results(batches: Batches, call: Call) -> Sent | None:
+    job = batches.look(call.name)
+    return Sent(200, anthropic_results(job), content_type=LINES) if job and job.state != "running" else None
+
+
+def _google_upload(batches: Batches, call: Call) -> Sent | None:
+    """Open a resumable upload, or take its bytes (one part is all that comes)."""
+    if call.headers.get("x-goog-upload-command") == "start":
+        place = f"{call.address}/upload/v1beta/files/{name_of(call.body.decode('utf-8', 'replace'))}"
+        return Sent(200, b"{}", headers={"X-Goog-Upload-URL": place, "X-Goog-Upload-Status": "active"})
+    name = batches.keep(call.body, prefix="files/")
+    told = {"file": google_file(name, size=len(call.body), address=call.address)}
+    return Sent(200, orjson.dumps(told), headers={"X-Goog-Upload-Status": "final"})
+
+
+def _google_submit(batches: Batches, call: Call) -> Sent | None:
+    name = str(call.json()["batch"]["inputConfig"]["fileName"])
+    rows = _lines(batches.files.get(name), name=name)
+    lines = [Line(row["key"], row["request"], "generateContent", call.model) for row in rows]
+    job = batches.start(lines, prefix="batches/", model=call.model, files={"input": name})
+    return _told(google_job(batches, job))
+
+
+def _google_look(batches: Batches, call: Call) -> Sent | None:
+    job = batches.look(f"batches/{call.name}")
+    return _told(google_job(batches, job) if job else None)
+
+
+def _google_cancel(batches: Batches, call: Call) -> Sent | None:
+    return _told({} if batches.cancel(f"batches/{call.name}") else None)
+
+
+def _google_content(batches: Batches, call: Call) -> Sent | None:
+    data = batches.files.get(f"files/{call.name}")
+    return None if data is None else Sent(200, data, content_type=LINES)
+
+
+def _google_forget(batches: Batches, call: Call) -> Sent | None:
+    return _told({} if batches.forget(f"files/{call.name}") else None)
+
+
+# Vendor -> method, path below its address, what answers it; None as an answer is 404.
+SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
+    "openai": (
+        ("GET", re.compile(r"/v1/models"), _models),
+        ("POST", re.compile(r"/v1/files"), _openai_upload),
+        ("GET", re.compile(rf"/v1/files/{NAME}/content"), _openai_content),
+        ("DELETE", re.compile(rf"/v1/files/{NAME}"), _openai_forget),
+        ("POST", re.compile(r"/v1/batches"), _openai_submit),
+        ("GET", re.compile(rf"/v1/batches/{NAME}"), _openai_look),
+        ("POST", re.compile(rf"/v1/batches/{NAME}/cancel"), _openai_cancel),
+    ),
+    "anthropic": (
+        ("POST", re.compile(r"/v1/messages/batches"), _anthropic_submit),
+        ("GET", re.compile(rf"/v1/messages/batches/{NAME}"), _anthropic_look),
+        ("POST", re.compile(rf"/v1/messages/batches/{NAME}/cancel"), _anthropic_cancel),
+        ("GET", re.compile(rf"/v1/messages/batches/{NAME}/results"), _anthropic_results),
+    ),
+    "google": (
+        ("POST", re.compile(rf"/upload/v1beta/files(?:/{NAME})?"), _google_upload),
+        ("POST", re.compile(r"/v1beta/models/(?P<model>[^/:]+):batchGenerateContent"), _google_submit),
+        ("GET", re.compile(rf"/v1beta/batches/{NAME}"), _google_look),
+        ("POST", re.compile(rf"/v1beta/batches/{NAME}:cancel"), _google_cancel),
+        ("GET", re.compile(rf"/v1beta/files/{NAME}:download"), _google_content),
+        ("DELETE", re.compile(rf"/v1beta/files/{NAME}"), _google_forget),
+    ),
+}

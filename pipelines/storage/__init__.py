@@ -1,0 +1,1 @@
+"""Typed tables, sealed columns and stored answers."""

@@ -1,0 +1,274 @@
+"""What was paid for stays paid for: every answer of a remote labeller, sealed, beside the ledger of its cost.
+
+An answer is sealed under the key of the record that it speaks of, so that a takedown closes it too, here and in every
+backup. Answers, money and batch jobs change together in one transaction, one writer at a time, on SQLite and
+PostgreSQL alike. Amounts are whole nanodollars: sums of floats would drift.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from pipelines.errors import LabellingError
+from pipelines.storage import seal
+from pipelines.vault.engine import Engine, chunks
+from pipelines.vault.vault import Vault
+
+NANO = 1_000_000_000
+# Any constant will do that is not the vault's.
+WRITER_LOCK = 0x0C0_4B5_A25
+
+metadata = sa.MetaData()
+answers = sa.Table(
+    "answers",
+    metadata,
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("record_id", sa.String(32), nullable=False),
+    sa.Column("answer", sa.LargeBinary, nullable=False),
+    sa.Column("cost", sa.BigInteger, nullable=False),
+)
+spending = sa.Table(
+    "spending",
+    metadata,
+    sa.Column("name", sa.String(8), primary_key=True),
+    sa.Column("paid", sa.BigInteger, nullable=False),
+    sa.Column("held", sa.BigInteger, nullable=False),
+)
+batches = sa.Table(
+    "batches",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("job", sa.Text, nullable=False),
+    sa.Column("labeller", sa.String(64), nullable=False),
+    sa.Column("records", sa.Text, nullable=False),
+    sa.Column("held", sa.BigInteger, nullable=False),
+)
+# How often an answer was asked for, and how often it was there already.
+uses = sa.Table(
+    "uses",
+    metadata,
+    sa.Column("labeller", sa.String(64), primary_key=True),
+    sa.Column("wanted", sa.BigInteger, nullable=False),
+    sa.Column("hits", sa.BigInteger, nullable=False),
+)
+ALL = "all"
+
+
+class AnswersUnavailable(LabellingError):
+    """The database of answers is busy, unreachable or refuses a write."""
+
+    message = "The answers cannot be used now: {detail}."
+    remedy = "Run the same again: every answer is whole or absent, and what is there is not asked again."
+    exit_code = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An answer as it was kept: whose record paid for it, the opened bytes, and what it cost (nanodollars)."""
+
+    record_id: str
+    data: bytes
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of the ledger, with the answer that caused it if there is one; amounts in nanodollars.
+
+    ``hold`` is added to what is held back (negative: let go) and ``pay`` to what is paid. With ``limit`` the change is
+    made only where paid and held together stay within it. ``answer`` is ``(key, record_id, sealed bytes)`` and costs
+    ``pay``.
+    """
+
+    hold: int = 0
+    pay: int = 0
+    limit: int | None = None
+    answer: tuple[str, str, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A batch that a provider works on: its handle there, the record of every cache key in it, and the money held."""
+
+    job: str
+    records: Mapping[str, str]
+    held: int
+
+    @property
+    def id(self) -> str:
+        """The digest of the handle, which may be long."""
+        return hashlib.sha256(self.job.encode()).hexdigest()
+
+
+def cache_key(
+    *, api: str, model: str, prompt: str, schema: Mapping[str, Any], content: str, sampling: Mapping[str, Any]
+) -> str:
+    """Return what makes two requests the same one, as 64 hex digits; it is the request's Idempotency-Key as well.
+
+    Args:
+        api: the provider's protocol.
+        model: the model's name there.
+        prompt: digest of the prompt.
+        schema: JSON schema of the answer.
+        content: keyed digest of the post.
+        sampling: every parameter that shapes the answer or cuts the post.
+    """
+    parts = {"api": api, "model": model, "prompt": prompt, "schema": schema, "content": content, "sampling": sampling}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str, str, bytes]:
+    """Return an answer as :class:`Change` takes it, sealed under its record's own key ``under``.
+
+    It is bound to the record and to ``key``, so that answers of two labellers cannot be exchanged unseen.
+    """
+    return key, record_id, seal.seal(under, record_id=record_id, column=f"answer#{key}", data=data)
+
+
+class Answers:
+    """The open database; any number of processes and threads may hold it."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Use :meth:`open` instead."""
+        self._engine = engine
+        dialect: Any = sqlite if engine.backend == "sqlite" else postgresql
+        insert = dialect.insert(answers)
+        self._put = insert.on_conflict_do_update(
+            index_elements=["key"], set_={c: insert.excluded[c] for c in ("record_id", "answer", "cost")}
+        )
+
+    @classmethod
+    def open(cls, url: str) -> Answers:
+        """Open or make the database at ``url`` (``sqlite:///file``, made with mode 600, or ``postgresql+psycopg2://``).
+
+        Raises:
+            BadParams: the address is malformed or of another database.
+            AnswersUnavailable: the database does not answer.
+        """
+        opened = cls(Engine(url, where="CORPUS_ANSWERS_URL", lock=WRITER_LOCK, unavailable=AnswersUnavailable))
+        with opened._engine.writing() as connection:
+            metadata.create_all(connection)
+            if connection.scalar(sa.select(sa.func.count()).select_from(spending)) == 0:
+                connection.execute(sa.insert(spending).values(name=ALL, paid=0, held=0))
+        return opened
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        """Give the answers themselves."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close them."""
+        self.close()
+
+    def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, Stored]:
+        """Return those of these answers that are there and whose record was not taken down.
+
+        Raises:
+            SealBroken: an answer was altered or moved.
+            UnknownRecord: the vault is not the one these answers were sealed with.
+        """
+        rows: list[Any] = []
+        with self._engine.reading() as connection:
+            for some in chunks(keys):
+                rows += connection.execute(sa.select(answers).where(answers.c.key.in_(some))).all()
+        owners = {row.record_id for row in rows}
+        under = vault.keys(owners)
+        vault.require_known(owners - under.keys())
+        return {
+            key: Stored(record_id, self._unsealed(key, record_id, under[record_id], data), cost)
+            for key, record_id, data, cost in rows
+            if record_id in under
+        }
+
+    def put(self, key: str, *, record_id: str, under: bytes, data: bytes, cost: int = 0) -> None:
+        """Keep one answer in one commit; on return it is on disk."""
+        self.write([Change(pay=cost, answer=sealed(key, record_id=record_id, under=under, data=data))])
+
+    def write(self, changes: Sequence[Change]) -> list[bool]:
+        """Make changes in one transaction; on return they are on disk. Say of each whether the limit allowed it.
+
+        Changes without a limit come first: an answer that costs less than was held makes room for the next request.
+        """
+        free = [change for change in changes if change.limit is None]
+        pay, hold = sum(change.pay for change in free), sum(change.hold for change in free)
+        made = []
+        with self._engine.writing() as connection:
+            total = sum(connection.execute(sa.select(spending.c.paid, spending.c.held)).one()) + pay + hold
+            for change in changes:
+                allowed = change.limit is None or total + change.hold <= change.limit
+                if allowed and change.limit is not None:
+                    total, hold = total + change.hold, hold + change.hold
+                made.append(allowed)
+            self._keep(connection, changes=changes)
+            if hold or pay:
+                _book(connection, hold=hold, pay=pay)
+        return made
+
+    def spent(self) -> tuple[int, int]:
+        """Return what is paid and what is held back, in nanodollars.
+
+        Held is the most that requests in flight can cost, and what those cost at most whose end nobody saw: a
+        provider may have billed a request that timed out or whose sender was killed.
+        """
+        with self._engine.reading() as connection:
+            paid, held = connection.execute(sa.select(spending.c.paid, spending.c.held)).one()
+        return paid, held
+
+    def count(self, labeller: str, *, wanted: int, hits: int) -> None:
+        """Add to how many answers a labeller wanted, and how many of them were there."""
+        where = uses.c.labeller == labeller
+        more = {"wanted": uses.c.wanted + wanted, "hits": uses.c.hits + hits}
+        with self._engine.writing() as connection:
+            if connection.execute(sa.update(uses).where(where).values(more)).rowcount == 0:
+                connection.execute(sa.insert(uses).values(labeller=labeller, wanted=wanted, hits=hits))
+
+    def hits(self) -> dict[str, int]:
+        """Return how many answers of each labeller did not have to be asked for."""
+        with self._engine.reading() as connection:
+            return {labeller: hits for labeller, _, hits in connection.execute(sa.select(uses))}
+
+    def begin(self, job: Job, *, labeller: str) -> None:
+        """Note a batch before anybody waits for it, so that a later process can collect it."""
+        row = {"id": job.id, "job": job.job, "labeller": labeller, "held": job.held}
+        with self._engine.writing() as connection:
+            connection.execute(sa.insert(batches), row | {"records": json.dumps(dict(job.records))})
+
+    def jobs(self, *, labeller: str) -> list[Job]:
+        """Return the batches of a labeller that nobody collected yet."""
+        query = sa.select(batches).where(batches.c.labeller == labeller).order_by(batches.c.id)
+        with self._engine.reading() as connection:
+            return [Job(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
+
+    def finish(self, job: Job, *, changes: Sequence[Change]) -> bool:
+        """Keep what a batch answered, pay it, and forget the batch, all at once; ``False`` if another process did."""
+        with self._engine.writing() as connection:
+            if connection.execute(sa.delete(batches).where(batches.c.id == job.id)).rowcount == 0:
+                return False
+            self._keep(connection, changes=changes)
+            _book(connection, hold=-job.held, pay=sum(c.pay for c in changes))
+        return True
+
+    def _keep(self, connection: sa.Connection, *, changes: Sequence[Change]) -> None:
+        kept = [(*change.answer, change.pay) for change in changes if change.answer]
+        if kept:
+            connection.execute(self._put, [dict(zip(answers.c.keys(), row, strict=True)) for row in kept])
+
+    @staticmethod
+    def _unsealed(key: str, record_id: str, under: bytes, data: bytes) -> bytes:
+        return seal.unseal(under, record_id=record_id, column=f"answer#{key}", data=bytes(data))
+
+
+def _book(connection: sa.Connection, *, hold: int, pay: int) -> None:
+    moved = {"held": spending.c.held + hold, "paid": spending.c.paid + pay}
+    connection.execute(sa.update(spending).where(spending.c.name == ALL).values(moved))

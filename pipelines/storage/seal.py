@@ -1,0 +1,175 @@
+"""The only reader and writer of content: each value compressed, then sealed under its own record's key.
+
+Sealing is deterministic (AES-SIV, RFC 5297), so that an unchanged partition has unchanged bytes. The price is that
+equal content of one cell is recognisably equal, and that lengths after compression show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import pyarrow as pa
+import zstandard
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from pipelines.errors import SchemaMismatch, SealBroken
+from pipelines.storage import tables
+from pipelines.vault.vault import Vault
+
+# zstd's default; every setting is spelt out, for a changed default would change every sealed byte.
+LEVEL = 3
+# Rows whose plain content is in memory at once: about 250 MB of the largest usual images.
+BATCH = 512
+
+
+def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
+    """Return ``data`` compressed and sealed: 16 bytes of tag, then the ciphertext; the same input gives the same bytes.
+
+    Args:
+        key: 64 bytes, the record's own.
+        record_id: whose content it is; bound to the result.
+        column: where it stands (``title``, or ``bytes#0`` for image 0); bound to the result.
+        data: the plain content.
+    """
+    return _seal(AESSIV(key), where=f"{record_id}/{column}", data=data)
+
+
+def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
+    """Return what :func:`seal` was given.
+
+    Raises:
+        SealBroken: the value was altered, moved from another place, or sealed under another key.
+    """
+    return _unseal(AESSIV(key), record_id=record_id, column=column, data=data)
+
+
+def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vault: Vault) -> int:
+    """Seal plain rows and write them as the table ``name``; return how many were written.
+
+    Content cells hold ``str``, ``bytes`` or ``None``. Rows of records that were taken down meanwhile are left out.
+    A table without content columns is written as it is, whatever the vault says of its records.
+
+    Raises:
+        SchemaMismatch: a row has other columns than the schema, or a value of another type.
+        UnknownRecord: a record was never admitted; nothing is written.
+    """
+    schema = tables.SCHEMAS[name]
+    sealed = tables.sealed_columns(schema)
+    columns: dict[str, list[Any]] = {column: [] for column in schema.names}
+    iterator = iter(rows)
+    while batch := list(islice(iterator, BATCH)):
+        for row in batch:
+            if row.keys() != columns.keys():
+                raise SchemaMismatch(table=name, detail=f"columns {sorted(row.keys() ^ columns.keys())}")
+        for row in _sealed(batch, name=name, vault=vault) if sealed else batch:
+            for column, values in columns.items():
+                values.append(row[column])
+    arrays = [_array(columns.pop(field.name), field=field, name=name) for field in schema]
+    table = pa.table(arrays, names=schema.names)
+    tables.write(table, path, name=name)
+    return int(table.num_rows)
+
+
+def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> list[bytes | None]:
+    """Return the plain content of one column in row order; ``None`` where a cell is null or its record was taken down.
+
+    Args:
+        table: of the schema ``name``, with at least ``record_id``, ``image`` if the schema has it, and ``column``.
+        name: the table's name.
+        column: a content column of it.
+        vault: where the keys are.
+
+    Raises:
+        SchemaMismatch: ``column`` holds no content, or a column is missing.
+        SealBroken: a value was altered or moved.
+        UnknownRecord: the vault is not the one these rows were sealed with.
+    """
+    if column not in tables.sealed_columns(tables.SCHEMAS[name]):
+        raise SchemaMismatch(table=name, detail=f"{column} is no content column")
+    needed = ["record_id", column, *(["image"] if "image" in tables.SCHEMAS[name].names else [])]
+    if missing := set(needed) - set(table.column_names):
+        raise SchemaMismatch(table=name, detail=f"missing {sorted(missing)}")
+    ids = table["record_id"].to_pylist()
+    images = table["image"].to_pylist() if "image" in needed else [None] * len(ids)
+    filled = table.filter(table[column].is_valid())["record_id"].unique().to_pylist()
+    ciphers = _ciphers(filled, vault=vault)
+    opened: list[bytes | None] = []
+    for record_id, image, value in zip(ids, images, table[column], strict=True):
+        cipher = ciphers.get(record_id)
+        data = value.as_py()
+        if data is None or cipher is None:
+            opened.append(None)
+        else:
+            opened.append(_unseal(cipher, record_id=record_id, column=_place(column, image=image), data=data))
+    return opened
+
+
+def _sealed(batch: list[Mapping[str, Any]], *, name: str, vault: Vault) -> Iterator[dict[str, Any]]:
+    """Yield the rows of live records with their content sealed."""
+    content = tables.sealed_columns(tables.SCHEMAS[name])
+    ciphers = _ciphers({row["record_id"] for row in batch}, vault=vault)
+    for row in batch:
+        record_id = row["record_id"]
+        if (cipher := ciphers.get(record_id)) is None:
+            continue
+        result = dict(row)
+        for column in content:
+            value = row[column]
+            if value is None:
+                continue
+            if not isinstance(value, str | bytes):
+                raise SchemaMismatch(table=name, detail=f"{column} holds {type(value).__name__}, not text or bytes")
+            place = f"{record_id}/{_place(column, image=row.get('image'))}"
+            result[column] = _seal(cipher, where=place, data=_plain(value))
+        yield result
+
+
+def _ciphers(record_ids: Iterable[str], *, vault: Vault) -> dict[str, AESSIV]:
+    wanted = set(record_ids)
+    keys = vault.keys(wanted)
+    vault.require_known(wanted - keys.keys())
+    return {record_id: AESSIV(key) for record_id, key in keys.items()}
+
+
+def _place(column: str, *, image: int | None) -> str:
+    return column if image is None else f"{column}#{image}"
+
+
+def _plain(value: str | bytes) -> bytes:
+    # half a surrogate pair, which JSON allows, is no character: it becomes a question mark
+    return value.encode(errors="replace") if isinstance(value, str) else value
+
+
+@cache
+def _zstd(thread: int) -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor]:
+    # neither may be used by two threads at once
+    compressor = zstandard.ZstdCompressor(
+        level=LEVEL, write_checksum=False, write_content_size=True, write_dict_id=False, threads=0
+    )
+    return compressor, zstandard.ZstdDecompressor()
+
+
+def _seal(cipher: AESSIV, *, where: str, data: bytes) -> bytes:
+    return cipher.encrypt(_zstd(get_ident())[0].compress(data), [where.encode()])
+
+
+def _unseal(cipher: AESSIV, *, record_id: str, column: str, data: bytes) -> bytes:
+    try:
+        compressed = cipher.decrypt(data, [f"{record_id}/{column}".encode()])
+    except (InvalidTag, ValueError):
+        raise SealBroken(record_id=record_id, column=column) from None
+    return _zstd(get_ident())[1].decompress(compressed)
+
+
+def _array(values: list[Any], *, field: pa.Field, name: str) -> pa.Array:
+    try:
+        return pa.array(values, type=field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        # Arrow's own message quotes the value
+        raise SchemaMismatch(table=name, detail=f"{field.name} ({type(error).__name__})") from None

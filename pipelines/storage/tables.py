@@ -1,0 +1,307 @@
+"""The typed Parquet tables, one schema each: the contract between any two steps.
+
+A field marked ``sealed`` holds content; only :mod:`pipelines.storage.seal` writes or opens it.
+Rows are sorted by the schema's key and written with fixed settings, so that the same rows give the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.errors import SchemaMismatch
+
+SEALED = {b"sealed": b"1"}
+UTC = pa.timestamp("us", tz="UTC")
+# DVC and every reader handle row groups of this size well (DESIGN.md section 4: at most 256 MB).
+ROW_GROUP_BYTES = 256 * 2**20
+
+
+def _sealed(name: str) -> pa.Field:
+    # plain binary columns cannot be sorted beyond 2 GiB
+    return pa.field(name, pa.large_binary(), metadata=SEALED)
+
+
+def _schema(key: str, *fields: pa.Field | tuple[str, pa.DataType]) -> pa.Schema:
+    columns = [f if isinstance(f, pa.Field) else pa.field(*f) for f in fields]
+    return pa.schema(columns, metadata={b"key": key.encode()})
+
+
+RECORD = ("record_id", pa.string())
+IMAGE = ("image", pa.int16())
+
+POSTS = _schema(
+    "record_id",
+    RECORD,
+    ("author_id", pa.string()),
+    ("subreddit", pa.string()),
+    ("created", UTC),
+    ("kind", pa.string()),
+    _sealed("title"),
+    _sealed("body"),
+    _sealed("media"),
+    ("nsfw", pa.bool_()),
+    ("spoiler", pa.bool_()),
+    ("source", pa.string()),
+    ("source_digest", pa.string()),
+    ("scrubbed", pa.string()),
+)
+IMAGES = _schema(
+    "record_id,image",
+    RECORD,
+    IMAGE,
+    ("sha256", pa.string()),
+    ("width", pa.int32()),
+    ("height", pa.int32()),
+    _sealed("bytes"),
+    _sealed("text"),
+    ("words", pa.int32()),
+    ("ocr_engine", pa.string()),
+    ("ocr_confidence", pa.float32()),
+    ("language", pa.string()),
+    ("fingerprint", pa.uint64()),
+    ("fingerprint_id", pa.string()),
+    ("energy", pa.float32()),
+)
+# What a text corpus has instead of images: one row a post.
+TEXTS = _schema(
+    "record_id",
+    RECORD,
+    ("words", pa.int32()),
+    ("language", pa.string()),
+    _sealed("signature"),
+)
+DROPS = _schema("record_id,image,step", RECORD, IMAGE, ("step", pa.string()), ("reason", pa.string()))
+PAIRS = _schema(
+    "record_id,image,other_id,other_image",
+    RECORD,
+    IMAGE,
+    ("other_id", pa.string()),
+    ("other_image", pa.int16()),
+    ("hamming", pa.int16()),
+    ("word_difference", pa.int16()),
+)
+CLUSTERS = _schema(
+    "record_id,image",
+    RECORD,
+    IMAGE,
+    ("cluster", pa.string()),
+    ("keeper", pa.bool_()),
+    ("hamming", pa.int16()),
+    ("word_difference", pa.int16()),
+)
+SAMPLE = _schema("record_id,image", RECORD, IMAGE)
+SPLITS = _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string()))
+LABELS = ("labels", pa.list_(pa.string()))
+# Who was asked for what in an annotation round.
+ASSIGNMENTS = _schema(
+    "record_id,image,annotator",
+    RECORD,
+    IMAGE,
+    ("annotator", pa.string()),
+    ("round", pa.string()),
+    ("batch", pa.int16()),
+    ("position", pa.int32()),
+)
+# One annotator's answer to one question; a skip has neither labels nor a place in any figure by annotator.
+ANNOTATIONS = _schema(
+    "record_id,image,annotator,category",
+    RECORD,
+    IMAGE,
+    ("annotator", pa.string()),
+    ("category", pa.string()),
+    ("round", pa.string()),
+    ("batch", pa.int16()),
+    ("guideline", pa.string()),
+    ("outcome", pa.string()),
+    LABELS,
+    ("seconds", pa.float32()),
+    ("answered", UTC),
+    _sealed("note"),
+)
+# The log of decisions: rows are added and never altered, the last one counts.
+ADJUDICATIONS = _schema(
+    "record_id,image,category,decided",
+    RECORD,
+    IMAGE,
+    ("category", pa.string()),
+    ("decided", UTC),
+    ("round", pa.string()),
+    ("guideline", pa.string()),
+    ("adjudicator", pa.string()),
+    LABELS,
+    ("sides", pa.int16()),
+    _sealed("rationale"),
+)
+GOLD = _schema(
+    "record_id,image,category",
+    RECORD,
+    IMAGE,
+    ("category", pa.string()),
+    LABELS,
+    ("how", pa.string()),
+    ("round", pa.string()),
+    ("example", pa.bool_()),
+)
+VOTES = _schema(
+    "record_id,labeller,category",
+    RECORD,
+    ("labeller", pa.string()),
+    ("category", pa.string()),
+    ("prompt", pa.string()),
+    ("outcome", pa.string()),
+    ("reason", pa.string()),
+    ("repaired", pa.bool_()),
+    LABELS,
+    ("scores", pa.list_(pa.float32())),
+    ("input_tokens", pa.int32()),
+    ("output_tokens", pa.int32()),
+    ("cost", pa.float64()),
+)
+SILVER = _schema(
+    "record_id,category",
+    RECORD,
+    ("category", pa.string()),
+    ("ensemble", pa.string()),
+    LABELS,
+    ("agreement", pa.string()),
+    ("how", pa.string()),
+)
+QUEUE = _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string())))
+
+# What one run says of one item and task; ``scores`` are probabilities in the task's order of labels.
+PREDICTIONS = _schema(
+    "record_id,image,task,model,seed",
+    RECORD,
+    IMAGE,
+    ("task", pa.string()),
+    ("model", pa.string()),
+    ("seed", pa.int32()),
+    ("split", pa.string()),
+    ("outcome", pa.string()),
+    ("scores", pa.list_(pa.float32())),
+    LABELS,
+)
+
+# What a labeller says of a meme beyond its words; null where the outcome is no vote.
+REMARKS = _schema(
+    "record_id,image,labeller",
+    RECORD,
+    IMAGE,
+    ("labeller", pa.string()),
+    ("outcome", pa.string()),
+    _sealed("remarks"),
+)
+
+# What a tuned model of kind knn looks among; an embedding is content.
+NEIGHBOURS = _schema("record_id", RECORD, LABELS, _sealed("vector"))
+
+SCHEMAS: dict[str, pa.Schema] = {
+    "neighbours": NEIGHBOURS,
+    "posts": POSTS,
+    "images": IMAGES,
+    "drops": DROPS,
+    "pairs": PAIRS,
+    "clusters": CLUSTERS,
+    "sample": SAMPLE,
+    "splits": SPLITS,
+    "texts": TEXTS,
+    "assignments": ASSIGNMENTS,
+    "annotations": ANNOTATIONS,
+    "adjudications": ADJUDICATIONS,
+    "gold": GOLD,
+    "votes": VOTES,
+    "silver": SILVER,
+    "queue": QUEUE,
+    "predictions": PREDICTIONS,
+    "remarks": REMARKS,
+}
+
+
+def key_of(schema: pa.Schema) -> list[str]:
+    """Return the columns that order a table of this schema."""
+    names: str = schema.metadata[b"key"].decode()
+    return names.split(",")
+
+
+def sealed_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the content columns."""
+    return [f.name for f in schema if f.metadata and b"sealed" in f.metadata]
+
+
+def write(table: pa.Table, path: Path, *, name: str) -> None:
+    """Write ``table`` (already sealed) as the table ``name``: sorted, cast, with fixed writer settings.
+
+    Raises:
+        SchemaMismatch: a column is missing, unknown or of another type.
+    """
+    schema = SCHEMAS[name]
+    if set(table.column_names) != set(schema.names):
+        raise SchemaMismatch(table=name, detail=f"columns {sorted(set(table.column_names) ^ set(schema.names))}")
+    # the other columns decide between rows of one key, lest their order came from the input
+    order = list(dict.fromkeys([*key_of(schema), *schema.names]))
+    try:
+        table = table.select(schema.names).cast(schema)
+        table = table.take(pc.sort_indices(_sortable(table), [(c, "ascending") for c in order]))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise SchemaMismatch(table=name, detail=type(error).__name__) from None
+    rows = max(1, int(ROW_GROUP_BYTES / max(1.0, table.nbytes / max(1, table.num_rows))))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # sealed bytes neither compress nor repeat: looking for either costs three times the writing
+    plain = [c for c in schema.names if c not in sealed_columns(schema)]
+    pq.write_table(
+        table,
+        path,
+        row_group_size=rows,
+        compression={c: "zstd" if c in plain else "none" for c in schema.names},
+        use_dictionary=plain,
+        write_statistics=plain,
+        version="2.6",
+        store_schema=True,
+    )
+
+
+def _sortable(table: pa.Table) -> pa.Table:
+    """Return the table with its lists as text, because Arrow does not order lists."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_list(field.type):
+            texts = [None if value is None else repr(value) for value in table[field.name].to_pylist()]
+            table = table.set_column(i, field.name, pa.array(texts, pa.string()))
+    return table
+
+
+def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
+    """Read the table ``name``; content columns stay sealed.
+
+    Raises:
+        SchemaMismatch: the file holds other columns.
+    """
+    schema = SCHEMAS[name]
+    missing = set(columns or schema.names) - set(pq.read_schema(path).names)
+    if missing:
+        raise SchemaMismatch(table=name, detail=f"missing {sorted(missing)}")
+    return pq.read_table(path, columns=columns)
+
+
+def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
+    """Read and join many files of one table; no files give an empty table of its schema."""
+    schema = SCHEMAS[name]
+    empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
+    return (
+        pa.concat_tables(
+            [
+                empty.replace_schema_metadata(None),
+                *[read(p, name=name, columns=columns).replace_schema_metadata(None) for p in sorted(paths)],
+            ]
+        )
+        if paths
+        else empty
+    )
+
+
+def strings(values: list[str]) -> pa.Array:
+    """Return a string array, also when it is empty."""
+    return pa.array(values, type=pa.string())

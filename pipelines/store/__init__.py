@@ -1,1 +1,0 @@
-"""Typed tables, sealed columns, and workspaces that commit."""

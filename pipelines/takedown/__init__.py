@@ -1,0 +1,1 @@
+"""Delete records everywhere they are stored, and prove it."""

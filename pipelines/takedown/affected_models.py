@@ -1,0 +1,168 @@
+"""Registered models that have learnt from records that were taken down: known, tagged, and over a share withdrawn.
+
+The list of ids in a version's pack loses these ids as well. That changes two files of the version, ``records.parquet``
+and ``files.json``, and so the digest by which its files are verified: the journal gets another row ``registered`` with
+the digest that holds from now on, and who asked for it. Weights are not changed; what they remember is why there is a
+share from which on a version is withdrawn.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.config.takedown import Takedown
+from pipelines.promotion import promote
+from pipelines.registry import contents, lineage, transitions
+from pipelines.registry.candidate import Context, registration, scratch
+from pipelines.registry.contents import FILES, RECORDS, NoPack
+from pipelines.registry.state import standing
+from pipelines.registry.versions import DIGEST, TAKEN_DOWN, Version, digest, sha256
+from pipelines.takedown.redaction import Gone
+
+
+def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
+    """Return how many of the records each version has learnt from, as ``<name>/<version>``.
+
+    ``unknown`` counts the versions whose pack does not say. The copies of ids that this makes stay with ``keep`` alone.
+    """
+    place = context.settings.home / "registry"
+    before = set(place.iterdir()) if place.is_dir() else set()
+    found = {"unknown": 0}
+    for name in context.registry.names():
+        for version in context.registry.versions(name):
+            try:
+                learnt = lineage.of_version(version, registry=context.registry, settings=context.settings).records
+            except NoPack:
+                found["unknown"] += 1
+                continue
+            if count := len(gone.ids & learnt):
+                found[_key(version)] = count + _tagged(version)
+    for copy in set(place.iterdir()) - before if place.is_dir() and not keep else ():
+        shutil.rmtree(copy, ignore_errors=True)
+    return found
+
+
+@dataclass(frozen=True)
+class Book:
+    """What of this step is written down, so that a killed one can be finished: the request does it.
+
+    Args:
+        known: what an earlier try has noted of ``counts``.
+        promised: version -> the digest of its files once they are changed, as an earlier try has noted it.
+        note: keeps counts.
+        promise: keeps such a digest, before any file is changed.
+    """
+
+    known: Mapping[str, int]
+    promised: Mapping[str, str]
+    note: Callable[[dict[str, int]], None]
+    promise: Callable[[str, str], None]
+
+
+def run(
+    gone: Gone, *, context: Context, terms: Takedown, who: str, why: str, book: Book, say: Callable[[str], None]
+) -> None:
+    """Tag the versions, take the ids out of their packs, and withdraw those that have lost too many.
+
+    Args:
+        gone: whom.
+        context: registry and journal.
+        terms: the share.
+        who: asked for it.
+        why: the reason, a code.
+        book: what was done before, and where it is written that something is about to be done.
+        say: told when a version's files are changed and nothing says so yet, and after each version.
+
+    Raises:
+        PromotionAhead: a move of one of the models is open; finish or abandon it first.
+        RegistryUnavailable: MLflow does not answer.
+    """
+    found = look(gone, context=context, keep=True)
+    counts = {name: max(count, book.known.get(name, 0)) for name, count in {**book.known, **found}.items()}
+    book.note(counts)
+    open_move = None
+    for name in context.registry.names():
+        for version in context.registry.versions(name):
+            if not (taken := counts.get(_key(version), 0)):
+                continue
+            if (intention := standing(context.journal, name).intention) is not None:
+                # the other models need not wait for it
+                open_move = transitions.ahead(intention)
+                continue
+            left = _replace(version, gone=gone, taken=taken, context=context, who=who, why=why, book=book, say=say)
+            lineage.forget(version, settings=context.settings)
+            if taken >= terms.withdraw_share * (left + taken):
+                reason = f"{why}: {taken} of {left + taken} records that it has learnt from are taken down"
+                promote.withdraw(name, version.version, who=who, why=reason, context=context)
+            say(_key(version))
+    if open_move is not None:
+        raise open_move
+
+
+def _replace(
+    version: Version,
+    *,
+    gone: Gone,
+    taken: int,
+    context: Context,
+    who: str,
+    why: str,
+    book: Book,
+    say: Callable[[str], None],
+) -> int:
+    """Take the ids out of a version's pack, and say so in tag and journal; return how many ids are left."""
+    registry, journal = context.registry, context.journal
+    with scratch(context.settings) as folder:
+        place = registry.fetch(version, to=folder / "version")
+        before, pack = digest(place), contents.place(place)
+        table = pq.read_table(pack / RECORDS)
+        kept = table.filter(pc.invert(pc.is_in(table["record_id"], value_set=gone.array)))
+        if kept.num_rows < table.num_rows:
+            gone.without(pack / RECORDS, made := folder / RECORDS)
+            made.replace(pack / RECORDS)
+        listed = json.loads((pack / FILES).read_bytes())
+        listed[RECORDS] = sha256(pack / RECORDS)
+        if json.loads((pack / FILES).read_bytes()) != listed:
+            (pack / FILES).write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
+        row, now = registration(journal, version), digest(place)
+        # a version that was altered by others stays so: nothing here vouches for its other files
+        sound = row is not None and (row.files == before or book.promised.get(_key(version)) == now)
+        if sound:
+            book.promise(_key(version), now)
+        _upload(version, [pack / RECORDS, pack / FILES], below=str(pack.relative_to(place)), context=context)
+        say(f"{_key(version)} changed")
+        if sound and row is not None and row.files != now:
+            more = f"{why}: its list of records lost {taken}"
+            told: dict[str, Any] = {"to_version": version.version, "files": now, "metrics": dict(row.metrics)}
+            journal.append(version.name, event="registered", who=who, why=more, **told)
+        tags = {TAKEN_DOWN: str(taken)} | ({DIGEST: now} if sound else {})
+        registry.tag(version, tags)
+    return int(kept.num_rows)
+
+
+def _upload(version: Version, files: list[Path], *, below: str, context: Context) -> None:
+    from mlflow import MlflowClient
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    uri = context.registry.uri
+    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    place = client.get_model_version_download_uri(version.name, str(version.version))
+    repository = get_artifact_repository(place, tracking_uri=uri, registry_uri=uri)
+    for file in files:
+        repository.log_artifact(str(file), None if below == "." else below)
+
+
+def _key(version: Version) -> str:
+    return f"{version.name}/{version.version}"
+
+
+def _tagged(version: Version) -> int:
+    return int(version.tags.get(TAKEN_DOWN, 0))

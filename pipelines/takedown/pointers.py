@@ -1,0 +1,233 @@
+"""Where a checkout of the corpus names objects: pointers of months and rounds, and ``dvc.lock``.
+
+They are moved to other objects without checking anything out and without running a stage: what a stage depends on is
+worked out from names and digests alone. A dependency whose digest was not what its files say now is left: that stage
+was out of date before, and is run when it is next asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.params import Settings
+from pipelines.takedown.objects import Change, Objects, remember, replaced
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.inventory import read_yaml
+from pipelines.workspace.objects import TREE, digest_of, tree_digest
+
+LOCK = "dvc.lock"
+Changes = Mapping[str, tuple[str, int, int]]
+"""Old digest -> new digest, new size, old size (bytes)."""
+
+
+class Pointers:
+    """Everything that the commit at ``root`` names."""
+
+    def __init__(self, root: Path, *, objects: Objects) -> None:
+        self._root = root
+        self._objects = objects
+        self._trees: dict[str, dict[str, str]] = {}
+
+    def files(self) -> dict[str, str]:
+        """Return every file that DVC keeps for this commit: path -> digest."""
+        found: dict[str, str] = {}
+        for path, out in self._outs():
+            if out["md5"].endswith(TREE):
+                found |= {f"{path}/{name}": digest for name, digest in self._tree(out["md5"]).items()}
+            else:
+                found[path] = out["md5"]
+        return found
+
+    @staticmethod
+    def in_git(root: Path) -> set[str]:
+        """Return the paths that git has of a checkout."""
+        return set(git("ls-files", "-z", cwd=root).split("\0")) - {""}
+
+    def move(self, changes: Changes, *, had: Mapping[str, bytes] | None = None) -> list[str]:
+        """Name the new objects wherever an old one was named; return the paths of the files that changed.
+
+        ``had`` are files of git that the caller has changed, as they were before.
+        """
+        if not changes and not had:
+            return []
+        before, texts = self.files(), {path: (self._root / path).read_bytes() for path in self._pointers}
+        texts |= had or {}
+        written = [path for path in self._pointers if self._move_pointer(path, changes)]
+        imports = self._move_imports(written, texts=texts)
+        written += imports
+        texts |= imports
+        lock = self._lock()
+        for stage in lock.values():
+            for out in stage.get("outs", []):
+                if out["path"] not in self._tracked:
+                    self._move_out(out, changes)
+        after = self._after(before, changes)
+        for stage in lock.values():
+            for dep in stage.get("deps", []):
+                self._move_dep(dep, before=before, after=after, texts=texts, changes=changes)
+        if lock and self._save_lock(lock):
+            written.append(LOCK)
+        return written
+
+    @cached_property
+    def _tracked(self) -> set[str]:
+        return self.in_git(self._root)
+
+    @cached_property
+    def _pointers(self) -> list[str]:
+        return sorted(path for path in self._tracked if path.endswith(".dvc"))
+
+    def _lock(self) -> dict[str, Any]:
+        path = self._root / LOCK
+        stages: dict[str, Any] = read_yaml(path.read_text())["stages"] if path.exists() else {}
+        return stages
+
+    def _outs(self) -> list[tuple[str, dict[str, Any]]]:
+        found = [(_beside(path, out["path"]), out) for path in self._pointers for out in self._read(path)["outs"]]
+        for stage in self._lock().values():
+            # metrics stand in git
+            found += [(o["path"], o) for o in stage.get("outs", []) if o["path"] not in self._tracked and "md5" in o]
+        return found
+
+    def _read(self, pointer: str) -> dict[str, Any]:
+        found: dict[str, Any] = read_yaml((self._root / pointer).read_text())
+        return found
+
+    def _tree(self, digest: str) -> dict[str, str]:
+        if digest not in self._trees:
+            self._trees[digest] = self._objects.tree(digest) if self._objects.exists(digest) else {}
+        return self._trees[digest]
+
+    def _move_pointer(self, path: str, changes: Changes) -> bool:
+        content = self._read(path)
+        moved = [self._move_out(out, changes) for out in content["outs"]]
+        if not any(moved):
+            return False
+        _dump(self._root / path, content)
+        return True
+
+    def _move_imports(self, moved: Sequence[str], *, texts: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Let imported datasets know their pointers again; return the files that say so, as they were before.
+
+        ``import.json`` has a digest of each pointer, by which a later import of the set sees that the month is its own.
+        """
+        had = {}
+        marks = {_mark(texts[path]): _mark((self._root / path).read_bytes()) for path in moved}
+        for path in (p for p in self._tracked if marks and fnmatch(p, "annotations/*/*/import.json")):
+            old = fresh = (self._root / path).read_bytes()
+            for before, after in marks.items():
+                fresh = fresh.replace(before, after)
+            if fresh != old:
+                (self._root / path).write_bytes(fresh)
+                had[path] = old
+        return had
+
+    def _move_out(self, out: dict[str, Any], changes: Changes) -> bool:
+        """Name in one entry what became of its object; say whether it did."""
+        digest = out.get("md5", "")
+        if not digest.endswith(TREE):
+            if digest in changes:
+                out["md5"], out["size"], _ = changes[digest]
+            return digest in changes
+        entries = self._tree(digest)
+        moved = {name: _now(md5, changes) for name, md5 in entries.items()}
+        if moved == entries:
+            return False
+        out["md5"] = self._objects.put_tree(moved)
+        out["size"] += sum(_growth(md5, changes) for md5 in entries.values())
+        return True
+
+    def _after(self, before: Mapping[str, str], changes: Changes) -> dict[str, str]:
+        return {path: _now(digest, changes) for path, digest in before.items()}
+
+    def _move_dep(
+        self,
+        dep: dict[str, Any],
+        *,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+        texts: Mapping[str, bytes],
+        changes: Changes,
+    ) -> None:
+        path, digest = dep["path"], dep.get("md5", "")
+        if not digest.endswith(TREE):
+            if before.get(path) == digest and digest in changes:
+                dep["md5"], dep["size"], _ = changes[digest]
+            return
+        below = f"{path}/"
+        inside = {p.removeprefix(below): p for p in before if p.startswith(below)}
+        # a folder is hashed with all that git has in it, the pointers too
+        git_has = {p.removeprefix(below): (self._root / p).read_bytes() for p in self._tracked if p.startswith(below)}
+        git_had = {name: texts.get(f"{below}{name}", data) for name, data in git_has.items()}
+        if git_had == git_has and not any(before[p] in changes for p in inside.values()):
+            return
+        old = {n: digest_of(data) for n, data in git_had.items()} | {n: before[p] for n, p in inside.items()}
+        if tree_digest(old) != digest:
+            return
+        new = {n: digest_of(data) for n, data in git_has.items()} | {n: after[p] for n, p in inside.items()}
+        dep["md5"] = tree_digest(new)
+        dep["size"] += sum(_growth(before[p], changes) for p in inside.values())
+        dep["size"] += sum(len(git_has[name]) - len(git_had[name]) for name in git_has)
+
+    def _save_lock(self, stages: dict[str, Any]) -> bool:
+        path = self._root / LOCK
+        content = read_yaml(path.read_text())
+        if content["stages"] == stages:
+            return False
+        _dump(path, content | {"stages": stages})
+        return True
+
+
+def check_out_version(folder: Path, *, revision: str, settings: Settings) -> list[str]:
+    """Put a person's clone at an older commit, and name in it what became of its objects; see :func:`mend`."""
+    git("checkout", "--quiet", "--detach", revision, cwd=folder)
+    with workspace(settings) as clone, Objects.opened(clone) as objects:
+        return mend(folder, settings=settings, objects=objects)
+
+
+def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
+    """Name in a checkout of an old version what became of its objects, so that ``dvc checkout`` brings it back.
+
+    The files lack the records that were taken down since, and nothing else. Nothing is committed. Returns the files
+    that changed.
+    """
+    known = replaced(settings)
+    changes = {old: (new, size, objects.size(new)) for old, (new, size) in known.items() if objects.exists(new)}
+    return Pointers(root, objects=objects).move(changes)
+
+
+def as_changes(changes: Mapping[str, Change], *, settings: Settings) -> Changes:
+    """Remember what became of which and return it as :meth:`Pointers.move` takes it."""
+    remember(changes, settings=settings)
+    return {old: (change.digest, change.size, change.before) for old, change in changes.items()}
+
+
+def _now(digest: str, changes: Changes) -> str:
+    return changes[digest][0] if digest in changes else digest
+
+
+def _growth(digest: str, changes: Changes) -> int:
+    return changes[digest][1] - changes[digest][2] if digest in changes else 0
+
+
+def _mark(pointer: bytes) -> bytes:
+    # as annotate.import_commit notes a pointer
+    return hashlib.sha256(pointer).hexdigest()[:16].encode()
+
+
+def _beside(pointer: str, name: str) -> str:
+    return str(Path(pointer).parent / name)
+
+
+def _dump(path: Path, content: dict[str, Any]) -> None:
+    from dvc.utils.serialize import dump_yaml
+
+    # as DVC writes it, so that its next change shows nothing else
+    dump_yaml(str(path), json.loads(json.dumps(content)))

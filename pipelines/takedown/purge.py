@@ -1,0 +1,249 @@
+"""What a takedown empties beside the versions of the corpus: each place counted first, then cleared.
+
+A count is of what names the records, or, where a place does not say whom it holds, of everything in it that may.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backends.backend import Backend, Queue
+from pipelines.annotate.rounds import queues, store
+from pipelines.config.params import Settings
+from pipelines.storage import answers
+from pipelines.takedown.redaction import Gone, is_table
+from pipelines.vault.engine import Engine, chunks
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import Workspace
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where places are emptied, of whom; ``corpora`` are those of which a file of the tip named one of the records."""
+
+    gone: Gone
+    settings: Settings
+    vault: Vault
+    corpora: Collection[str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place that is emptied; both functions may be repeated."""
+
+    name: str
+    count: Callable[[Site], int]
+    clear: Callable[[Site], None]
+
+
+def _annotation(site: Site) -> int:
+    asked = _rounds(site.settings, lambda queue, backend: sum(i[0] in site.gone.ids for i in backend.present(queue)))
+    return asked + len(_brought(site))
+
+
+def _clear_annotation(site: Site) -> None:
+    for path in _brought(site):
+        made = path.with_name(f".{path.name}.new")
+        if is_table(path):
+            site.gone.without(path, made)
+        else:
+            made.write_bytes(site.gone.out_of(path.read_bytes(), name=path.name))
+        made.replace(path)
+    _rounds(site.settings, lambda queue, backend: queues.remove_records([queue], backend=backend, gone=site.gone.ids))
+
+
+def _brought(site: Site) -> list[Path]:
+    """Return the files in the folder of annotations that name one of the records, and are of no queue.
+
+    Answers of a model that somebody brought lie there, a line an id (``untuned``).
+    """
+    folder = site.settings.annotation_files
+    of_queues = {path.parent for path in folder.rglob("form.json")}
+    return [p for p in _files(folder) if of_queues.isdisjoint(p.parents) and site.gone.within(p)]
+
+
+def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
+    """Add up over every queue of every round that is not closed, and of those of the backend ``files``.
+
+    A round is emptied when it closes; where that was cut short, folders still say so, and a server need not run.
+
+    Raises:
+        BackendUnavailable: a backend does not answer.
+    """
+
+    def work(clone: Workspace) -> int:
+        names = {path.parents[1].name for path in clone.path.glob(f"annotations/*/*/{manifests.FILE}")}
+        every = [
+            m
+            for corpus in sorted(names)
+            for m in manifests.opened(clone.path, corpus)
+            if m.status != "closed" or m.backend == "files"
+        ]
+        total = 0
+        for kind in sorted({m.backend for m in every}):
+            going = [m for m in every if m.backend == kind]
+            backend = queues.open_backend(going[0], settings=settings, pseudonyms=queues.people(going))
+            total += sum(each(queue, backend) for m in going for queue in queues.of_round(m))
+        return total
+
+    return store.on_tip(settings, work)
+
+
+def _answers(site: Site) -> int:
+    with _answer_book(site.settings) as engine:
+        if engine is None:
+            return 0
+        with engine.reading() as connection:
+            rows = sum(
+                connection.scalar(sa.select(sa.func.count()).where(answers.answers.c.record_id.in_(ids))) or 0
+                for ids in chunks(site.gone.ids)
+            )
+            jobs = connection.scalars(sa.select(answers.batches.c.records)).all()
+        return rows + sum(record in site.gone.ids for job in jobs for record in json.loads(job).values())
+
+
+def _clear_answers(site: Site) -> None:
+    """Delete answers about the records, take them out of batches that wait, and write the file anew.
+
+    What a provider answers to such a batch later is thrown away unread, as if nobody had asked.
+    """
+    with _answer_book(site.settings) as engine:
+        if engine is None:
+            return
+        with engine.writing() as connection:
+            for ids in chunks(site.gone.ids):
+                connection.execute(sa.delete(answers.answers).where(answers.answers.c.record_id.in_(ids)))
+            for row in connection.execute(sa.select(answers.batches)).all():
+                kept = {key: record for key, record in json.loads(row.records).items() if record not in site.gone.ids}
+                where = answers.batches.c.id == row.id
+                connection.execute(sa.update(answers.batches).where(where).values(records=json.dumps(kept)))
+        with engine.translated(), engine.sql.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            if engine.backend == "postgresql":
+                connection.exec_driver_sql("VACUUM (FULL) answers, batches")
+                return
+            connection.exec_driver_sql("VACUUM")
+            if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
+                raise answers.AnswersUnavailable(detail="a reader holds on to its write-ahead log")
+
+
+@contextmanager
+def _answer_book(settings: Settings) -> Iterator[Engine | None]:
+    """Open the database of answers, if there is one and it has its tables."""
+    url = sa.make_url(settings.answers_url)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        yield None
+        return
+    engine = Engine(
+        settings.answers_url,
+        where="CORPUS_ANSWERS_URL",
+        lock=answers.WRITER_LOCK,
+        unavailable=answers.AnswersUnavailable,
+        pragmas=("secure_delete = ON", "temp_store = MEMORY"),
+    )
+    try:
+        with engine.translated():
+            made = sa.inspect(engine.sql).has_table(answers.answers.name)
+        yield engine if made else None
+    finally:
+        engine.close()
+
+
+def _resume(site: Site) -> int:
+    return len(_inside(site.settings.home / "resume"))
+
+
+def _clear_resume(site: Site) -> None:
+    # sealed pages under a key of the project do not say whose posts they are: a retry asks for them again
+    for path in _inside(site.settings.home / "resume"):
+        path.unlink(missing_ok=True)
+
+
+def _train(site: Site) -> int:
+    return sum(len(_inside(site.settings.home / "train" / corpus)) for corpus in site.corpora)
+
+
+def _clear_train(site: Site) -> None:
+    # weights do not say either; what is trained on a commit before the takedown cannot be published after it
+    for corpus in sorted(site.corpora):
+        shutil.rmtree(site.settings.home / "train" / corpus, ignore_errors=True)
+
+
+def _scratch(site: Site) -> int:
+    return sum(not _running(folder) for folder in _inside(site.settings.home / "scratch"))
+
+
+def _clear_scratch(site: Site) -> None:
+    for folder in _inside(site.settings.home / "scratch"):
+        if not _running(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def running(settings: Settings) -> int:
+    """Return how many clones belong to processes that are at work, here or on another host.
+
+    They may hold what was there when they began, and end with their process; what they push is found by the next
+    takedown, or by the daily sweep, which look at every object again.
+    """
+    return sum(_running(folder) for folder in _inside(settings.home / "scratch"))
+
+
+def _running(folder: Path) -> bool:
+    # <host>-<process>-<anything>, as store.workspace names them; what has another name is nobody's to remove
+    host, number = (*folder.name.rsplit("-", 2), "", "")[:2]
+    return host != socket.gethostname() or not number.isdigit() or Path("/proc", number).exists()
+
+
+def _lineage(site: Site) -> int:
+    return len(_copies(site))
+
+
+def _clear_lineage(site: Site) -> None:
+    for copy in _copies(site):
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+def _copies(site: Site) -> list[Path]:
+    """Return the folders that name one of them: lists of ids, verified versions, what was scored before."""
+    home = site.settings.home
+    copies = [copy for place in (home / "registry", home / "models", home / "scored") for copy in _inside(place)]
+    return [copy for copy in copies if any(site.gone.within(file) for file in _files(copy))]
+
+
+def _releases(site: Site) -> int:
+    from pipelines.release import removal
+
+    return sum(removal.holding(site.gone.ids, settings=site.settings, vault=site.vault).values())
+
+
+def _clear_releases(site: Site) -> None:
+    from pipelines.release import removal
+
+    removal.refresh(settings=site.settings, vault=site.vault)
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+PLACES = (
+    Place("annotation", _annotation, _clear_annotation),
+    Place("answers", _answers, _clear_answers),
+    Place("resume", _resume, _clear_resume),
+    Place("train", _train, _clear_train),
+    Place("scratch", _scratch, _clear_scratch),
+    Place("lineage", _lineage, _clear_lineage),
+    Place("releases", _releases, _clear_releases),
+)

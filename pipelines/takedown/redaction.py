@@ -1,0 +1,211 @@
+"""Records that must be nowhere: whether a file names one of them, and the same file without them.
+
+Content is closed when the key is destroyed; this is about what stays readable: ids, and names that are made of ids
+(a cluster or a group is named after one of its members).
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.errors import DataError
+from pipelines.storage import tables
+
+# Columns whose value is the id of a record: the row is about that record and goes with it.
+ABOUT = ("record_id", "other_id")
+# Columns that name a set of rows after one of them, as "<record_id><mark><image>".
+SETS = ("cluster", "group")
+TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
+BLANK = "0" * 32
+# Files in which a line is about one record; an object has no name, and is known by its header.
+LINES = frozenset({".csv", ".tsv", ".jsonl", ".txt"})
+HEADER = b"record_id,"
+
+
+class StillThere(DataError):
+    """A file still names a record that was just removed from it."""
+
+    message = "A file that was written without {records} records still names one of them in {places} places."
+    remedy = "This is a defect: report it with the name of the table. Nothing was committed."
+
+
+@dataclass(frozen=True)
+class Left:
+    """What was taken out of a file: rows of the records, and names made of their ids that were given anew."""
+
+    rows: int = 0
+    renamed: int = 0
+
+
+class Gone:
+    """A set of records that must be nowhere."""
+
+    def __init__(self, record_ids: Collection[str]) -> None:
+        self.ids = frozenset(record_ids)
+        self.array = tables.strings(sorted(self.ids))
+        self._bytes = frozenset(i.encode() for i in self.ids)
+
+    def within(self, path: Path) -> int:
+        """Return in how many rows and names a file names one of them; 0 where it does not.
+
+        A Parquet file is read by its text columns, sealed ones never; any other file by its bytes.
+        """
+        if not is_table(path):
+            return len(self._tokens(path))
+        file = pq.ParquetFile(path)
+        texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
+        if not texts:
+            return 0
+        table = file.read(columns=texts)
+        return int(pc.sum(self._about(table)).as_py() or 0) + sum(
+            int(pc.sum(pc.is_in(_flat(table[name]), value_set=self._mentions(table[name]))).as_py() or 0)
+            for name in texts
+            if name not in ABOUT
+        )
+
+    def named_in(self, text: bytes) -> bool:
+        """Say whether a text names one of them."""
+        return not self._bytes.isdisjoint(TOKEN_BYTES.findall(text))
+
+    def out_of(self, text: bytes, *, name: str) -> bytes:
+        """Return a text without them: a file of lines loses lines that name one, any other has the names blanked."""
+        if Path(name).suffix in LINES:
+            return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
+        return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
+
+    def without(self, path: Path, to: Path) -> Left:
+        """Write a file anew without them: rows about them go, all others stay as they were, in their order.
+
+        A set that was named after one of them is named after the smallest member that is left, as the stage that made
+        it would. A table of a known schema gets the bytes that a stage would write that never saw the records.
+
+        Raises:
+            StillThere: something of them is left; the file at ``to`` is removed.
+        """
+        how = self._table if is_table(path) else self._lines if _begins(path, HEADER) else self._blank
+        left = how(path, to)
+        if places := self.within(to):
+            to.unlink()
+            raise StillThere(records=len(self.ids), places=places)
+        return left
+
+    def _table(self, path: Path, to: Path) -> Left:
+        table = pq.read_table(path)
+        kept = table.filter(pc.invert(self._about(table)))
+        renamed = 0
+        for at, field in enumerate(kept.schema):
+            if not _is_text(field.type) or field.name in ABOUT:
+                continue
+            if mentions := set(self._mentions(kept[field.name]).to_pylist()):
+                values = _renamed(kept, field.name, mentions=mentions, blank=self._blanked)
+                renamed += pc.sum(pc.is_in(_flat(kept[field.name]), value_set=tables.strings(sorted(mentions)))).as_py()
+                kept = kept.set_column(at, field, pa.array(values, field.type))
+        _write(kept, to)
+        return Left(rows=table.num_rows - kept.num_rows, renamed=renamed)
+
+    def _lines(self, path: Path, to: Path) -> Left:
+        old = path.read_bytes()
+        fresh = self.out_of(old, name="object.csv")
+        to.write_bytes(fresh)
+        return Left(rows=len(old.splitlines()) - len(fresh.splitlines()))
+
+    def _blank(self, path: Path, to: Path) -> Left:
+        found = self._tokens(path)
+        shutil.copyfile(path, to)
+        if found:
+            with to.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
+                for start in found:
+                    data[start : start + len(BLANK)] = BLANK.encode()
+        return Left(renamed=len(found))
+
+    def _about(self, table: pa.Table) -> pa.ChunkedArray:
+        """Return for each row whether it is about one of them."""
+        found = pa.chunked_array([pa.array([False]).take(pa.array([0] * table.num_rows, pa.int32()))])
+        for name in ABOUT:
+            if name in table.column_names:
+                found = pc.or_(found, pc.is_in(table[name], value_set=self.array))
+        return found
+
+    def _mentions(self, column: pa.ChunkedArray) -> pa.Array:
+        """Return the values of a text column, or of a column of lists of texts, that name one of them."""
+        values = _flat(column).unique().drop_null()
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        likely = values.filter(pc.match_substring_regex(values, "[0-9a-f]{32}"))
+        return tables.strings([v for v in likely.to_pylist() if not self.ids.isdisjoint(TOKEN.findall(v))])
+
+    def _blanked(self, value: str) -> str:
+        return TOKEN.sub(lambda match: BLANK if match.group() in self.ids else match.group(), value)
+
+    def _tokens(self, path: Path) -> list[int]:
+        """Return where a file that is no table names one of them."""
+        if not path.stat().st_size or not self.ids:
+            return []
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return [match.start() for match in TOKEN_BYTES.finditer(data) if match.group() in self._bytes]
+
+
+def is_table(path: Path) -> bool:
+    """Say whether a file is Parquet, by its first bytes."""
+    return _begins(path, b"PAR1")
+
+
+def _begins(path: Path, mark: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(mark)) == mark
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind) or pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.list_flatten(column) if pa.types.is_list(column.type) else column
+
+
+def _renamed(table: pa.Table, name: str, *, mentions: set[str], blank: object) -> list[object]:
+    values = table[name].to_pylist()
+    heirs: dict[str, str] = {}
+    if name in SETS and {"record_id", "image"} <= set(table.column_names):
+        members = zip(values, table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True)
+        for value, record_id, image in sorted(members, key=lambda row: row[1:]):
+            if value in mentions:
+                heirs.setdefault(value, f"{record_id}{value[32:33]}{image}")
+
+    def anew(value: object) -> object:
+        if isinstance(value, list):
+            return [anew(each) for each in value]
+        return heirs.get(str(value)) or blank(value) if value in mentions else value  # type: ignore[operator]
+
+    return [anew(value) for value in values]
+
+
+def _write(table: pa.Table, to: Path) -> None:
+    for name, schema in tables.SCHEMAS.items():
+        if table.schema.equals(schema):
+            tables.write(table, to, name=name)
+            return
+    # a schema of an earlier commit, or of a pack: the same settings, the rows in their order
+    sealed = tables.sealed_columns(table.schema)
+    plain = [column for column in table.column_names if column not in sealed]
+    pq.write_table(
+        table,
+        to,
+        compression={c: "zstd" if c in plain else "none" for c in table.column_names},
+        use_dictionary=plain,
+        write_statistics=plain,
+        version="2.6",
+        store_schema=True,
+    )

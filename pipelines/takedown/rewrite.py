@@ -1,0 +1,145 @@
+"""The live corpus without the records: months, rounds and every table of every stage, as one commit.
+
+Nothing is checked out and no stage is run: objects are written anew without the rows, and the commit names these
+instead. Files that name none of the records keep their digest. Another publisher that is faster makes this begin anew
+on what that one left; one that is slower is refused by the store's own checks, because the commits below it moved.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.config.params import Settings
+from pipelines.errors import CommitLost
+from pipelines.takedown.objects import Change, Objects, replaced
+from pipelines.takedown.pointers import Pointers, as_changes, mend
+from pipelines.takedown.redaction import Gone
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.git import git
+
+# Ours: how often work begins anew because another publisher moved the branch first.
+ATTEMPTS = 5
+# Before the name of a corpus, among counts of files.
+OF = "of_"
+Note = Callable[[dict[str, int]], None]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What came of it: the tip of the branch, whether it moved, and how much was taken out."""
+
+    commit: str
+    changed: bool
+    counts: dict[str, int]
+
+
+def run(gone: Gone, *, settings: Settings, note: Note, say: Say) -> Rewritten:
+    """Take the records out of everything that the tip of the corpus branch names.
+
+    Args:
+        gone: whom.
+        settings: where the corpus is.
+        note: told the counts before anything is committed, so that a repetition does not lose them.
+        say: told ``replaced`` when the new objects are in cache and remote, and nothing names them yet.
+
+    Raises:
+        CommitLost: others were faster ATTEMPTS times.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            with workspace(settings) as clone:
+                return _once(clone, gone, note=note, say=say)
+        except CommitLost:
+            continue
+    with workspace(settings) as clone:
+        return _once(clone, gone, note=note, say=say)
+
+
+def look(clone: Workspace, gone: Gone, *, objects: Objects) -> dict[str, int]:
+    """Return how many files at the tip name one of the records, by kind and corpus; nothing is written."""
+    files = Pointers(clone.path, objects=objects).files()
+    there = {digest for digest in files.values() if objects.exists(digest)}
+    named = dict.fromkeys(objects.named(gone, among=there))
+    return _counts(files, named) | {"texts": len(lines_without(clone, gone))}
+
+
+def _once(clone: Workspace, gone: Gone, *, note: Note, say: Say) -> Rewritten:
+    with Objects.opened(clone) as objects:
+        pointers = Pointers(clone.path, objects=objects)
+        files = pointers.files()
+        there = {digest for digest in files.values() if objects.exists(digest)}
+        changes = {digest: objects.without(digest, gone) for digest in objects.named(gone, among=there)}
+        texts = lines_without(clone, gone)
+        counts = _counts(files, changes) | {"texts": len(texts), "absent": len(set(files.values()) - there)}
+        note(counts)
+        for path, (_, fresh) in texts.items():
+            (clone.path / path).write_bytes(fresh)
+        had = {path: old for path, (old, _) in texts.items()}
+        written = pointers.move(as_changes(changes, settings=clone.settings), had=had)
+        say("replaced")
+    total = sum(change.left.rows for change in changes.values())
+    message = f"takedown: {total} rows of {len(changes)} tables"
+    paths = [*written, *texts]
+    commit = clone.commit(message, paths=paths) if paths else None
+    return Rewritten(commit or clone.head, commit is not None, counts)
+
+
+def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
+    """Take the records out of what a clone is about to commit in a folder; return how many rows these were.
+
+    Whoever was taken down after these tables were made, and before they are committed, is not brought back. What the
+    tables were before goes with the next takedown or revisit: until this is committed the tip may name it.
+    """
+    git("add", "--all", "--", below, cwd=clone.path)
+    with Objects.opened(clone) as objects:
+        pointers, known = Pointers(clone.path, objects=objects), replaced(clone.settings)
+
+        def mine() -> set[str]:
+            return {digest for path, digest in pointers.files().items() if path.startswith(f"{below}/")}
+
+        if not mine().isdisjoint(known):
+            mend(clone.path, settings=clone.settings, objects=objects)
+        named = objects.named(gone, among={digest for digest in mine() if objects.exists(digest)})
+        changes = {digest: objects.without(digest, gone) for digest in named}
+        pointers.move(as_changes(changes, settings=clone.settings))
+    return sum(change.left.rows for change in changes.values())
+
+
+def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]]:
+    """Return the files in git that name one of the records, as they are and without them.
+
+    Imports of published datasets keep labels and splits as lines of ids.
+    """
+    found = {}
+    for path in sorted(Pointers.in_git(clone.path)):
+        file = clone.path / path
+        if path.startswith(("data/", "annotations/", "metrics/", "models/")) and file.is_file() and gone.within(file):
+            old = file.read_bytes()
+            found[path] = old, gone.out_of(old, name=path)
+    return found
+
+
+def in_history(clone: Workspace, gone: Gone) -> int:
+    """Return how many objects of git, of all commits, name one of the records: git's history is not rewritten."""
+    argv = ["git", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
+    with subprocess.Popen(argv, cwd=clone.path, stdout=subprocess.PIPE) as process:
+        found, stream = 0, process.stdout
+        while stream is not None and (head := stream.readline()):
+            found += gone.named_in(stream.read(int(head.split()[2])))
+            stream.read(1)
+    return found
+
+
+def _counts(files: Mapping[str, str], changes: Mapping[str, Change | None]) -> dict[str, int]:
+    counts = Counter({"data": 0, "annotations": 0, "snapshot": 0, "rows": 0, "renamed": 0})
+    for path in (path for path, digest in files.items() if digest in changes):
+        counts.update([path.partition("/")[0], f"{OF}{Path(path).parts[1]}"])
+    # one object may stand under several names
+    for change in filter(None, changes.values()):
+        counts.update(rows=change.left.rows, renamed=change.left.renamed)
+    return dict(counts)

@@ -1,0 +1,199 @@
+"""Whom a takedown is about: posts, an author, a picture, a subreddit or a source become ids of records.
+
+Every version of the corpus is asked, not the newest alone: what an old one holds is taken down as well. A post that was
+never seen is selected too; its tombstone keeps it out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.config.params import Params
+from pipelines.errors import BadParams
+from pipelines.takedown.objects import Objects
+from pipelines.takedown.redaction import TOKEN, is_table
+from pipelines.vault.vault import Vault
+from pipelines.workspace.objects import TREE
+
+FULLNAME = re.compile(r"(?:t3_)?([0-9a-z]{1,13})")
+ADDRESS = re.compile(
+    r"https?://(?:redd\.it/|(?:[a-z]+\.)?reddit\.com/(?:(?:r|user)/[\w-]+/)?(?:comments|gallery)/)([0-9a-z]{1,13})(?:[/?#].*)?",
+    re.IGNORECASE,
+)
+SHA256 = re.compile(r"[0-9a-f]{64}")
+DOMAIN = "takedown"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asks for, as they wrote it; never logged and never kept.
+
+    Args:
+        posts: Reddit's ids, fullnames or addresses, or ids of records as the corpus has them.
+        authors: user names.
+        images: SHA-256 of a stored picture, or the path of a picture.
+        subreddits: names, in any case.
+        sources: names of sources whose approval ends (retention).
+        files: files with one post a line, as in ``posts``.
+        near: take what looks like the pictures as well, by the corpus's fingerprints; otherwise it is counted alone.
+    """
+
+    posts: Sequence[str] = ()
+    authors: Sequence[str] = ()
+    images: Sequence[str] = ()
+    subreddits: Sequence[str] = ()
+    sources: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    near: bool = False
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records of a takedown.
+
+    Args:
+        key: keyed digest of what was asked, by which a repeated takedown knows itself; says nothing without the secret.
+        records: their ids.
+        counts: how many each way of asking found, and ``near``: pictures that look alike (``near_taken`` or not).
+        near: the records of those, for the person who decides.
+    """
+
+    key: str
+    records: frozenset[str] = field(repr=False)
+    counts: dict[str, int]
+    near: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+def select(asked: Asked, *, vault: Vault, objects: Objects, params: Params) -> Selection:
+    """Find the records.
+
+    Args:
+        asked: what for.
+        vault: whose names they are.
+        objects: the versions of the corpus.
+        params: ``dedupe.radius`` is how many of 64 bits near pictures may differ, ``decode`` how a picture is read.
+
+    Raises:
+        BadParams: nothing was asked for, or something is no post, no picture or no readable file; values are not told.
+    """
+    if not any(value for name, value in asdict(asked).items() if name != "near"):
+        raise BadParams(where="takedown", detail="names nothing: give --post, --author, --image, --subreddit, ...")
+    posts = [*asked.posts, *(line for path in asked.files for line in _lines(path))]
+    found = {"posts": {_record(post, vault=vault) for post in posts}}
+    columns = {
+        "authors": ("author_id", {vault.author_id(name.removeprefix("u/")) for name in asked.authors}),
+        "subreddits": ("subreddit", {name.removeprefix("r/").lower() for name in asked.subreddits}),
+        "sources": ("source", set(asked.sources)),
+    }
+    for name, (column, values) in columns.items():
+        found[name] = _where(column, values, objects=objects) if values else set()
+    pictures, codes = _pictures(asked.images, params=params)
+    found["images"] = _where("sha256", pictures, objects=objects) if pictures else set()
+    near = _near(found["images"], codes, objects=objects, radius=params.dedupe.radius) if asked.images else set()
+    near -= found["images"]
+    records = set().union(*found.values(), near if asked.near else set())
+    counts = {name: len(ids) for name, ids in found.items()} | {"near": len(near), "near_taken": asked.near * len(near)}
+    return Selection(
+        _key(asked, posts=posts, pictures=pictures, vault=vault), frozenset(records), counts, frozenset(near)
+    )
+
+
+def of_records(record_ids: Collection[str], *, vault: Vault) -> Selection:
+    """Return the selection of records that are known by their ids, as the deletion sweep and retention find them."""
+    records = frozenset(record_ids)
+    return Selection(
+        _key(Asked(), posts=sorted(records), pictures=set(), vault=vault), records, {"posts": len(records)}
+    )
+
+
+def _key(asked: Asked, *, posts: Sequence[str], pictures: set[str], vault: Vault) -> str:
+    values = {
+        "posts": sorted({_record(post, vault=vault) for post in posts}),
+        "authors": sorted({name.removeprefix("u/").lower() for name in asked.authors}),
+        "images": sorted(pictures),
+        "subreddits": sorted({name.removeprefix("r/").lower() for name in asked.subreddits}),
+        "sources": sorted(asked.sources),
+        "near": asked.near,
+    }
+    return vault.record_id(json.dumps(values), domain=DOMAIN)
+
+
+def _record(post: str, *, vault: Vault) -> str:
+    text = post.strip()
+    if TOKEN.fullmatch(text):
+        return text
+    match = ADDRESS.fullmatch(text) or FULLNAME.fullmatch(text.lower())
+    if not match:
+        raise BadParams(where="takedown", detail="a post is given by its id, its fullname or its address")
+    return vault.record_id(f"t3_{match[1].lower()}")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadParams(where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})") from None
+
+
+def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
+    """Yield these columns of every table of every version that has all of them."""
+    for digest in objects.digests():
+        if digest.endswith(TREE):
+            continue
+        with objects.file(digest) as path:
+            if is_table(path) and set(columns) <= set(pq.read_schema(path).names):
+                yield pq.read_table(path, columns=list(columns))
+
+
+def _where(column: str, values: set[str], *, objects: Objects) -> set[str]:
+    wanted, found = pa.array(sorted(values), pa.string()), set[str]()
+    for table in _tables(["record_id", column], objects=objects):
+        cells = pc.utf8_lower(table[column]) if column == "subreddit" else table[column]
+        found.update(table.filter(pc.is_in(cells, value_set=wanted))["record_id"].to_pylist())
+    return found
+
+
+def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[int]]:
+    """Return the digests of the pictures as the corpus stores them, and the fingerprints of those that are files."""
+    digests, codes = set[str](), set[int]()
+    for image in images:
+        if SHA256.fullmatch(image):
+            digests.add(image)
+            continue
+        from pipelines.extract.decode import Decoder
+        from pipelines.extract.fingerprint import fingerprint_or_none
+
+        try:
+            data = Path(image).read_bytes()
+        except OSError as error:
+            raise BadParams(where="--image", detail=f"is no readable file ({type(error).__name__})") from None
+        with Decoder(params.decode) as decoder:
+            picture = decoder.decode(data)
+        if isinstance(picture, str):
+            raise BadParams(where="--image", detail=f"is no picture that the corpus could hold ({picture})")
+        code, _ = fingerprint_or_none(picture.data, params=params.fingerprint)
+        digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})
+        if code is not None:
+            codes.add(code)
+    return digests, codes
+
+
+def _near(records: set[str], codes: set[int], *, objects: Objects, radius: int) -> set[str]:
+    """Return the records with a picture whose fingerprint is within ``radius`` bits of one of these."""
+    rows = {
+        (record_id, code)
+        for table in _tables(["record_id", "fingerprint"], objects=objects)
+        for record_id, code in zip(table["record_id"].to_pylist(), table["fingerprint"].to_pylist(), strict=True)
+        if code is not None
+    }
+    centres = codes | {code for record_id, code in rows if record_id in records}
+    return {record_id for record_id, code in rows if any((code ^ centre).bit_count() <= radius for centre in centres)}

@@ -1,0 +1,305 @@
+"""The one list of places that may hold content or ids, and how each of them is emptied and searched.
+
+Whatever this software writes anywhere has its place here: a test fails where a setting, a folder of ``CORPUS_HOME``, an
+out of ``dvc.yaml`` or a module that writes is named by none of them (tests/privacy/test_sinks.py). Who adds a store
+says in the same change how a deletion reaches it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import sqlalchemy as sa
+
+from pipelines.config.params import Settings
+from pipelines.takedown.redaction import is_table
+
+Holds = Literal["content", "ids", "nothing"]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """One place.
+
+    Args:
+        name: of the place.
+        holds: the most that may be in it: content (sealed or not), ids of records, or neither.
+        purged: what a takedown does there; ``""`` where there is nothing to do.
+        keeps: what of a record stays in it after a takedown, and why; ``""`` for nothing.
+        paths: the files and folders that it is, as far as they are on this machine.
+        settings: the fields of ``Settings`` that say where it is.
+        outs: patterns of the outs of ``dvc.yaml`` that go there.
+        writers: the modules that write there, below ``pipelines`` and ``plugins`` without ``.py``.
+    """
+
+    name: str
+    holds: Holds
+    purged: str
+    keeps: str = ""
+    paths: Callable[[Settings], list[Path]] = lambda settings: []
+    settings: tuple[str, ...] = ()
+    outs: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
+
+    def files(self, settings: Settings) -> Iterator[Path]:
+        """Yield every file of it that is on this machine."""
+        for path in self.paths(settings):
+            yield from (
+                (p for p in sorted(path.rglob("*")) if p.is_file()) if path.is_dir() else [path][: path.is_file()]
+            )
+
+    def search(self, settings: Settings, *needles: bytes) -> int:
+        """Return how often any of these bytes stand in it; tables, archives and git objects are read unpacked.
+
+        Needles that may stand in another encoding (base64 in an annotation server) are the caller's to add.
+        """
+        return sum(text.count(needle) for text in self.texts(settings) for needle in needles)
+
+    def texts(self, settings: Settings) -> Iterator[bytes]:
+        """Yield what is in it, file by file, readable."""
+        repositories = set()
+        for path in self.files(settings):
+            if (bare := _repository(path)) is None:
+                yield from _unpacked(path)
+            elif bare not in repositories:
+                repositories.add(bare)
+                yield _git_objects(bare)
+
+
+def _home(*names: str) -> Callable[[Settings], list[Path]]:
+    """Return what finds files and folders of ``CORPUS_HOME`` by pattern."""
+    return lambda settings: sorted(path for name in names for path in settings.home.glob(name))
+
+
+def _database(field: str) -> Callable[[Settings], list[Path]]:
+    def found(settings: Settings) -> list[Path]:
+        url = sa.make_url(getattr(settings, field))
+        if url.get_backend_name() != "sqlite" or not url.database:
+            return []
+        path = Path(url.database)
+        return sorted(path.parent.glob(f"{path.name}*"))
+
+    return found
+
+
+SINKS = (
+    Sink(
+        "objects",
+        "content",
+        "tables are rewritten without the rows; the old objects of every version, and the stage results that name "
+        "them, are removed (`rewrite`, `objects`)",
+        paths=lambda settings: [settings.cache, *([] if "://" in settings.remote else [Path(settings.remote)])],
+        settings=("cache", "remote"),
+        outs=("data/*", "annotations/*", "snapshot/*"),
+        writers=(
+            "annotate/agreement_figure", "annotate/gold", "annotate/import_commit", "annotate/round_store",
+            "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe",
+            "curate/sample", "curate/split", "evaluate/report", "label/remarks", "label/silver", "label/votes",
+            "privacy/gone", "privacy/objects", "store/results", "store/seal",
+            "store/stages", "store/tables", "train/finetuned", "train/floors",
+            "train/neighbours", "train/predict", "train/prompted", "train/train", "train/untuned",
+        ),
+    ),
+    Sink(
+        "repository",
+        "ids",
+        "pointers and `dvc.lock` name the new objects; lines that somebody committed go (`rewrite`)",
+        keeps="ids in lines that somebody committed, or an import before DVC had them: git's history is not rewritten",
+        paths=lambda settings: [] if "://" in settings.repo else [Path(settings.repo)],
+        settings=("repo",),
+        outs=("metrics/*",),
+        writers=(
+            "annotate/agreement", "annotate/manifest", "curate/score", "evaluate/evaluate", "label/probe",
+            "privacy/pointers", "privacy/rewrite", "store/metrics", "store/repository", "store/workspace",
+            "train/finetune",
+        ),
+    ),
+    Sink(
+        "vault",
+        "content",
+        "key and Reddit name are deleted and overwritten (`tombstone`)",
+        keeps="the tombstone and the splits that the id was ever assigned: without them it would come back",
+        paths=_database("vault_url"),
+        settings=("vault_url",),
+        writers=("privacy/database",),
+    ),
+    Sink(
+        "takedowns",
+        "ids",
+        "",
+        keeps="`tombstones.json`, to be kept apart from the vault and replayed after a restore; receipts hold counts",
+        paths=_home("takedowns"),
+        writers=("privacy/objects", "privacy/receipts", "privacy/takedown"),
+    ),
+    Sink(
+        "requests",
+        "ids",
+        "the file is removed when all is done",
+        paths=_home("requests"),
+        writers=("privacy/commands",),
+    ),
+    Sink(
+        "answers",
+        "content",
+        "rows are deleted, waiting batches lose the record, the file is written anew (`purge`)",
+        paths=_database("answers_url"),
+        settings=("answers_url",),
+        writers=("privacy/purge", "store/answers"),
+    ),
+    Sink(
+        "annotation",
+        "content",
+        "items leave the queues of every round that is not closed, lines leave files that somebody brought (`purge`)",
+        paths=lambda settings: [settings.annotation_files, settings.label_studio],
+        settings=("annotation_files", "label_studio"),
+        writers=(
+            "annotate/files", "annotate/label_studio", "annotate/label_studio_accounts",
+            "annotate/label_studio_server", "annotate/label_studio_store", "label/memes",
+        ),
+    ),
+    Sink(
+        "annotation server of your own",
+        "content",
+        "items leave the queues through its interface (`purge`)",
+        keeps="freed pages, search index and backups of that server, which are its keeper's to clear",
+        settings=("label_studio_url", "argilla_url"),
+    ),
+    Sink(
+        "resume",
+        "content",
+        "emptied: pages of live sources, sealed under a key of the project, do not say whose they are (`purge`)",
+        paths=_home("resume"),
+        writers=("collect/sources/journal",),
+    ),
+    Sink(
+        "train",
+        "content",
+        "checkpoints of the corpus are removed: what they were fitted to cannot be published any more (`purge`)",
+        paths=_home("train"),
+        writers=("train/checkpoint", "train/encoder", "train/knn", "train/loop", "train/tuner"),
+    ),
+    Sink(
+        "scratch",
+        "content",
+        "clones of processes that are gone are removed (`purge`); those at work are counted and end with their task",
+        paths=_home("scratch"),
+        writers=("registry/entries", "train/models/bases"),
+    ),
+    Sink(
+        "lineage",
+        "ids",
+        "copies of lists of ids, of verified versions and of what they said are removed (`purge`, `models`)",
+        paths=_home("registry", "models", "scored"),
+        writers=("privacy/learnt", "registry/verified", "registry/scoring"),
+    ),
+    Sink(
+        "models",
+        "ids",
+        "the pack's list loses the ids, the version is tagged, over a share withdrawn (`models`)",
+        keeps="weights: what they remember of their training material; hence the share",
+        paths=_home("mlflow", "mlflow.sqlite*"),
+        settings=("mlflow_tracking_uri",),
+        writers=(
+            "train/tracking", "privacy/learnt", "registry/register", "registry/pack", "registry/pack_memes",
+            "registry/model", "registry/model_code", "registry/model_described", "registry/card",
+        ),
+    ),
+    Sink(
+        "journal",
+        "nothing",
+        "",
+        paths=_database("journal_url"),
+        settings=("journal_url",),
+        writers=("registry/journal",),
+    ),
+    Sink(
+        "releases",
+        "ids",
+        "rows leave packages and stand on the removal lists, by the release's own ids (`purge`)",
+        keeps="the release's own id on its removal list; copies that consumers have",
+        paths=_home("releases"),
+        writers=("release/register", "release/rekey", "release/hydrate"),
+    ),
+    Sink(
+        "sources",
+        "content",
+        "",
+        keeps="dumps are their publisher's files and yours: the tombstone keeps out what they bring",
+        paths=lambda settings: [settings.dumps, settings.sandbox],
+        settings=("dumps", "sandbox"),
+        writers=(
+            "sandbox/build", "sandbox/dumps", "sandbox/faults", "sandbox/variants", "sandbox/vendors",
+            "collect/decode_child",
+        ),
+    ),
+    Sink(
+        "providers of models",
+        "content",
+        "",
+        keeps="what a provider was asked stays as long as its terms say: name the days in your assessment",
+    ),
+    Sink("backups", "content", "", keeps="until they end, the vault's keys: docs/privacy.md has the three rules"),
+    Sink(
+        "clones that people made",
+        "content",
+        "",
+        keeps="`corpus clone` gives tables to a person's folder: content is closed in them, ids are theirs to delete",
+        writers=("evaluate/report",),
+    ),
+    Sink(
+        "Airflow and logs",
+        "nothing",
+        "",
+        paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
+        writers=(
+            "phases", "sandbox/postgres", "sandbox/promotions", "sandbox/services", "plugins/dvc_airflow/resolve",
+        ),
+    ),
+    Sink(
+        "house",
+        "nothing",
+        "",
+        paths=_home("secret", "argilla-accounts.json", "rounds.lock", "kernels", "label-studio-env"),
+        settings=("home", "label_studio_env"),
+        writers=("annotate/argilla", "params", "store/engine"),
+    ),
+)  # fmt: skip
+
+
+def counted(settings: Settings, *needles: bytes) -> dict[str, int]:
+    """Return for each place that is on this machine how often any of these bytes stand in it."""
+    return {sink.name: sink.search(settings, *needles) for sink in SINKS}
+
+
+def _repository(path: Path) -> Path | None:
+    """Return the bare repository that a file is of, if it is."""
+    return next((p for p in path.parents if (p / "HEAD").is_file() and (p / "objects").is_dir()), None)
+
+
+def _git_objects(bare: Path) -> bytes:
+    """Return every object of every commit, reachable or not."""
+    argv = ["git", "--git-dir", str(bare), "cat-file", "--batch", "--batch-all-objects"]
+    return subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout
+
+
+def _unpacked(path: Path) -> Iterator[bytes]:
+    if is_table(path):
+        # pages are compressed: bytes of the file show nothing
+        for column in pq.read_table(path).columns:
+            yield b"\n".join(_cells(column))
+    elif path.suffix == ".gz":
+        yield gzip.decompress(path.read_bytes())
+    else:
+        yield path.read_bytes()
+
+
+def _cells(column: pa.ChunkedArray) -> Iterator[bytes]:
+    for value in column.to_pylist():
+        yield value if isinstance(value, bytes) else str(value).encode()

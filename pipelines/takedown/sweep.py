@@ -1,0 +1,243 @@
+"""The deletion sweep: known records are asked about at Reddit, and those that are gone are due for a takedown.
+
+A record that Reddit does not show is quarantined and asked about at the next run; missing twice in a row, or marked
+there as deleted or removed, it is due. The sweep takes nothing down itself: what is due stands in the vault until a
+takedown has been there, so that a process killed in between loses nothing. What fails is never a miss.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+from pipelines.collect.submission import FULLNAME
+from pipelines.config.params import Params, Settings
+from pipelines.config.sweep import Sweep
+from pipelines.errors import SourceUnavailable
+from pipelines.takedown import recheck_schedule
+from pipelines.takedown.liveness import BATCH, Desk, Reddit, SweepImplausible
+from pipelines.vault import checks
+from pipelines.vault.checks import CLOSED, MISSING, SEEN, Known, Tally
+from pipelines.vault.vault import Vault
+
+# Ours: after so many failed requests in a row, each tried three times by PRAW, the rest would fail as well.
+FAILURES = 3
+
+Say = Callable[[str], None]
+Homes = Callable[[], Mapping[str, str]]
+
+
+def client(params: Params, settings: Settings, *, today: date) -> Reddit:
+    """Return the collectors' own client, under their approval and their user agent; nothing is sent yet.
+
+    Raises:
+        SourceNotApproved: Reddit may not be read: ``sources.reddit`` states no valid approval.
+        BadParams: its credentials are not set.
+    """
+    params.sources["reddit"].check("reddit", today=today)
+    from pipelines.collect.sources.reddit import RedditSource
+
+    return RedditSource(settings, params=params.reddit)
+
+
+def due(vault: Vault, corpus: str) -> dict[str, str]:
+    """Return the live records that a takedown is due for: ``deleted``, ``removed``, or ``missing`` twice in a row.
+
+    What a run has found that did not come to its end, because it was killed or Reddit failed, waits until it has.
+    """
+    with vault.database.reading() as connection:
+        return checks.gone(connection, corpus=corpus)
+
+
+def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[str, Any]:
+    """Say whom :func:`run` would ask about; nothing is sent or written.
+
+    Returns:
+        ``records`` that Reddit can be asked about and ``imported`` ones, which it cannot; ``due``; ``requests`` for
+        them, with one that finds a control; ``left`` for later runs; ``bands``: name -> ``records`` and ``due``;
+        ``takedown``: due for it already.
+    """
+    records, names = _askable(vault, corpus=corpus)
+    known = [k for k in records if k.record_id in names]
+    queue = recheck_schedule.queue(known, terms=terms, now=now)
+    within = {name: Counter(_bands(group, terms=terms, now=now)) for name, group in (("all", known), ("due", queue))}
+    return {
+        "records": len(known),
+        "imported": len(records) - len(known),
+        "due": len(queue),
+        "requests": min(terms.requests, 1 + -(-len(queue) // BATCH)) if queue else 0,
+        "left": max(0, len(queue) - (terms.requests - 1) * BATCH),
+        "bands": {name: {"records": n, "due": within["due"][name]} for name, n in sorted(within["all"].items())},
+        "takedown": len(due(vault, corpus)),
+    }
+
+
+def run(
+    corpus: str,
+    *,
+    params: Params,
+    terms: Sweep,
+    vault: Vault,
+    now: datetime,
+    reddit: Reddit,
+    homes: Homes | None = None,
+    believe: bool = False,
+    say: Say | None = None,
+) -> dict[str, Any]:
+    """Ask about whoever is due, quarantined records first, then those due longest, until the budget is spent.
+
+    Each request's answers are in the vault before the next is sent; a run that was killed goes on where it was.
+
+    Args:
+        corpus: whose records.
+        params: ``corpora`` names the subreddits of the corpus.
+        terms: bands, budget and limits.
+        vault: the open vault.
+        now: when.
+        reddit: what :func:`client` returns.
+        homes: gives the subreddit of each record, as :func:`pipelines.takedown.partitions.published` does; called once
+            something is missing. No post of a subreddit that is private or banned counts as missing; where a post's own
+            subreddit is not told, none does while any of the corpus's is.
+        believe: a person has looked, and the posts are gone: no share missing is too large.
+        say: told after each request.
+
+    Returns:
+        ``records``, ``imported`` and ``due`` before; ``asked``, and of these ``seen``, ``missing``, ``deleted``,
+        ``removed`` and ``closed`` (missing from a subreddit that Reddit does not show now, which is no miss), and
+        ``returned`` (seen, quarantined before); ``failed``: records of requests that failed twice; ``left`` for the
+        next run; ``requests``; ``stopped``: ``requests`` or ``remain``, whichever budget ended the run, or ``None``;
+        ``quarantined`` and ``takedown`` (due for it) at the end.
+
+    Raises:
+        SweepImplausible: too much is gone at once; what this run found missing or marked was taken back.
+        SourceThrottled: Reddit asks to wait. What was answered is kept, as with the next two.
+        SourceRefused: bad credentials, or Reddit refuses this client.
+        SourceUnavailable: it fails again and again.
+    """
+    records, names = _askable(vault, corpus=corpus)
+    queue = recheck_schedule.queue((k for k in records if k.record_id in names), terms=terms, now=now)
+    counts = Counter(dict.fromkeys(("asked", "seen", "returned", "missing", "deleted", "removed", CLOSED, "failed"), 0))
+    desk = Desk(reddit, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe)
+    sweeper = _Sweeper(corpus, desk=desk, vault=vault, terms=terms, now=now, homes=homes, believe=believe)
+    stopped = sweeper.work(queue, names=names, counts=counts, say=say or _nobody)
+    with vault.database.reading() as connection:
+        after = checks.known(connection, corpus=corpus)
+    return {
+        "records": len(names),
+        "imported": len(records) - len(names),
+        "due": len(queue),
+        **counts,
+        "left": len(queue) - counts["asked"],
+        "requests": desk.requests,
+        "stopped": stopped,
+        "quarantined": sum(known.quarantined for known in after),
+        "takedown": len(due(vault, corpus)),
+    }
+
+
+class _Sweeper:
+    """One run: asks, judges, keeps."""
+
+    def __init__(
+        self, corpus: str, *, desk: Desk, vault: Vault, terms: Sweep, now: datetime, homes: Homes | None, believe: bool
+    ) -> None:
+        self._corpus, self._desk, self._vault, self._terms = corpus, desk, vault, terms
+        self._now, self._homes, self._believe = now, homes, believe
+        self._subreddits: Mapping[str, str] | None = None
+        self._begun, self._tally = now, Tally()
+
+    def work(self, queue: Sequence[Known], *, names: dict[str, str], counts: Counter[str], say: Say) -> str | None:
+        """Ask about them, filling ``counts``; return which budget ended it."""
+        with self._vault.database.writing() as connection:
+            self._begun, self._tally = checks.begin(connection, corpus=self._corpus, now=self._now)
+        if queue:
+            self._desk.open()
+        planned = queue[: BATCH * self._terms.requests]
+        fresh = self._tally.fresh + sum(not known.quarantined for known in planned)
+        todo = deque((planned[at : at + BATCH], False) for at in range(0, len(planned), BATCH))
+        failures = 0
+        stopped = None
+        while todo and not (stopped := self._desk.spent()):
+            batch, again = todo.popleft()
+            try:
+                answers = self._answers(batch, names=names)
+            except SourceUnavailable:
+                failures += 1
+                if failures == FAILURES:
+                    raise
+                if again:
+                    counts["failed"] += len(batch)
+                else:
+                    todo.append((batch, True))
+                continue
+            failures = 0
+            self._judge(self._tally + Tally.of(answers), of=fresh)
+            self._keep(answers, counts=counts)
+            say(f"{counts['asked']} of {len(planned)} records")
+        self._judge(self._tally, of=self._tally.fresh)
+        with self._vault.database.writing() as connection:
+            checks.end(connection, corpus=self._corpus, now=self._now)
+        return stopped or ("requests" if len(planned) < len(queue) else None)
+
+    def _answers(self, batch: Sequence[Known], *, names: dict[str, str]) -> dict[Known, str]:
+        try:
+            outcomes = self._desk.ask([names[known.record_id] for known in batch])
+        except SweepImplausible:
+            self._take_back()
+            raise
+        answers = {known: outcomes[names[known.record_id]] for known in batch}
+        for known, outcome in answers.items():
+            if outcome == MISSING and self._desk.hides(self._home(known.record_id)):
+                answers[known] = CLOSED
+        return answers
+
+    def _home(self, record_id: str) -> str | None:
+        """Return the subreddit of a record, where it is told."""
+        if self._subreddits is None:
+            self._subreddits = self._homes() if self._homes else {}
+        return self._subreddits.get(record_id)
+
+    def _judge(self, tally: Tally, *, of: int) -> None:
+        """Stop when more is gone than a day can bring; ``of`` is how many well records the run is about.
+
+        Raises:
+            SweepImplausible: after everything that the run had noted of missing and marked records was taken back.
+        """
+        if self._believe:
+            return
+        terms, gone = self._terms, tally.missing + tally.marked
+        for count, share, key in ((tally.missing, terms.max_missing, "missing"), (gone, terms.max_gone, "gone")):
+            if count > terms.few and count > share * of:
+                self._take_back()
+                detail = f"{count} of {of} records are {key}, more than sweep.max_{key} ({share:g})"
+                raise SweepImplausible(corpus=self._corpus, detail=detail)
+
+    def _take_back(self) -> None:
+        with self._vault.database.writing() as connection:
+            checks.take_back(connection, corpus=self._corpus, since=self._begun, now=self._now)
+
+    def _keep(self, answers: dict[Known, str], *, counts: Counter[str]) -> None:
+        with self._vault.database.writing() as connection:
+            kept = checks.note(connection, answers, corpus=self._corpus, now=self._now)
+        self._tally += Tally.of({known: answers[known] for known in answers if known in kept})
+        counts.update(answers.values())
+        counts["asked"] += len(answers)
+        counts["returned"] += sum(answer == SEEN and known.quarantined for known, answer in answers.items())
+
+
+def _askable(vault: Vault, *, corpus: str) -> tuple[list[Known], dict[str, str]]:
+    """Return the live records, and the Reddit names of those that have one: imported sets have names of their own."""
+    with vault.database.reading() as connection:
+        records = checks.known(connection, corpus=corpus)
+    names = vault.fullnames([known.record_id for known in records])
+    return records, {record_id: name for record_id, name in names.items() if FULLNAME.fullmatch(name)}
+
+
+def _bands(records: Sequence[Known], *, terms: Sweep, now: datetime) -> list[str]:
+    return [recheck_schedule.name_of(known, bands=terms.bands, now=now) for known in records]
+
+
+def _nobody(progress: str) -> None:
+    """Tell nobody."""

@@ -1,0 +1,292 @@
+"""A deletion that reaches everything: the steps, in the one order in which each of them makes the next one safe.
+
+``tombstone`` → ``rewrite`` → ``purge`` → ``objects`` → ``models`` → ``receipt``. With the tombstones the content is
+closed everywhere and nothing comes back; from then on they say themselves who must be nowhere, so every step looks for
+all of them: what an earlier takedown left, because a task was at work, goes with the next one. A step may be repeated;
+what was begun is finished by repeating the command, by the next takedown, or by :func:`revisit`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from pipelines.config.params import Settings
+from pipelines.config.takedown import Takedown
+from pipelines.errors import BadParams, CorpusError, DataError
+from pipelines.registry.candidate import Context
+from pipelines.takedown import affected_models, purge, receipts, rewrite
+from pipelines.takedown.objects import Objects, remember, replaced
+from pipelines.takedown.receipts import Request
+from pipelines.takedown.redaction import Gone
+from pipelines.takedown.selection import Selection
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
+
+STEPS = ("tombstone", "rewrite", "purge", "objects", "models", "receipt")
+# A code or the number of a request, as tombstones, commits and journal will show it.
+REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
+
+Say = Callable[[str], None]
+Receipt = Request
+
+
+class TakedownUnfinished(DataError):
+    """Something could not be cleared now; what could be is."""
+
+    message = "Takedown {request} is not done: {detail}."
+    remedy = "Its content is closed already. See to what is named, then run the same again: it goes on from there."
+    exit_code = 75
+
+
+def run(
+    selection: Selection,
+    *,
+    reason: str,
+    who: str,
+    settings: Settings,
+    vault: Vault,
+    terms: Takedown,
+    now: datetime,
+    context: Context | None = None,
+    say: Say | None = None,
+) -> Receipt:
+    """Take records down everywhere; the same again gives the same receipt and changes nothing.
+
+    Args:
+        selection: whom; ids that were never seen get a tombstone, too.
+        reason: a code of at most 64 characters, no prose.
+        who: asked for it, as the journal of models will show it.
+        settings: where everything is.
+        vault: the open vault.
+        terms: from which share on a model is withdrawn.
+        now: when.
+        context: registry and journal of models; ``None`` where none is configured: the step ``models`` is skipped.
+        say: told after each thing that is done; a test kills the process there.
+
+    Raises:
+        BadParams: the reason is no code.
+        TakedownRunning: another one is at work.
+        TakedownUnfinished: a place could not be cleared now.
+    """
+    if not REASON.fullmatch(reason):
+        raise BadParams(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
+    say = say or _nobody
+    with receipts.alone(settings):
+        going = receipts.opened(settings)
+        mine = next((request for request in going if request.key == selection.key), None)
+        if mine is None:
+            done = [receipt for receipt in receipts.receipts(settings) if receipt.key == selection.key]
+            if done and selection.records <= vault.tombstoned(selection.records):
+                mine = done[-1]
+            else:
+                mine = _begin(selection, reason=reason, who=who, now=now, settings=settings)
+                mine.save(settings)
+                say("opened")
+        elif selection.records - vault.tombstoned(selection.records):
+            # it waits for a place, and whoever was asked for has more by now: from the beginning
+            mine.done, mine.records = [], max(mine.records, len(selection.records))
+        if "tombstone" not in mine.done and mine.ended is None:
+            fresh = len(selection.records) - len(vault.tombstoned(selection.records))
+            mine.note("tombstone", {"fresh": fresh, "known": len(selection.records) - fresh}, settings=settings)
+            say("tombstone noted")
+            vault.destroy(selection.records, reason=mine.reason, now=now)
+            mine.end_step("tombstone", settings=settings)
+            say("tombstone")
+        others = [request for request in going if request is not mine and "tombstone" in request.done]
+        going = [request for request in (*others, mine) if request.ended is None]
+        _finish_all(going, settings=settings, vault=vault, terms=terms, now=now, context=context, say=say)
+        return mine
+
+
+def revisit(
+    *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None = None
+) -> list[Receipt]:
+    """Finish what is open, then look for everybody who has a tombstone once more; for the daily sweep.
+
+    After a restored backup: replay the tombstones, then call this. A task that was at work during a takedown may have
+    pushed what it had read before; this removes it.
+
+    Returns the receipts of what was finished or, where something was found, of the revisit itself.
+
+    Raises:
+        TakedownRunning: one is at work.
+        TakedownUnfinished: a place could not be cleared now.
+    """
+    with receipts.alone(settings):
+        ended = [request for request in receipts.opened(settings) if "tombstone" in request.done]
+        _finish_all(ended, settings=settings, vault=vault, terms=terms, now=now, context=context, say=_nobody)
+        gone = Gone(vault.tombstones())
+        with workspace(settings) as clone, Objects.opened(clone) as objects:
+            found = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
+        if found:
+            everybody = Selection(vault.record_id("revisit", domain="takedown"), gone.ids, {})
+            request = _begin(everybody, reason="revisit", who="corpus", now=now, settings=settings)
+            request.done.append("tombstone")
+            _finish(request, settings=settings, vault=vault, terms=terms, now=now, context=context, say=_nobody)
+            ended.append(request)
+    return ended
+
+
+def dry_run(
+    selection: Selection, *, settings: Settings, vault: Vault, context: Context | None = None
+) -> dict[str, Any]:
+    """Say what :func:`run` would find in each place; nothing is written.
+
+    Returns:
+        ``selected`` and ``records``; for each step its counts, by place; a place that cannot be asked has ``-1``.
+    """
+    gone = Gone(selection.records)
+    with workspace(settings) as clone, Objects.opened(clone) as objects:
+        live = rewrite.look(clone, gone, objects=objects)
+        named = len(objects.named(gone))
+    site = purge.Site(gone, settings, vault, _corpora(live))
+    places = {}
+    for place in purge.PLACES:
+        places[place.name] = -1
+        with suppress(CorpusError):
+            places[place.name] = place.count(site)
+    models = affected_models.look(gone, context=context) if context else {}
+    return {
+        "selected": selection.counts,
+        "records": len(selection.records),
+        "rewrite": live,
+        "purge": places,
+        "objects": {"objects": named},
+        "models": models,
+        "running": purge.running(settings),
+    }
+
+
+def _begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> Request:
+    return receipts.begin(
+        selection.key,
+        reason=reason,
+        who=who,
+        selected=selection.counts,
+        records=len(selection.records),
+        now=now,
+        settings=settings,
+    )
+
+
+def _finish_all(requests: Sequence[Request], **given: Any) -> None:
+    """Finish requests; what one of them waits for must not keep the others from going as far as they can.
+
+    Raises:
+        TakedownUnfinished: of the last one that waits.
+    """
+    unfinished = None
+    for request in requests:
+        try:
+            _finish(request, **given)
+        except TakedownUnfinished as error:
+            unfinished = error
+    if unfinished is not None:
+        raise unfinished
+
+
+def _finish(
+    request: Request,
+    *,
+    settings: Settings,
+    vault: Vault,
+    terms: Takedown,
+    now: datetime,
+    context: Context | None,
+    say: Say,
+) -> None:
+    """Do every step that is not done; a place that cannot be cleared now keeps the request open, not the others."""
+    gone = Gone(vault.tombstones())
+    request.pending = {}
+
+    def note(step: str) -> Callable[[dict[str, int]], None]:
+        return lambda counts: request.note(step, counts, settings=settings)
+
+    if "rewrite" not in request.done:
+        came = rewrite.run(gone, settings=settings, note=note("rewrite"), say=lambda what: say(f"rewrite {what}"))
+        request.commit = came.commit if came.changed or request.commit is None else request.commit
+        say("rewrite committed")
+        request.end_step("rewrite", settings=settings)
+        say("rewrite")
+    if "purge" not in request.done:
+        _purge(request, gone, settings=settings, vault=vault, say=say)
+    if "objects" not in request.done:
+        _objects(request, gone, settings=settings, now=now, say=say)
+    if "models" not in request.done:
+        _models(request, gone, context=context, terms=terms, settings=settings, say=say)
+    if request.pending:
+        request.save(settings)
+        detail = ", ".join(f"{place} ({error})" for place, error in sorted(request.pending.items()))
+        raise TakedownUnfinished(request=request.request, detail=detail)
+    request.finish(now=now, vault=vault, settings=settings)
+    say("receipt")
+
+
+def _purge(request: Request, gone: Gone, *, settings: Settings, vault: Vault, say: Say) -> None:
+    site = purge.Site(gone, settings, vault, _corpora(request.steps["rewrite"]))
+    for place in purge.PLACES:
+        try:
+            request.note("purge", {place.name: place.count(site)}, settings=settings)
+            say(f"purge {place.name} noted")
+            # what an earlier try had found may be deleted and not yet erased
+            if request.steps["purge"][place.name]:
+                place.clear(site)
+        except CorpusError as error:
+            request.pending[place.name] = type(error).__name__
+        say(f"purge {place.name}")
+    if not request.pending:
+        request.end_step("purge", settings=settings)
+    say("purge")
+
+
+def _objects(request: Request, gone: Gone, *, settings: Settings, now: datetime, say: Say) -> None:
+    with workspace(settings) as clone, Objects.opened(clone) as objects:
+        named = objects.named(gone)
+        request.note("objects", {"objects": len(named), **objects.places(named)}, settings=settings)
+        known = replaced(settings)
+        fresh = [digest for digest in named if not (digest in known and objects.exists(known[digest][0]))]
+        remember({digest: objects.without(digest, gone) for digest in fresh}, settings=settings)
+        say("objects replaced")
+        objects.remove(named)
+        request.note("objects", {"halves": objects.remove_halves(now=now)}, settings=settings)
+        say("objects removed")
+        request.note("objects", {"in_history": rewrite.in_history(clone, gone)}, settings=settings)
+    request.end_step("objects", settings=settings)
+    say("objects")
+
+
+def _models(
+    request: Request, gone: Gone, *, context: Context | None, terms: Takedown, settings: Settings, say: Say
+) -> None:
+    if context is None:
+        request.note("models", {"no_registry": 1}, settings=settings)
+    else:
+        book = affected_models.Book(
+            known=dict(request.steps.get("models", {})),
+            promised=request.promised,
+            note=lambda counts: request.note("models", counts, settings=settings),
+            promise=lambda version, digest: request.promise(version, digest, settings=settings),
+        )
+        try:
+            affected_models.run(
+                gone, context=context, terms=terms, who=request.who, why=request.reason, book=book,
+                say=lambda what: say(f"models {what}"),
+            )  # fmt: skip
+        except CorpusError as error:
+            request.pending["models"] = type(error).__name__
+            return
+    request.end_step("models", settings=settings)
+    say("models")
+
+
+def _corpora(counts: dict[str, int]) -> list[str]:
+    """Return the corpora of which a file of the tip named one of the records."""
+    return sorted(name.removeprefix(rewrite.OF) for name, n in counts.items() if n and name.startswith(rewrite.OF))
+
+
+def _nobody(step: str) -> None:
+    """Tell nobody."""

@@ -1,0 +1,1 @@
+"""Train classifiers with one output for each label."""

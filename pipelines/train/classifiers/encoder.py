@@ -1,0 +1,186 @@
+"""A text encoder with a head on every label: crisis labels for those without a large accelerator.
+
+The encoder is fitted as the benchmark's models are (``loop.py``), on a labeller's silver. What its scores mean is then
+learned from dev's gold (``calibration.py``, ``floors.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from transformers import AutoModelForSequenceClassification
+
+from pipelines.config.sections import EncoderModel, Finetune, Section
+from pipelines.datasets.example import TEST, Example
+from pipelines.metrics import calibration, recall_constraints
+from pipelines.models.backbones import Headed, opened
+from pipelines.models.built import Built
+from pipelines.models.encoder import Saved, Words, built
+from pipelines.taxonomy.task import Task
+from pipelines.train.classifiers import loop
+from pipelines.train.classifiers.class_weights import weigh
+from pipelines.train.classifiers.steps import machine
+
+Floats = npt.NDArray[np.float64]
+
+# FigSIM's Table 9, as for every other model that the loop fits.
+CLIP = 1.0
+# SPEC 1.2, item 8.
+MAX_POS_WEIGHT = 20.0
+# Ours: posts between two reports of progress.
+CHUNK = 512
+
+
+class Recipe(Section):
+    """What ``loop.py`` is told of a fit, which an encoder's entry in ``params.models`` says in part."""
+
+    mode: Literal["paper", "improved"] = "improved"
+    base: str
+    max_tokens: int
+    epochs: int
+    batch: int
+    learning_rate: float
+    warmup: float
+    weight_decay: float
+    clip: float = CLIP
+    min_positives: int = recall_constraints.MIN_POSITIVES
+    checkpoint_steps: int
+
+
+def fit(
+    spec: EncoderModel,
+    *,
+    train: Sequence[Example],
+    validation: Sequence[Example],
+    task: Task,
+    seed: int,
+    settings: Finetune,
+    folder: Path,
+    out: Path,
+    say: Callable[[dict[str, float]], None],
+) -> dict[str, Any]:
+    """Fit the encoder on train, keep its best epoch by dev's macro-F1 at .5, calibrate it, and write it to ``out``.
+
+    A killed run goes on from the checkpoints in ``folder``, which the caller removes in the end. ``out`` is then a
+    model as the library saves it (safetensors), with ``calibration.json`` beside it.
+
+    Args:
+        spec: an entry of ``params.models``.
+        train: with the labels that are learned, of train alone.
+        validation: with gold, of dev alone.
+        task: whose labels.
+        seed: of the new head, the order of the posts and dropout.
+        settings: for ``checkpoint_steps`` and ``recall_floors``.
+        folder: of this run alone; must outlive a killed process.
+        out: an empty folder, or one that is not there.
+        say: told of every epoch; see :func:`pipelines.train.classifiers.loop.fit`.
+
+    Returns:
+        ``epoch`` (the best one), ``history``, ``unseen`` (labels that train does not have), ``truncated`` (posts of
+        train that lost their middle), and what :func:`pipelines.metrics.recall_constraints.learned` returns.
+
+    Raises:
+        LeakRefused: examples of another split.
+        BaseMissing, BaseUnfit: see ``models.bases``.
+        Diverged: the loss became infinite or undefined.
+        NothingToCalibrate: dev has no gold.
+        BadParams: a floor names no label of the task.
+    """
+    recipe = _recipe(spec, settings=settings)
+    model, words = _new(spec, task=task, seed=seed, folder=folder)
+    weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
+    fitted = loop.fit(
+        model, train=train, validation=validation, task=task, settings=recipe, seed=seed, folder=folder,
+        weights=weights, say=say,
+    )  # fmt: skip
+    raw = loop.predict(model, examples=validation, task=task, settings=recipe)
+    calibrated = calibration.fit(raw, examples=validation, task=task)
+    thresholds, metrics = recall_constraints.learned(
+        calibrated(raw), raw=raw, examples=validation, task=task, floors=settings.recall_floors
+    )
+    if machine().is_main_process:
+        out.mkdir(parents=True, exist_ok=True)
+        model.module.model.save_pretrained(out)
+        words.tokens.save_pretrained(out)
+        recall_constraints.save(
+            out, task=task, thresholds=thresholds, calibration=calibrated.as_json(), recipe=recipe.model_dump()
+        )
+    return {
+        "epoch": fitted.epoch,
+        "history": list(fitted.history),
+        "unseen": list(weights.empty),
+        "truncated": sum(words.cuts(example.text) for example in train),
+        **metrics,
+    }
+
+
+class EncoderPredictor:
+    """A fitted encoder, ready to be asked; made by :meth:`open`."""
+
+    def __init__(
+        self, model: Built, *, words: Words, task: Task, calibrated: calibration.Calibration, thresholds: Floats,
+        recipe: Recipe,
+    ) -> None:  # fmt: skip
+        """Use :meth:`open`."""
+        self._built, self._words, self._task, self._recipe = model, words, task, recipe
+        self._calibration, self._thresholds = calibrated, thresholds
+
+    @classmethod
+    def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
+        """Load what :func:`fit` wrote.
+
+        Raises:
+            OtherLabels: it was fitted for other labels than the task's.
+            BaseMissing, BaseUnfit: files are missing.
+        """
+        thresholds, stored = recall_constraints.load(out, task=task)
+        calibrated = calibration.Calibration.of_json(stored["calibration"])
+        with opened(str(out), seed=0, folder=out) as place:
+            words = Words(place, base=out.name, limit=None)
+            model = built(Saved(place, base=out.name), words=words)
+        recipe = Recipe.model_validate(stored["recipe"])
+        return cls(model, words=words, task=task, calibrated=calibrated, thresholds=thresholds, recipe=recipe)
+
+    def probabilities(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
+        """Return calibrated probabilities, shape (texts, labels), in the order of texts and of the task's labels.
+
+        ``progress`` is told how many texts are done.
+        """
+        rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
+        for start in range(0, len(texts), CHUNK):
+            some = [
+                Example((str(n), 0), TEST, text, None, None, "") for n, text in enumerate(texts[start : start + CHUNK])
+            ]
+            raw = loop.predict(self._built, examples=some, task=self._task, settings=self._recipe)
+            rows.append(self._calibration(raw))
+            if progress is not None:
+                progress(start + len(some))
+        return np.concatenate(rows)
+
+    def labels(self, scores: Floats) -> list[frozenset[str]]:
+        """Return the label set of each row of :meth:`probabilities`; see ``floors``."""
+        return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
+
+    def tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens of each text are read, special ones included."""
+        return [self._words.count(text) for text in texts]
+
+
+def _recipe(spec: EncoderModel, *, settings: Finetune) -> Recipe:
+    return Recipe(**spec.model_dump(exclude={"kind"}), checkpoint_steps=settings.checkpoint_steps)
+
+
+def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Built, Words]:
+    with opened(spec.base, seed=seed, folder=folder) as place:
+        words = Words(place, base=spec.base, limit=spec.max_tokens)
+        module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
+    config = module.model.config
+    config.pad_token_id = words.tokens.pad_token_id
+    config.id2label = dict(enumerate(task.labels))
+    config.label2id = {label: k for k, label in enumerate(task.labels)}
+    config.problem_type = f"{task.kind}_label_classification"
+    return built(module, words=words), words

@@ -1,0 +1,226 @@
+"""One way to fit and to ask every model: FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
+
+On a CPU the same inputs and the same number of threads give the same weights, bit for bit, also of a run that was
+killed and started again (``checkpoint.py``). What a single step is, and what a GPU adds, is in ``steps.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from accelerate.utils import gather_object
+
+from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
+from pipelines.errors import DataError
+from pipelines.metrics.label_sets import figures, tally
+from pipelines.metrics.thresholds import MIDDLE, BadScores, decide, tune
+from pipelines.models.built import Built
+from pipelines.taxonomy.task import Task
+from pipelines.train.classifiers import checkpoint
+from pipelines.train.classifiers.batches import cut
+from pipelines.train.classifiers.class_weights import Weights
+from pipelines.train.classifiers.steps import Loop, Recipe, autocast, machine, on, prepared, reproducible
+
+# Ours: prediction keeps no gradients, so more examples fit into the same memory.
+AT_ONCE = 4
+Floats = npt.NDArray[np.float64]
+Say = Callable[[dict[str, float]], None]
+
+
+class Diverged(DataError):
+    """The loss became infinite or undefined; a retry would do the same."""
+
+    message = "Training of {task} diverged: {detail}."
+    remedy = "Lower train.learning_rate or train.clip in params.yaml."
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a run ended with; the module it was given has the best epoch's weights.
+
+    Args:
+        epoch: the best one, counted from 1.
+        history: for each epoch ``epoch``, ``step``, ``train_loss``, ``validation_macro_f1``, ``learning_rate``.
+        thresholds: of each label, shape (labels,), tuned on validation with the best weights.
+        state: the best weights, safetensors.
+        resumed: optimiser steps that were already done when this process began.
+    """
+
+    epoch: int
+    history: tuple[dict[str, float], ...]
+    thresholds: Floats
+    state: Path
+    resumed: int
+
+
+def fit(
+    built: Built,
+    *,
+    train: Sequence[Example],
+    validation: Sequence[Example],
+    task: Task,
+    settings: Recipe,
+    seed: int,
+    folder: Path,
+    weights: Weights,
+    say: Say,
+) -> Fitted:
+    """Fit a model on train and keep its best epoch by validation macro-F1, the earlier one of equals.
+
+    In mode ``paper`` each epoch is judged with thresholds tuned on its own validation scores, as FigSIM reads; in
+    ``improved`` with .5, and thresholds are tuned once for the best (SPEC 2.4, trap 7). Single-label tasks take the
+    most probable class in both. After every epoch and every ``checkpoint_steps`` steps a checkpoint is written; a
+    checkpoint of the same inputs is gone on from. Call it in every process of an ``accelerate launch``.
+
+    Args:
+        built: on the CPU in float32; its module is fitted in place and stays on the device.
+        train: examples of train alone.
+        validation: examples of validation alone.
+        task: what they are labelled with.
+        settings: the section ``train``, or another recipe.
+        seed: of the order of the examples and of dropout (the model's initial weights are ``build``'s).
+        folder: of this run alone; must outlive a killed process.
+        weights: of train's labels.
+        say: told of every epoch, once, or twice when a kill comes between that and the checkpoint. In one process only.
+
+    Raises:
+        LeakRefused: examples of another split.
+        Diverged: the loss became infinite or undefined.
+    """
+    train, validation = only(train, splits={TRAIN}), only(validation, splits={VALIDATION})
+    with reproducible(seed):
+        loop = Loop(built, examples=train, task=task, settings=settings, seed=seed, weights=weights)
+        history, resumed = _epochs(loop, validation=validation, folder=folder, say=say)
+        checkpoint.load_best(folder, module=built.module)
+        scores = predict(built, examples=validation, task=task, settings=settings)
+        thresholds = _tuned(scores, validation=validation, loop=loop)
+        loop.machine.wait_for_everyone()
+        if loop.machine.is_main_process:
+            checkpoint.finish(folder)
+        loop.machine.wait_for_everyone()
+    return Fitted(_best(history), tuple(history), thresholds, folder / checkpoint.MODEL, resumed)
+
+
+def predict(built: Built, *, examples: Sequence[Example], task: Task, settings: Recipe) -> npt.NDArray[np.float32]:
+    """Return probabilities of shape (examples, labels) in the order of ``examples``, however they were batched.
+
+    Rows of a single-label task add up to 1 (softmax); of a multi-label one each cell is its own (sigmoid).
+
+    Raises:
+        Diverged: a probability is undefined.
+    """
+    where = machine()
+    module = built.module.to(where.device).eval()
+    lengths = [built.length(example) for example in examples]
+    order = sorted(range(len(examples)), key=lambda i: -lengths[i])
+    batches = cut(order, batch=AT_ONCE * settings.batch)[where.process_index :: where.num_processes]
+    found: list[tuple[list[int], npt.NDArray[np.float32]]] = []
+    with torch.no_grad():
+        for rows, batch in prepared(built, examples=examples, batches=batches, machine=where):
+            with autocast(where):
+                logits = module(**on(where, batch)).float()
+            if logits.shape != (len(rows), len(task.labels)):
+                raise BadScores(task=task.key, detail=f"{len(rows)} examples gave logits of {tuple(logits.shape)}")
+            found.append((rows, (logits.softmax(-1) if task.kind == "single" else logits.sigmoid()).cpu().numpy()))
+    scores = np.full((len(examples), len(task.labels)), np.nan, np.float32)
+    for rows, values in gather_object(found):
+        scores[rows] = values
+    if np.isnan(scores).any():
+        raise Diverged(task=task.key, detail="a probability is undefined")
+    return scores
+
+
+def _epochs(loop: Loop, *, validation: Sequence[Example], folder: Path, say: Say) -> tuple[list[dict[str, float]], int]:
+    """Do what is left of all epochs; return their history and the steps that were already done."""
+    where, key = loop.machine, _key(loop, validation=validation)
+    place = checkpoint.load(
+        folder, key=key, module=loop.built.module, optimizer=loop.optimizer, process=where.process_index
+    )
+    where.wait_for_everyone()
+    if place is None:
+        if where.is_main_process:
+            checkpoint.clear(folder)
+        place = {"epoch": 0, "batch": 0, "step": 0, "loss": [0.0] * where.num_processes, "history": []}
+    history, resumed, skip = list(place["history"]), int(place["step"]), int(place["batch"])
+    loop.step = resumed
+    loop.loss.fill_(place["loss"][where.process_index])
+
+    def save(epoch: int, batch: int, *, best: bool) -> None:
+        losses, randoms = gather_object([float(loop.loss)]), gather_object([checkpoint.random_states()])
+        position = {"epoch": epoch, "batch": batch, "step": loop.step, "loss": losses, "history": history}
+        if where.is_main_process:
+            parts = {"module": loop.built.module, "optimizer": loop.optimizer, "randoms": randoms}
+            checkpoint.save(folder, key=key, step=loop.step, position=position, best=best, **parts)
+        where.wait_for_everyone()
+
+    for epoch in range(int(place["epoch"]), loop.settings.epochs):
+        last = len(loop.batches(epoch))
+        for done in loop.epoch(epoch, skip=skip):
+            if loop.step % loop.settings.checkpoint_steps == 0 and done < last:
+                save(epoch, done, best=False)
+        skip = 0
+        history.append(_judged(loop, validation=validation, epoch=epoch + 1))
+        if where.is_main_process:
+            say(dict(history[-1]))
+        loop.loss.zero_()
+        save(epoch + 1, 0, best=_best(history) == epoch + 1)
+    return history, resumed
+
+
+def _judged(loop: Loop, *, validation: Sequence[Example], epoch: int) -> dict[str, float]:
+    """Return the numbers of the epoch that just ended."""
+    loss = loop.mean_loss()
+    if not math.isfinite(loss):
+        raise Diverged(task=loop.task.key, detail=f"the loss of epoch {epoch} is {loss}")
+    scores = predict(loop.built, examples=validation, task=loop.task, settings=loop.settings)
+    thresholds: Floats = np.full(len(loop.task.labels), MIDDLE)
+    if loop.settings.mode == "paper":
+        thresholds = _tuned(scores, validation=validation, loop=loop)
+    gold = [example.labels or frozenset() for example in validation]
+    predicted = decide(scores, task=loop.task, thresholds=thresholds)
+    counts = tally(gold, predicted=predicted, labels=loop.task.labels).total()
+    return {
+        "epoch": epoch,
+        "step": loop.step,
+        "train_loss": loss,
+        "validation_macro_f1": float(figures(counts)["macro_f1"]),
+        "learning_rate": loop.rate(),
+    }
+
+
+def _tuned(scores: npt.NDArray[np.float32], *, validation: Sequence[Example], loop: Loop) -> Floats:
+    settings = loop.settings
+    return tune(scores, examples=validation, task=loop.task, mode=settings.mode, min_positives=settings.min_positives)
+
+
+def _best(history: Sequence[dict[str, float]]) -> int:
+    """Return the number of the epoch with the best validation macro-F1, the earliest of equals."""
+    return int(max(history, key=lambda made: (made["validation_macro_f1"], -made["epoch"]))["epoch"])
+
+
+def _key(loop: Loop, *, validation: Sequence[Example]) -> str:
+    """Return a digest of what the outcome depends on, so that a checkpoint of anything else is not gone on from."""
+    unused = {"tasks", "models", "seeds", "checkpoint_steps", "min_positives"}
+    begin = [(name, list(t.shape), t.flatten()[:16].tolist()) for name, t in loop.built.module.state_dict().items()]
+    facts = {
+        "settings": loop.settings.model_dump(mode="json", exclude=unused),
+        "seed": loop.seed,
+        "task": [loop.task.key, *loop.task.labels],
+        "weights": loop.weights.tolist(),
+        "begin": begin,
+        "processes": loop.machine.num_processes,
+        "torch": str(torch.__version__),
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for example in [*loop.examples, *validation]:
+        digest.update(json.dumps([*example.item, example.split, example.text, sorted(example.labels or ())]).encode())
+        digest.update(hashlib.sha256(example.image or b"").digest())
+    return digest.hexdigest()

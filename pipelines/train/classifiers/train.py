@@ -1,0 +1,189 @@
+"""The stage ``train``: one model fitted for one task from one seed, and what it says of validation and test.
+
+A run is killed and tried again without a trace: its checkpoints lie under ``CORPUS_HOME`` until it ends, and MLflow
+knows it by its key.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.config.params import M3hModel, Params, Settings, YadavModel
+from pipelines.config.sections import Model
+from pipelines.datasets import features
+from pipelines.datasets.example import Example
+from pipelines.datasets.memes import Material, load
+from pipelines.errors import ConfigError, StepFailed
+from pipelines.models import TRAINABLE
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.taxonomy import load as scheme_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.classifiers.class_weights import weigh
+from pipelines.vault.vault import Vault
+from pipelines.workspace.git import git
+
+EXPERIMENT = "{corpus}_train"
+SEVERITY = "severity"
+# evaluate counts what was answered by this word, as it does for models that are asked
+ANSWERED = "vote"
+
+
+class NotTrained(ConfigError):
+    """The stage was started for a model that is asked, or that nobody describes."""
+
+    message = "Model '{model}' is no model that is trained."
+    remedy = "Name an entry of params.models of the kinds {kinds}."
+
+
+def run(
+    corpus: str,
+    *,
+    task: str,
+    model: str,
+    seed: int,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    root: Path = Path(),
+) -> dict[str, Any]:
+    """Write ``snapshot/<corpus>/predictions/train/<task>/<model>/<seed>/predictions.parquet`` and the run's metrics.
+
+    The two specialised systems are about severity alone (FigSIM T3): for another task they predict nothing and say so.
+
+    Returns:
+        ``epoch`` (the best one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and
+        ``taken_down`` (items by split that have no gold, or were taken down), ``unseen`` (labels that train does not
+        have); or ``skipped`` with the reason.
+
+    Raises:
+        NotTrained: ``model`` is asked and not trained, or unknown.
+        NoGold: the corpus has no split or no gold.
+        NoCues: M3H, and the stage ``remarks`` has none of its labeller's.
+        BaseMissing: a base cannot be had.
+        Diverged: the loss became infinite or undefined.
+    """
+    spec = params.models.get(model)
+    if spec is None or spec.kind not in TRAINABLE:
+        raise NotTrained(model=model, kinds=", ".join(TRAINABLE))
+    out = root / "snapshot" / corpus / "predictions" / "train" / task / model / str(seed) / "predictions.parquet"
+    metrics_file = root / "metrics" / corpus / f"train-{task}-{model}-{seed}.json"
+    asked = task_of(scheme_of(params.corpora[corpus].scheme), task)
+    if isinstance(spec, YadavModel | M3hModel) and task != SEVERITY:
+        tables.write(tables.PREDICTIONS.empty_table(), out, name="predictions")
+        return write_metrics({"skipped": f"{spec.kind} is about severity alone"}, metrics_file)
+    material = load(corpus, task=asked, params=params, vault=vault, root=root)
+    said, metrics = _trained(
+        corpus, spec=spec, model=model, seed=seed, material=material, params=params, settings=settings, vault=vault,
+        root=root,
+    )  # fmt: skip
+    rows = [row | {"task": task, "model": model, "seed": seed} for row in said]
+    tables.write(pa.Table.from_pylist(rows, schema=tables.PREDICTIONS), out, name="predictions")
+    return write_metrics(metrics, metrics_file)
+
+
+def _trained(
+    corpus: str,
+    *,
+    spec: Model,
+    model: str,
+    seed: int,
+    material: Material,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    root: Path,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Fit, predict, and log; return the rows of the predictions and the run's numbers."""
+    from pipelines.metrics.thresholds import decide
+    from pipelines.models import build
+    from pipelines.train import tracking
+    from pipelines.train.classifiers import loop
+
+    task, train = material.task, params.train
+    cues = _cues(corpus, spec=spec, model=model, vault=vault, root=root)
+    weights = weigh(material.train, task=task, max_pos_weight=train.max_pos_weight)
+    key = f"{task.key}-{model}-{seed}-{commit_of(root)}"
+    folder = settings.home / "train" / corpus / f"{task.key}-{model}-{seed}"
+    described = {**train.model_dump(include=LOGGED), "model": model, "kind": spec.kind, "task": task.key, "seed": seed}
+    tags = {"data_commit": commit_of(root), "corpus": corpus}
+    with tracking.run(
+        settings, experiment=EXPERIMENT.format(corpus=corpus), key=key, params=described, tags=tags
+    ) as log:
+        built = build(spec, task=task, seed=seed, folder=folder, max_tokens=train.max_tokens, **cues)
+
+        def say(epoch: dict[str, float]) -> None:
+            log.metrics(epoch, step=int(epoch["epoch"]))
+
+        fitted = loop.fit(
+            built, train=material.train, validation=material.validation, task=task, settings=train, seed=seed,
+            folder=folder, weights=weights, say=say,
+        )  # fmt: skip
+        rows: list[dict[str, Any]] = []
+        for examples in (material.validation, material.test):
+            scores = loop.predict(built, examples=examples, task=task, settings=train)
+            sets = decide(scores, task=task, thresholds=fitted.thresholds)
+            rows += _rows(examples, scores=scores.tolist(), sets=sets)
+        log.weights(fitted.state)
+        if examples := material.validation:
+            log.figure(_figure(rows[: len(examples)], examples=examples, task=task), "confusion")
+    shutil.rmtree(folder, ignore_errors=True)
+    best = next(epoch for epoch in fitted.history if epoch["epoch"] == fitted.epoch)
+    return rows, {
+        "epoch": fitted.epoch,
+        "validation_macro_f1": best["validation_macro_f1"],
+        "thresholds": dict(zip(task.labels, fitted.thresholds.tolist(), strict=True)),
+        "history": list(fitted.history),
+        "without": material.without,
+        "taken_down": material.taken_down,
+        "unseen": list(weights.empty),
+        **({"remarks": dict(cues["cues"].outcomes)} if cues else {}),
+    }
+
+
+LOGGED = {"mode", "epochs", "batch", "learning_rate", "warmup", "weight_decay", "clip", "max_pos_weight", "max_tokens"}
+
+
+def _cues(corpus: str, *, spec: Model, model: str, vault: Vault, root: Path) -> dict[str, Any]:
+    """Return what M3H needs beside the meme: the remarks of its labeller, as the stage ``remarks`` left them."""
+    if not isinstance(spec, M3hModel):
+        return {}
+    return {"cues": features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)}
+
+
+def _rows(
+    examples: tuple[Example, ...], *, scores: list[list[float]], sets: list[frozenset[str]]
+) -> Iterator[dict[str, Any]]:
+    for example, row, labels in zip(examples, scores, sets, strict=True):
+        yield {
+            "record_id": example.item[0],
+            "image": example.item[1],
+            "split": example.split,
+            "outcome": ANSWERED,
+            "scores": row,
+            "labels": sorted(labels),
+        }
+
+
+def _figure(rows: list[dict[str, Any]], *, examples: tuple[Example, ...], task: Task) -> Any:
+    import numpy as np
+
+    from pipelines.datasets.example import targets
+    from pipelines.train.classifiers.confusion import confusion
+
+    predicted = np.array([[label in row["labels"] for label in task.labels] for row in rows], bool)
+    truth = targets(examples, task=task).astype(bool)
+    return confusion(truth, predicted=predicted, labels=task.labels, single=task.kind == "single")
+
+
+def commit_of(root: Path) -> str:
+    """Return the commit that the data are of; a folder that is no clone has none."""
+    try:
+        return git("rev-parse", "HEAD", cwd=root)
+    except StepFailed:
+        return "none"

@@ -1,0 +1,1 @@
+"""Label posts by their nearest neighbours."""

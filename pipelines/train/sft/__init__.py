@@ -1,0 +1,1 @@
+"""Fine-tune causal models on the JSON of the labels."""

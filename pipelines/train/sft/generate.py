@@ -1,0 +1,301 @@
+"""What a causal model answers about posts: the labels of a task, greedily, as JSON that cannot be malformed.
+
+Between two choices of the grammar there is nothing to ask a model: all that must follow is read in one pass, together
+with the choice before it, so that an answer takes as many passes as it has choices. What all prompts share is read
+once. Models whose memory is no plain cache of keys and values (sliding windows, states) are decoded by the library,
+token by token, under the same grammar.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig, LogitsProcessor
+from transformers.cache_utils import DynamicLayer
+
+from pipelines.models.backbones import BaseUnfit, had, opened
+from pipelines.taxonomy import Scheme
+from pipelines.taxonomy.task import Task
+from pipelines.train.sft.grammar import Grammar, common
+from pipelines.train.sft.instruct import conversation, instruction, read
+
+LabelSet = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One answer: ``labels`` are ``None`` and ``valid`` false where it is malformed, as unconstrained ones may be.
+
+    ``input_tokens`` are those of the prompt, ``output_tokens`` those of the answer without the token that ends it.
+    """
+
+    labels: LabelSet | None
+    valid: bool
+    input_tokens: int
+    output_tokens: int
+
+
+class Generator:
+    """A causal model, ready to be asked; temperature 0 (SPEC 25), so that nothing is drawn by chance."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        task: Task,
+        scheme: Scheme,
+        max_length: int,
+        max_new_tokens: int,
+        batch: int,
+        constrained: bool = True,
+    ) -> None:
+        """Take a model in evaluation mode and its tokenizer; see :meth:`open` for the rest."""
+        self._model, self._tokenizer, self._task = model, tokenizer, task
+        self._ends = _ends(model, tokenizer)
+        # a checkpoint's own settings (a penalty of repetition) would make the most probable token another one
+        model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
+        self._prompt = instruction(scheme, category=task.key)
+        self._max_length, self._batch = max_length, batch
+        self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
+        self._room = max_new_tokens
+        if self._grammar:
+            self._grammar.check(max_new_tokens)
+
+    @classmethod
+    def open(
+        cls,
+        base: str | Path,
+        *,
+        task: Task,
+        scheme: Scheme,
+        max_length: int,
+        max_new_tokens: int,
+        batch: int,
+        seed: int = 0,
+        folder: Path,
+        constrained: bool = True,
+    ) -> Generator:
+        """Load a model: over all accelerators where there are any, in bfloat16 where they have it, else in float32.
+
+        Args:
+            base: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
+            task: whose labels are asked for.
+            scheme: whose words the prompt is made of.
+            max_length: tokens of prompt and answer together; a longer post loses its middle.
+            max_new_tokens: tokens of an answer, for which a post makes room as it did when the model was tuned. A
+                constrained answer ends within them.
+            batch: posts that are read together.
+            seed: of the weights of a tiny base.
+            folder: where a tiny base is made for the moment.
+            constrained: false lets the model write what it likes, to be compared with.
+
+        Raises:
+            BaseMissing: the base is neither here nor to be downloaded.
+            BaseUnfit: it is no causal model, its checkpoint lacks weights, or it has no token that ends an answer.
+            AnswersAlike: its tokenizer cannot write the labels.
+            BadParams: ``max_new_tokens`` is less than the shortest answer.
+        """
+        name = str(base)
+        with opened(name, seed=seed, folder=folder) as place:
+            tokenizer = had(AutoTokenizer, place, base=name)
+            model = _loaded(place, base=name)
+        if not _ends(model, tokenizer):
+            raise BaseUnfit(base=name, detail="no token of it ends an answer")
+        return cls(
+            model,
+            tokenizer,
+            task=task,
+            scheme=scheme,
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
+            batch=batch,
+            constrained=constrained,
+        )
+
+    def answer(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> list[Generated]:
+        """Return an answer for each text, in their order; ``progress`` is told how many are done.
+
+        Posts of like length are read together, the longest first, so that what does not fit in memory shows at once.
+
+        Raises:
+            NoTemplate: the base has no chat template.
+            NoRoom: ``max_length`` is too small for the instruction.
+        """
+        prompts = [
+            conversation(
+                text, prompt=self._prompt, tokenizer=self._tokenizer, max_length=self._max_length, room=self._room
+            )
+            for text in texts
+        ]
+        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+        answers: dict[int, Generated] = {}
+        with torch.inference_mode():
+            for which, written in self._batches(prompts, order=order):
+                answers |= {i: self._read(tokens, prompt=prompts[i]) for i, tokens in zip(which, written, strict=True)}
+                if progress:
+                    progress(len(answers))
+        return [answers[i] for i in range(len(prompts))]
+
+    def _batches(
+        self, prompts: Sequence[list[int]], *, order: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], list[list[int]]]]:
+        """Yield places in ``prompts`` and the tokens that were written behind the prompts there."""
+        leap = Leap.over(prompts, model=self._model) if self._grammar and order and leaps(self._model) else None
+        for begin in range(0, len(order), self._batch):
+            which = order[begin : begin + self._batch]
+            rows = [prompts[i] for i in which]
+            if leap and self._grammar:
+                yield which, leap.write(rows, grammar=self._grammar, room=self._room)
+            else:
+                yield which, self._step(rows)
+
+    def _step(self, rows: Sequence[list[int]]) -> list[list[int]]:
+        """Let the library write, token by token; the token that ends an answer is left out."""
+        width, end = max(map(len, rows)), self._ends[0]
+        ids = torch.tensor([[end] * (width - len(row)) + row for row in rows], device=self._model.device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self._model.device)
+        guide = [Guide(self._grammar, begin=width, room=self._room, end=end)] if self._grammar else []
+        whole = self._model.generate(
+            ids, attention_mask=mask, do_sample=False, max_new_tokens=self._room, logits_processor=guide
+        )
+        written = whole[:, width:].tolist()
+        return [row[: next((i for i, token in enumerate(row) if token in self._ends), len(row))] for row in written]
+
+    def _read(self, written: list[int], *, prompt: list[int]) -> Generated:
+        labels = (
+            self._grammar.labels(written)
+            if self._grammar
+            else read(self._tokenizer.decode(written, skip_special_tokens=True), task=self._task)
+        )
+        return Generated(labels, labels is not None, len(prompt), len(written))
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+class Guide(LogitsProcessor):  # type: ignore[misc]
+    """Leaves to each row the tokens that the grammar allows next, and the one that ends an answer behind it."""
+
+    def __init__(self, grammar: Grammar, *, begin: int, room: int, end: int) -> None:
+        self._grammar, self._begin, self._room, self._end = grammar, begin, room, end
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """Return the scores, minus infinity where a token is no part of an answer."""
+        allowed = torch.full_like(scores, float("-inf"))
+        for row, written in enumerate(input_ids[:, self._begin :].tolist()):
+            said = written[: written.index(self._end)] if self._end in written else written
+            which = self._grammar.next(said, room=self._room) or [self._end]
+            allowed[row, which] = scores[row, which]
+        return allowed
+
+
+class Leap:
+    """A model that has read what all prompts begin with, and goes from choice to choice behind them."""
+
+    def __init__(self, model: Any, *, shared: list[int]) -> None:
+        self._model, self._shared = model, shared
+        self._cache = DynamicCache(config=model.config)
+        if shared:
+            Rows(model, cache=self._cache, count=1, seen=0).read([shared])
+
+    @classmethod
+    def over(cls, prompts: Sequence[list[int]], *, model: Any) -> Leap:
+        """Read what ``prompts`` share but for a token, so that equal ones have something left to read."""
+        return cls(model, shared=prompts[0][: common([tuple(prompt) for prompt in prompts])][:-1])
+
+    def write(self, prompts: Sequence[list[int]], *, grammar: Grammar, room: int) -> list[list[int]]:
+        """Return the tokens of the most probable answer at each of its choices, behind each prompt."""
+        cache = deepcopy(self._cache)
+        cache.batch_repeat_interleave(len(prompts))
+        rows = Rows(self._model, cache=cache, count=len(prompts), seen=len(self._shared))
+        written = [list(grammar.opening) for _ in prompts]
+        states = [grammar.start for _ in prompts]
+        unread = [prompt[len(self._shared) :] + answer for prompt, answer in zip(prompts, written, strict=True)]
+        live = [i for i, state in enumerate(states) if state.branches]
+        while live:
+            scores = rows.read([unread[i] for i in live])
+            options = [states[i].within(room - len(written[i])) for i in live]
+            for i, token in zip(live, best(scores, options=options), strict=True):
+                branch = states[i].branches[token]
+                written[i] += branch.tokens
+                unread[i], states[i] = list(branch.tokens), branch.then
+            keep = [place for place, i in enumerate(live) if states[i].branches]
+            if len(keep) < len(live):
+                rows.keep(keep)
+                live = [live[place] for place in keep]
+        return written
+
+
+class Rows:
+    """Rows of tokens that a model has read, and reads on: each as many as it has, padded on the left and masked."""
+
+    def __init__(self, model: Any, *, cache: Any, count: int, seen: int) -> None:
+        """Begin behind ``seen`` tokens that the ``cache`` holds for every one of ``count`` rows."""
+        self._model, self._cache = model, cache
+        self._mask = torch.ones((count, seen), dtype=torch.bool)
+
+    def read(self, rows: Sequence[Sequence[int]]) -> Any:
+        """Return the scores of every token behind each row, shape (rows, vocabulary)."""
+        width = max(map(len, rows))
+        ids = torch.tensor([[0] * (width - len(row)) + [*row] for row in rows])
+        new = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+        positions = (self._mask.sum(1, keepdim=True) + new.cumsum(1) - 1).clamp(min=0)
+        self._mask = torch.cat([self._mask, new], dim=1)
+        device = self._model.device
+        said = self._model(
+            input_ids=ids.to(device),
+            attention_mask=self._mask.to(device),
+            position_ids=positions.to(device),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return said.logits[:, -1]
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Forget all other rows."""
+        which = torch.tensor(places, dtype=torch.long)  # on the processor, as layers may lie on several accelerators
+        self._mask = self._mask[which]
+        self._cache.batch_select_indices(which)
+
+
+def best(scores: Any, *, options: Sequence[Sequence[int]]) -> list[int]:
+    """Return for each row of ``scores`` the token among its ``options`` that scores highest."""
+    width = max(map(len, options))
+    ids = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in options], device=scores.device)
+    found = scores.gather(1, ids).argmax(1, keepdim=True)
+    return list(ids.gather(1, found)[:, 0].tolist())
+
+
+def leaps(model: Any) -> bool:
+    """Whether a model may read several tokens at once behind others, with masked ones between: full attention alone."""
+    layers = DynamicCache(config=model.config).layers
+    takes = inspect.signature(model.forward).parameters
+    plain = all(type(layer) is DynamicLayer for layer in layers) and not model._is_stateful
+    return plain and {"position_ids", "logits_to_keep"} <= takes.keys()
+
+
+def _loaded(place: str, *, base: str) -> Any:
+    """Return the model without gradients, as ``Generator.open`` says."""
+    gpu = torch.cuda.is_available()
+    form = torch.bfloat16 if gpu and torch.cuda.is_bf16_supported() else torch.float32
+    where = {"device_map": "auto"} if gpu else {}
+    model, info = had(AutoModelForCausalLM, place, base=base, output_loading_info=True, dtype=form, **where)
+    lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
+    if lacking:
+        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights, {lacking[0]} among them")
+    return model.eval().requires_grad_(False)
+
+
+def _ends(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end an answer: the tokenizer's, then what else the checkpoint names."""
+    named = model.generation_config.eos_token_id
+    more = named if isinstance(named, list) else [named]
+    return list(dict.fromkeys(token for token in (tokenizer.eos_token_id, *more) if token is not None))

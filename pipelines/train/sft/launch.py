@@ -1,0 +1,148 @@
+"""Several GPUs from the command that one takes: a process for each, sharing what they compute and the weights (FSDP).
+
+``accelerate launch`` runs this module once for each GPU. What they are to do is handed over in memory: a file without
+a name that ends with its processes, as posts are never written to a disk. What the first of them says comes back on its
+standard output, a line of JSON each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipelines.errors import DataError
+
+# A child asks no more than what its parent put here: whose process, and which of its open files.
+GIVEN = "CORPUS_SFT_GIVEN"
+MODULE = "pipelines.train.sft.launch"
+
+
+class GroupFailed(DataError):
+    """A process of a group ended early."""
+
+    message = "One of {processes} processes that tuned together ended with status {status}."
+    remedy = "Its own words stand above in the log; a retry goes on from the last checkpoint."
+    exit_code = 75
+
+
+def world() -> int:
+    """Return of how many processes this one is one, as ``accelerate launch`` says."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """Return which of them this one is, counted from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def processes() -> int:
+    """Return how many processes are to share a run that this one begins: one for each GPU, but 1 within a group."""
+    return max(1, torch.cuda.device_count()) if world() == 1 else 1
+
+
+def command(count: int, *, gpu: bool) -> list[str]:
+    """Return the command line that runs this module ``count`` times.
+
+    On GPUs weights, gradients and the optimiser's state are shared out (FSDP 2, layer by layer), the state in a
+    checkpoint is whole, and products are computed in bfloat16. On a CPU, where accelerate starts one process however
+    many it is asked for, each has all of it (DDP over gloo).
+
+    Args:
+        count: of processes, one for each GPU.
+        gpu: whether there are any.
+    """
+    if not gpu:
+        line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
+        return [*line, "-m", MODULE]
+    line = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--num_processes", str(count)]
+    line += ["--multi_gpu", "--main_process_port", "0", "--dynamo_backend", "no", "--mixed_precision", "bf16"]
+    line += ["--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"]
+    line += ["--fsdp_state_dict_type", "FULL_STATE_DICT", "--fsdp_reshard_after_forward", "true"]
+    return [*line, "--fsdp_cpu_ram_efficient_loading", "true", "-m", MODULE]
+
+
+def group(
+    given: dict[str, Any], *, processes: int, say: Callable[[dict[str, float]], None], gpu: bool = True
+) -> dict[str, Any]:
+    """Tune in ``processes`` processes and return what ``sft.tune`` found.
+
+    Args:
+        given: the arguments of ``sft.tune`` but ``say``.
+        processes: how many.
+        say: told of every epoch.
+        gpu: whether each has a GPU.
+
+    Raises:
+        GroupFailed: one of them ended early.
+    """
+    file = os.memfd_create("given")
+    try:
+        with os.fdopen(os.dup(file), "wb") as handed:
+            pickle.dump(given, handed)
+        environment = {**os.environ, GIVEN: f"/proc/{os.getpid()}/fd/{file}"}
+        found = _followed(command(processes, gpu=gpu), environment=environment, say=say, processes=processes)
+    finally:
+        os.close(file)
+    return found
+
+
+def _followed(
+    line: Sequence[str], *, environment: dict[str, str], say: Callable[[dict[str, float]], None], processes: int
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            for said in child.stdout or ():
+                if said.startswith('{"said"'):
+                    say(json.loads(said)["said"])
+                elif said.startswith('{"found"'):
+                    found = json.loads(said)["found"]
+        except BaseException:
+            child.terminate()
+            raise
+    if child.returncode or not found:
+        raise GroupFailed(processes=processes, status=child.returncode)
+    return found
+
+
+def _tell(**said: Any) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def leave_with(parent: Path) -> None:
+    """End this process soon after the parent's file is gone: a parent that was killed is tried again, alone."""
+
+    def watch() -> None:
+        while parent.exists():
+            time.sleep(1)
+        os._exit(GroupFailed.exit_code)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Do one process's part of what the parent gave."""
+    from pipelines.train.sft.sft import tune
+
+    handed = Path(os.environ[GIVEN])
+    leave_with(handed)
+    # the parent's own memory, which nobody else can write
+    given = pickle.loads(handed.read_bytes())  # noqa: S301
+    found = tune(**given, say=lambda epoch: _tell(said=epoch))
+    if not rank():
+        _tell(found=found)
+
+
+if __name__ == "__main__":
+    main()

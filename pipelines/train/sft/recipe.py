@@ -1,0 +1,123 @@
+"""What a recipe of fine-tuning means on the machine that it runs on: number formats, rows, steps, memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM
+from transformers.utils import is_flash_attn_2_available
+from trl import SFTConfig
+
+from pipelines.config.sections import SftModel
+from pipelines.errors import BadParams
+from pipelines.models.backbones import had
+from pipelines.train.classifiers.steps import BYTES_PER_PARAMETER
+from pipelines.train.sft import launch, packing
+from pipelines.train.sft.packing import Sample
+
+# Ours: tokens of a packed row. Fewer leave a GPU idle, more need memory for what a bigger batch would bring anyway.
+ROW = 4096
+# Ours: bytes of activations for each token, layer and unit of width, attention scores not kept (Korthikanti et al. 2022
+# count 34 for a plain block; gated ones have more), bytes of a frozen weight, and the share of a GPU to take.
+ACTIVATION_BYTES, BYTES_FROZEN, SHARE = 40, 2, 0.7
+
+
+def plans(
+    spec: SftModel, *, rows: Sequence[Sample], judged: Sequence[Sample], beginning: int | None, seed: int
+) -> list[packing.Plan]:
+    """Return the plan of training, and of judging as a single step."""
+    start = beginning or 0
+    room = None if beginning is None else max(ROW, spec.max_length) - start
+    common: dict[str, Any] = {"seed": seed, "room": room, "processes": launch.world(), "batch": spec.batch}
+    lengths = [[len(sample.ids) - start for sample in samples] for samples in (rows, judged)]
+    return [
+        packing.plan(lengths[0], step=spec.batch * spec.accumulation, epochs=spec.epochs, **common),
+        packing.plan(lengths[1], step=len(judged), epochs=1, **common),
+    ]
+
+
+def base_of(spec: SftModel, *, place: str) -> Any:
+    """Return the base: float32 where its weights are learnt (trap 2), on a GPU its own format where they are frozen."""
+    gpu = torch.cuda.is_available()
+    frozen = spec.tuning == "lora" and gpu
+    attention = "flash_attention_2" if gpu and not spec.packing and is_flash_attn_2_available() else "sdpa"
+    return had(
+        AutoModelForCausalLM, place, base=spec.base, dtype="auto" if frozen else torch.float32,
+        attn_implementation=attention,
+    )  # fmt: skip
+
+
+def adapter(spec: SftModel) -> LoraConfig | None:
+    """Return the adapter's description; the paper names no layers, SPEC 29 reads all linear ones."""
+    if spec.tuning == "full":
+        return None
+    if spec.rank is None or spec.alpha is None:
+        raise BadParams(where=f"models ({spec.base})", detail="LoRA needs rank and alpha")
+    return LoraConfig(
+        r=spec.rank, lora_alpha=spec.alpha, lora_dropout=spec.dropout or 0.0, target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )  # fmt: skip
+
+
+def arguments(
+    spec: SftModel, *, model: Any, plan: packing.Plan, folder: Path, seed: int, beginning: int | None
+) -> SFTConfig:
+    gpu = torch.cuda.is_available()
+    short = short_of_memory(
+        spec,
+        config=model.config,
+        weights=sum(p.numel() for p in model.parameters()),
+        row=max(ROW, spec.max_length) if beginning is not None else spec.batch * spec.max_length,
+        memory=torch.cuda.get_device_properties(0).total_memory if gpu else None,
+        processes=launch.world(),
+    )
+    return SFTConfig(
+        output_dir=str(folder),
+        num_train_epochs=spec.epochs,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=plan.rows,
+        learning_rate=spec.learning_rate,
+        lr_scheduler_type="linear",
+        # a count: a float of 1 would be read as a count too
+        warmup_steps=math.ceil(spec.warmup * len(plan.steps[0]) * spec.epochs),
+        weight_decay=spec.weight_decay,
+        optim="adamw_torch_fused" if gpu else "adamw_torch",
+        bf16=gpu and torch.cuda.is_bf16_supported(),
+        use_cpu=not gpu,
+        activation_checkpointing=short,
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="no",
+        eval_strategy="no",
+        seed=seed,
+        report_to="none",
+        ddp_find_unused_parameters=False,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+
+
+def short_of_memory(spec: SftModel, *, config: Any, weights: int, row: int, memory: int | None, processes: int) -> bool:
+    """Whether activations must be computed twice because a GPU cannot keep them beside its share of the weights.
+
+    Args:
+        spec: says whether all weights are learnt, and have an optimiser's state, or none to speak of.
+        config: the model's, for its depth and width.
+        weights: of the model.
+        row: tokens at once.
+        memory: of one GPU in bytes; ``None`` without one.
+        processes: that share the weights.
+    """
+    if memory is None:
+        return False
+    text = config.get_text_config()
+    activations = ACTIVATION_BYTES * row * text.num_hidden_layers * text.hidden_size
+    held = (BYTES_PER_PARAMETER if spec.tuning == "full" else BYTES_FROZEN) * weights / processes
+    return bool(held + activations > SHARE * memory)

@@ -1,0 +1,242 @@
+"""The library's trainer, told what belongs to a step, what its loss is, and what of a run must survive a kill.
+
+Everything else is ``trl.SFTTrainer`` and with it the library's: the optimiser, its schedule, mixed precision, adapters,
+FSDP, and what a checkpoint holds. Ours are the rows (``packing.py``), a loss that projects the answers' positions alone
+onto the vocabulary, an exact validation loss, and which checkpoint is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset as Table
+from torch.utils.data import DataLoader, Dataset
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+from trl import SFTTrainer
+
+from pipelines.train.classifiers.loop import Diverged
+from pipelines.train.sft.packing import IGNORED, Plan, Sample, padded, row
+
+WHOLE, JUDGED = "whole.json", "eval_loss"
+
+
+class TuningDiverged(Diverged):
+    """The loss of fine-tuning became infinite or undefined."""
+
+    remedy = "Lower learning_rate of the model in params.yaml."
+
+
+class Rows:
+    """Makes rows of samples as the model takes them: packed with a shared beginning, or padded.
+
+    Args:
+        samples: of train and validation, however many.
+        shared: tokens that all of them begin with; ``None`` for padded rows.
+        pad: the token that fills padded rows.
+    """
+
+    def __init__(self, samples: Sequence[Sample], *, shared: int | None, pad: int) -> None:
+        self.samples, self._shared, self._pad = samples, shared, pad
+        self._short = min(samples, key=lambda s: len(s.ids))
+
+    def __call__(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Return the tensors of one row; one without samples has something to compute and nothing to learn."""
+        chosen = [self.samples[i] for i in numbers] or [self._short]
+        made = padded(chosen, pad=self._pad) if self._shared is None else row(chosen, shared=self._shared)
+        if not numbers:
+            made["labels"].fill_(IGNORED)
+        return made
+
+
+class Steps(Dataset):  # type: ignore[misc]
+    """The rows of this process in the order of one epoch, each with ``answers``: the tokens its whole step learns."""
+
+    def __init__(self, rows: Rows, *, plan: Plan) -> None:
+        self.rows, self.plan = rows, plan
+        self.epoch, self.process = 0, 0
+
+    def __len__(self) -> int:
+        return len(self.plan.steps[0]) * self.plan.rows
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        processes = self.plan.steps[self.epoch][number // self.plan.rows]
+        answers = sum(self.rows.samples[i].answer for rows in processes for chosen in rows for i in chosen)
+        return self.rows(processes[self.process][number % self.plan.rows]) | {"answers": answers}
+
+
+class Tuner(SFTTrainer):  # type: ignore[misc]
+    """Trains on planned rows and judges by the mean loss of a token of validation's answers."""
+
+    loss_is_scaled_for_ga = True
+    control: Any
+
+    def __init__(self, model: Any, args: Any, *, train: Steps, validation: Steps, keeper: Keeper, **options: Any):
+        # it insists on a table, and looks at its first row and its columns; what is learnt comes from our loader
+        table = Table.from_dict({"number": [0]})
+        super().__init__(model, args, train_dataset=table, data_collator=_alone, callbacks=[keeper], **options)
+        for shown in (PrinterCallback, ProgressCallback):
+            self.remove_callback(shown)
+        self.steps, self.validation = train, validation
+        for each in (train, validation):
+            each.process = self.args.process_index
+        keeper.tuner = self
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Return the rows of the epoch that ``steps`` is set to."""
+        return DataLoader(self.steps, batch_size=1, shuffle=False, collate_fn=_alone)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
+        """Return this row's part of the mean loss of an answer token in the whole step."""
+        labels, answers = inputs.pop("labels")[:, 1:], inputs.pop("answers")
+        # the vocabulary is big and the answers are small: nothing else is projected onto it
+        places = (labels != IGNORED).any(0).nonzero()[:, 0]
+        logits = model(**inputs, logits_to_keep=places, use_cache=False).logits.float()
+        wanted = labels[:, places].flatten()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted, ignore_index=IGNORED, reduction="sum")
+        # gradients are averaged over the processes, and each has its part of the sum
+        return loss / answers * self.args.world_size
+
+    def evaluate(self, *rest: Any, **options: Any) -> dict[str, float]:
+        """Return ``eval_loss``, the mean loss of an answer token of validation; every process computes a part."""
+        model = self.model_wrapped
+        model.eval()
+        total = torch.zeros((), device=self.args.device)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            for number in range(len(self.validation)):
+                total += self.compute_loss(model, self._prepare_inputs(self.validation[number]))
+        found = {JUDGED: float(self.accelerator.reduce(total, "mean"))}
+        self.log(dict(found))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
+        return found
+
+    def history(self) -> list[dict[str, float]]:
+        """Return a line for every epoch that was judged: ``epoch``, ``step``, the two losses, ``learning_rate``."""
+        each = len(self.steps.plan.steps[0])
+        said = self.state.log_history
+        losses = {line["step"]: line for line in said if "loss" in line}
+        made = []
+        for line in said:
+            if JUDGED in line:
+                last = int(line["step"])
+                mean = math.fsum(losses[step]["loss"] for step in range(last - each + 1, last + 1)) / each
+                made.append(
+                    {
+                        "epoch": last // each,
+                        "step": last,
+                        "train_loss": mean,
+                        "validation_loss": line[JUDGED],
+                        "learning_rate": losses[last]["learning_rate"],
+                    }
+                )
+        return made
+
+    def create_model_card(self, *rest: Any, **options: Any) -> None:
+        """Write none: a checkpoint is nobody's to read."""
+
+
+class Keeper(TrainerCallback):  # type: ignore[misc]
+    """Says when to judge and to save, what of it is whole, and tells of every epoch.
+
+    A checkpoint is written after every epoch's judgement, and every ``every`` steps within an epoch; never between an
+    epoch's last step and its judgement, which a run that went on from there would skip. The newest and the best stay.
+
+    Args:
+        key: what the run depends on; only a run with the same key goes on from its checkpoints.
+        every: ``finetune.checkpoint_steps``.
+        task: whose loss it is, for an error.
+        say: told of every epoch, by the main process alone.
+    """
+
+    def __init__(self, *, key: str, every: int, task: str, say: Callable[[dict[str, float]], None]) -> None:
+        self.tuner: Tuner | None = None
+        self._key, self._every, self._task, self._say = key, every, task, say
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Choose the epoch's rows."""
+        self._steps.epoch = state.global_step // len(self._steps.plan.steps[0])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save within an epoch."""
+        if state.global_step % self._every == 0 and state.global_step % len(self._steps.plan.steps[0]):
+            control.should_save = True
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Judge, then save."""
+        control.should_evaluate = control.should_save = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
+        """End a run that has gone astray.
+
+        Raises:
+            TuningDiverged: a loss is no number.
+        """
+        for name in ("loss", JUDGED):
+            if name in logs and not math.isfinite(logs[name]):
+                raise TuningDiverged(task=self._task, detail=f"{name} of step {state.global_step} is {logs[name]}")
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Tell of the epoch."""
+        if self.tuner and state.is_world_process_zero:
+            self._say(self.tuner.history()[-1])
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Mark what was saved as whole, once all processes are through, and remove the others but the best."""
+        if self.tuner is None:
+            return
+        self.tuner.accelerator.wait_for_everyone()
+        if state.is_world_process_zero:
+            folder = Path(args.output_dir)
+            mark(folder / f"checkpoint-{state.global_step}", key=self._key)
+            history = self.tuner.history()
+            kept = {state.global_step, *([best(history)["step"]] if history else [])}
+            clear(folder, keep={f"checkpoint-{int(step)}" for step in kept})
+        self.tuner.accelerator.wait_for_everyone()
+
+    @property
+    def _steps(self) -> Steps:
+        if self.tuner is None:
+            raise RuntimeError("a keeper belongs to a tuner")
+        return self.tuner.steps
+
+
+def best(history: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the epoch with the least validation loss (CRADLE 5.1), the earlier one of equals."""
+    return min(history, key=lambda line: (line["validation_loss"], line["epoch"]))
+
+
+def mark(checkpoint: Path, *, key: str) -> None:
+    """Say that a checkpoint is whole and whose it is, once all of it is on the disk."""
+    for path in checkpoint.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    made = checkpoint / f".{WHOLE}"
+    made.write_text(json.dumps({"key": key}))
+    made.replace(checkpoint / WHOLE)
+
+
+def newest(folder: Path, *, key: str) -> Path | None:
+    """Return the newest whole checkpoint of the run with this key."""
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda p: -int(p.name.rpartition("-")[2])):
+        if (path / WHOLE).is_file() and json.loads((path / WHOLE).read_text())["key"] == key:
+            return path
+    return None
+
+
+def clear(folder: Path, *, keep: Collection[str] = ()) -> None:
+    """Remove every checkpoint that is not kept; what is removed in part does not look whole."""
+    for path in folder.glob("checkpoint-*"):
+        if path.name not in keep:
+            (path / WHOLE).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alone(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return rows[0]

@@ -1,0 +1,1 @@
+"""Store keys, tombstones and split assignments of records."""

@@ -1,0 +1,45 @@
+"""The memory of every split ever made, so that a test record stays a test record however the corpus grows.
+
+Rows of the ledger are only ever added; the database itself refuses updates and deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from pipelines.errors import SplitConflict
+from pipelines.vault.database import assignments
+
+Item = tuple[str, int]
+
+
+def read(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, str]:
+    """Return every assignment of one corpus and split version: ``(record_id, image)`` to its split."""
+    query = sa.select(assignments.c.record_id, assignments.c.image, assignments.c.split).where(
+        assignments.c.corpus == corpus, assignments.c.version == version
+    )
+    return {(record_id, image): split for record_id, image, split in connection.execute(query)}
+
+
+def append(connection: sa.Connection, *, corpus: str, version: int, rows: Mapping[Item, str], now: datetime) -> None:
+    """Add the assignments that are not there yet; call it inside the writer's transaction.
+
+    Raises:
+        SplitConflict: one of them stands with another split; nothing is written.
+    """
+    standing = read(connection, corpus=corpus, version=version)
+    moved = sorted(item for item, split in rows.items() if standing.get(item, split) != split)
+    if moved:
+        record_id, image = moved[0]
+        detail = f"{len(moved)} assigned items would move, the first is {record_id} image {image}"
+        raise SplitConflict(corpus=corpus, detail=detail)
+    added = [
+        {"corpus": corpus, "version": version, "record_id": r, "image": i, "split": split, "assigned_at": now}
+        for (r, i), split in sorted(rows.items())
+        if (r, i) not in standing
+    ]
+    if added:
+        connection.execute(sa.insert(assignments), added)

@@ -1,0 +1,301 @@
+"""The one place that holds keys: who is in the corpus, what opens their content, and who must stay out.
+
+A record's content is sealed under its own random key; deleting that key here deletes the content in every file,
+version and backup of the corpus at once. The row stays as a tombstone that every source asks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+import sqlalchemy as sa
+
+from pipelines.errors import BadParams, KeyDestroyed, UnknownRecord, VaultMismatch
+from pipelines.vault import split_assignments, vault_metadata
+from pipelines.vault.database import Database, among, records
+from pipelines.vault.engine import chunks
+from pipelines.vault.keyring import SIV_KEY_BYTES, Keyring
+from pipelines.vault.rotation import rewrap
+
+# A code or the number of a request: longer would be prose, and prose may quote.
+REASON_CHARACTERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What is left of a record after its takedown: when, and a short code why."""
+
+    deleted_at: datetime
+    reason: str
+
+
+class Vault:
+    """The open vault; one process may hold it for as long as a step lasts, many processes at the same time."""
+
+    def __init__(self, database: Database, *, keyring: Keyring) -> None:
+        """Use :meth:`open` instead."""
+        self._database = database
+        self._keyring = keyring
+
+    @classmethod
+    def open(cls, url: str, *, secret: bytes) -> Vault:
+        """Open or make the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``).
+
+        Raises:
+            BadParams: the address or the length of the secret is wrong.
+            VaultMismatch: the vault was made under another secret; going on would ask no tombstone.
+            VaultUnavailable: the database does not answer.
+        """
+        vault = cls(Database(url), keyring=Keyring(secret))
+        try:
+            vault_metadata.claim(vault._database, keyring=vault._keyring)
+            vault_metadata.finish_erasure(vault._database)
+        except BaseException:
+            vault.close()
+            raise
+        return vault
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        """Give the vault itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    @property
+    def database(self) -> Database:
+        """The database, for what this layer keeps beside the keys: when a record was last asked about."""
+        return self._database
+
+    def record_id(self, fullname: str, *, domain: str = "post") -> str:
+        """Return the pseudonym of a Reddit fullname: 32 hex digits, another one in every domain (``release/...``)."""
+        return self._keyring.name(fullname, domain=domain)
+
+    def author_id(self, name: str) -> str:
+        """Return the pseudonym of a user name, for grouping only; Reddit's names ignore case."""
+        return self._keyring.name(name.lower(), domain="author")
+
+    def admit(self, items: Sequence[tuple[str, str]], *, corpus: str, month: str, now: datetime) -> set[str]:
+        """Let records in: give each new ``(record_id, fullname)`` a key of its own and note that it was seen.
+
+        The keys are the one thing here that must never repeat from a seed, so they come from the system.
+
+        Returns the ids that are in; those with a tombstone are not.
+
+        Raises:
+            VaultUnavailable: nothing was written.
+            VaultMismatch: the secret was rotated since this vault was opened.
+        """
+        now, fullnames, admitted = _aware(now), dict(items), set[str]()
+        with self._database.writing() as connection:
+            vault_metadata.require_current(connection, keyring=self._keyring)
+            for ids in chunks(fullnames):
+                live, new = _sort_out(connection, ids=ids)
+                if live:
+                    seen = sa.update(records).where(among(live), records.c.last_seen < now).values(last_seen=now)
+                    connection.execute(seen)
+                if new:
+                    rows = [self._new_row(r, fullname=fullnames[r], corpus=corpus, month=month, now=now) for r in new]
+                    connection.execute(sa.insert(records), rows)
+                admitted.update(live, new)
+        return admitted
+
+    def months(self, record_ids: Collection[str]) -> dict[str, str]:
+        """Return the month in which each of those records that are live came in."""
+        found: dict[str, str] = {}
+        query = sa.select(records.c.record_id, records.c.month).where(records.c.deleted_at.is_(None))
+        with self._database.reading() as connection:
+            for ids in chunks(record_ids):
+                for record_id, month in connection.execute(query.where(among(ids))):
+                    found[record_id] = month
+        return found
+
+    def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
+        """Return the keys of those records that are live.
+
+        Raises:
+            SealBroken: a wrapped key was altered.
+        """
+        return self._open(record_ids, column="key")
+
+    def key(self, record_id: str) -> bytes:
+        """Return the key of one record.
+
+        Raises:
+            KeyDestroyed: it was taken down.
+            UnknownRecord: it was never admitted.
+        """
+        found = self.keys([record_id])
+        if record_id not in found:
+            self.require_known([record_id])
+            raise KeyDestroyed(record_id=record_id)
+        return found[record_id]
+
+    def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
+        """Return the Reddit fullnames of those records that are live, for the deletion sweep and nothing else.
+
+        Raises:
+            SealBroken: a sealed fullname was altered.
+        """
+        return {r: name.decode() for r, name in self._open(record_ids, column="fullname").items()}
+
+    def tombstoned(self, record_ids: Collection[str]) -> set[str]:
+        """Return which of these were taken down and must stay out."""
+        with self._database.reading() as connection:
+            found = set[str]()
+            for ids in chunks(record_ids):
+                query = sa.select(records.c.record_id).where(among(ids), records.c.deleted_at.is_not(None))
+                found.update(connection.scalars(query))
+        return found
+
+    def require_known(self, record_ids: Collection[str]) -> None:
+        """Refuse records that were never admitted: content without a row here would be lost in silence.
+
+        Raises:
+            UnknownRecord: naming one of them.
+        """
+        with self._database.reading() as connection:
+            for ids in chunks(record_ids):
+                known = set(connection.scalars(sa.select(records.c.record_id).where(among(ids))))
+                for record_id in ids:
+                    if record_id not in known:
+                        raise UnknownRecord(record_id=record_id)
+
+    def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
+        """Delete keys and fullnames for good and leave tombstones; an id never seen gets one too, and stays out.
+
+        On return no byte of them is left in the SQLite file or its write-ahead log. Repeating it is harmless.
+
+        Args:
+            record_ids: whom to take down.
+            reason: a short code or request number, at most 64 characters, never prose.
+            now: when.
+
+        Returns how many were not tombstones already.
+
+        Raises:
+            VaultUnavailable: if the keys were gone already and only their traces remain, repeating it removes these.
+        """
+        return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
+
+    def replay(self, tombstones: Mapping[str, Tombstone]) -> int:
+        """Take down all of these, as :meth:`destroy` does: the first thing to do after restoring a backup."""
+        for tombstone in tombstones.values():
+            _aware(tombstone.deleted_at)
+            if not 0 < len(tombstone.reason) <= REASON_CHARACTERS:
+                raise BadParams(where="reason", detail=f"needs 1 to {REASON_CHARACTERS} characters: a code, no prose")
+        destroyed = 0
+        with self._database.writing() as connection:
+            for ids in chunks(tombstones):
+                live, unknown = _sort_out(connection, ids=ids)
+                if live:
+                    statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))
+                    gone = statement.values(key=None, fullname=None)
+                    connection.execute(gone, [{"id": r, **_fields(tombstones[r])} for r in live])
+                if unknown:
+                    rows = [{"record_id": r, "missed": 0, **_fields(tombstones[r])} for r in unknown]
+                    connection.execute(sa.insert(records), rows)
+                destroyed += len(live) + len(unknown)
+            if destroyed:
+                vault_metadata.ask_erasure(connection)
+        vault_metadata.finish_erasure(self._database)
+        return destroyed
+
+    def tombstones(self) -> dict[str, Tombstone]:
+        """Return every tombstone, to be kept apart from the vault's own backups and replayed after a restore."""
+        query = sa.select(records.c.record_id, records.c.deleted_at, records.c.reason)
+        with self._database.reading() as connection:
+            rows = connection.execute(query.where(records.c.deleted_at.is_not(None)).order_by(records.c.record_id))
+            return {record_id: Tombstone(deleted_at, reason) for record_id, deleted_at, reason in rows}
+
+    def rotate(self, *, secret: bytes) -> int:
+        """Wrap everything anew under ``secret``: older backups of the vault open nothing once the old one is gone.
+
+        The first 32 bytes must stay, for they name the records. Processes that hold the old secret admit no more.
+
+        Returns the number of live records.
+
+        Raises:
+            VaultMismatch: the first 32 bytes differ.
+        """
+        fresh = Keyring(secret)
+        if fresh.identity_check != self._keyring.identity_check:
+            raise VaultMismatch(which="identity")
+        with self._database.writing() as connection:
+            vault_metadata.require_current(connection, keyring=self._keyring)
+            count = rewrap(connection, old=self._keyring, new=fresh)
+            vault_metadata.put(connection, name="wrapping", value=fresh.wrapping_check)
+            vault_metadata.ask_erasure(connection)
+        self._keyring = fresh
+        vault_metadata.finish_erasure(self._database)
+        return count
+
+    def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
+        """Return every split ever assigned in this corpus and version: ``(record_id, image)`` to its name."""
+        with self._database.reading() as connection:
+            return split_assignments.read(connection, corpus=corpus, version=version)
+
+    def assign(self, corpus: str, *, version: int, rows: Mapping[tuple[str, int], str], now: datetime) -> None:
+        """Remember splits for ever; those already known are left as they are.
+
+        Raises:
+            SplitConflict: one of them would move; nothing is written.
+        """
+        with self._database.writing() as connection:
+            split_assignments.append(connection, corpus=corpus, version=version, rows=rows, now=_aware(now))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many records are live and how many are tombstones, for the status."""
+        query = sa.select(sa.func.count(), sa.func.count(records.c.deleted_at)).select_from(records)
+        with self._database.reading() as connection:
+            total, tombstones = connection.execute(query).one()
+        return {"records": total - tombstones, "tombstones": tombstones}
+
+    def _open(self, record_ids: Collection[str], *, column: str) -> dict[str, bytes]:
+        wrapped = records.c[column]
+        opened: dict[str, bytes] = {}
+        with self._database.reading() as connection:
+            for ids in chunks(record_ids):
+                query = sa.select(records.c.record_id, wrapped).where(among(ids), wrapped.is_not(None))
+                rows = connection.execute(query)
+                opened |= self._keyring.unwrap(rows, column=column)
+        return opened
+
+    def _new_row(self, record_id: str, *, fullname: str, corpus: str, month: str, now: datetime) -> dict[str, object]:
+        wrap, key = self._keyring.wrap, secrets.token_bytes(SIV_KEY_BYTES)
+        return {
+            "record_id": record_id,
+            "corpus": corpus,
+            "month": month,
+            "fullname": wrap(fullname.encode(), record_id=record_id, column="fullname"),
+            "key": wrap(key, record_id=record_id, column="key"),
+            "first_seen": now,
+            "last_seen": now,
+            "missed": 0,
+        }
+
+
+def _sort_out(connection: sa.Connection, *, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return those that are live and those that are unknown; the rest are tombstones."""
+    found = connection.execute(sa.select(records.c.record_id, records.c.deleted_at).where(among(ids))).all()
+    known = {record_id for record_id, _ in found}
+    return [r for r, deleted_at in found if deleted_at is None], [r for r in ids if r not in known]
+
+
+def _fields(tombstone: Tombstone) -> dict[str, object]:
+    return {"deleted_at": tombstone.deleted_at, "reason": tombstone.reason}
+
+
+def _aware(now: datetime) -> datetime:
+    if now.tzinfo is None:
+        raise BadParams(where="now", detail="must be an aware time, such as datetime.now(UTC)")
+    return now

@@ -1,0 +1,1 @@
+"""Clone, change, check and publish the corpus repository."""

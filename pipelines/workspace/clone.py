@@ -1,0 +1,281 @@
+"""A scratch clone of the corpus repository: the one way in which data is made and committed.
+
+Every task works in a clone of its own, so no two DVC commands ever meet. Pointers and stage results are handed over
+explicitly (:mod:`pipelines.workspace.results`), and git's fast-forward push is the compare-and-set. A clone that dies
+leaves nothing behind that another task can see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from pipelines.cli.shared import DIES_WITH_PARENT
+from pipelines.config.params import Settings
+from pipelines.errors import CommitLost, StepFailed
+from pipelines.timing import phase
+from pipelines.workspace.git import git
+from pipelines.workspace.graph import Graph
+from pipelines.workspace.inventory import Inventory, read_yaml
+from pipelines.workspace.objects import ObjectStore
+from pipelines.workspace.pointer import pointer_text, read_pointer
+from pipelines.workspace.results import Results, StageResult
+
+BRANCH = "corpus"
+CODE = "code"
+
+
+class Workspace:
+    """One clone at ``path``, configured with the shared cache and the remote of ``settings``."""
+
+    def __init__(self, path: Path, *, settings: Settings) -> None:
+        self.path = path
+        self.settings = settings
+        self.head = git("rev-parse", "HEAD", cwd=path)
+        self._taken: dict[str, Any] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a step: this interpreter's ``python`` first, every setting absolute."""
+        binaries = str(Path(sys.executable).parent)
+        return {
+            **os.environ,
+            "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}",
+            "CORPUS_HOME": str(self.settings.home),
+            "PYTHONPATH": "",
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "DVC_NO_ANALYTICS": "1",
+            # a task that is killed leaves no step behind that works on beside the next attempt
+            DIES_WITH_PARENT: "1",
+            "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(self.settings.home / "kernels"),
+            "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.kernel_cache.ByContent",
+        }
+
+    @cached_property
+    def repo(self) -> Any:
+        """The clone as DVC opens it; no index of its stages is built."""
+        from dvc.repo import Repo
+
+        return Repo(str(self.path))
+
+    @cached_property
+    def objects(self) -> ObjectStore:
+        """The objects of the shared cache and the remote."""
+        return ObjectStore(self.repo)
+
+    @cached_property
+    def results(self) -> Results:
+        """The stage results on the remote."""
+        return Results(self.objects.remote.fs, self.objects.root, secret=self.settings.secret())
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The stages that the clone's ``dvc.yaml`` defines."""
+        return Graph(self.repo)
+
+    def close(self) -> None:
+        """Close what DVC opened."""
+        if "repo" in self.__dict__:
+            self.repo.close()
+
+    def step(self, *argv: str) -> str:
+        """Run ``python -m pipelines <argv>`` with the clone's own code and return the last line it printed.
+
+        Raises:
+            StepFailed: with the step's exit status, its message having gone to stderr.
+        """
+        done = subprocess.run(
+            [sys.executable, "-m", "pipelines", *argv],
+            cwd=self.path,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            check=False,
+        )
+        if done.returncode:
+            raise StepFailed(command=f"corpus {argv[0]}", returncode=done.returncode)
+        return done.stdout.strip().rpartition("\n")[2]
+
+    def command(self, cmd: str, *, name: str) -> None:
+        """Run a stage's command line with the clone's own code; what it prints goes to stderr.
+
+        Raises:
+            StepFailed: with the command's exit status.
+        """
+        # the line is the stage's own, from dvc.yaml of this commit
+        done = subprocess.run(cmd, shell=True, cwd=self.path, env=self.environment, stdout=sys.stderr, check=False)  # noqa: S602
+        if done.returncode:
+            raise StepFailed(command=name, returncode=done.returncode)
+
+    def take(self, results: Iterable[StageResult]) -> None:
+        """Let the outs of handed-over results count as this clone's own; their metrics are written."""
+        for result in results:
+            self._taken[result.stage] = result.entry
+            result.write_metrics(self.path)
+
+    def inventory(self) -> Inventory:
+        """Return what the clone holds by digest: git's files, pointers, and outs of its commit and of taken results.
+
+        Outs of stages that were removed from ``dvc.yaml`` do not count: DVC ignores their entries of ``dvc.lock``.
+        """
+        lock = {name: entry for name, entry in self.lock().items() if self.graph.defines(name)}
+        return Inventory(self.path, lock=lock | self._taken, objects=self.objects)
+
+    @phase("fetch")
+    def link(self, files: Mapping[str, str]) -> None:
+        """Fetch objects and place them: path -> digest.
+
+        Raises:
+            ObjectIncomplete: naming the first that the remote does not hold whole.
+        """
+        self.objects.fetch(files.values())
+        for path, digest in files.items():
+            self.objects.link(digest, self.path / path)
+
+    def checkout(self, *paths: str) -> None:
+        """Place everything that DVC tracks at or below some paths; see :meth:`inventory`."""
+        self.link(self.inventory().files(*paths))
+
+    def checkout_months(self, corpus: str, name: str) -> None:
+        """Place one table, or one folder of tables, of every month of a corpus."""
+        months = sorted(path for path in (self.path / "data" / corpus).glob("*") if path.is_dir())
+        self.checkout(*(f"data/{corpus}/{month.name}/{name}" for month in months))
+
+    def place(self, pointers: Mapping[str, str]) -> None:
+        """Write pointer files: path of the data file -> text of its ``.dvc`` file."""
+        for path, text in pointers.items():
+            pointer = self.path / f"{path}.dvc"
+            pointer.parent.mkdir(parents=True, exist_ok=True)
+            pointer.write_text(text)
+
+    @phase("push")
+    def add(self, paths: Sequence[Path]) -> dict[str, str]:
+        """Track files with DVC, push them, and return their pointers."""
+        found = {}
+        for path in sorted(paths):
+            # hashing makes the file a link to its object, which may change its time but not its size
+            digest, size = self.objects.put(path), path.stat().st_size
+            found[path.relative_to(self.path).as_posix()] = pointer_text(path.name, md5=digest, size=size)
+        self.objects.push(read_pointer(text).md5 for text in found.values())
+        self.place(found)
+        self._ignore(found)
+        return found
+
+    def _ignore(self, names: Iterable[str]) -> None:
+        """Keep tracked files out of git where no rule does yet, as DVC does."""
+        listed = git("ls-files", "--others", "--exclude-standard", "--", *names, cwd=self.path)
+        for path in map(self.path.joinpath, listed.splitlines()):
+            with path.with_name(".gitignore").open("a") as rules:
+                rules.write(f"/{path.name}\n")
+
+    def moved(self, *, since: str, path: str) -> bool:
+        """Whether ``path`` differs between the commit ``since`` and this clone's head."""
+        return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))
+
+    def lock(self, *, revision: str | None = None) -> dict[str, Any]:
+        """Return the stages of ``dvc.lock`` in the working tree or in a commit; none where nothing was ever run."""
+        if revision is None:
+            path = self.path / "dvc.lock"
+            return _stages(path.read_text()) if path.exists() else {}
+        if not git("ls-tree", revision, "dvc.lock", cwd=self.path):
+            return {}
+        return _stages(git("show", f"{revision}:dvc.lock", cwd=self.path))
+
+    def write_lock(self, stages: Mapping[str, Any]) -> None:
+        """Write ``dvc.lock`` as DVC writes it, unless it says the same already."""
+        from dvc.utils.serialize import dump_yaml
+
+        if stages != self.lock():
+            # plain containers: DVC's writer knows no others
+            dump_yaml(str(self.path / "dvc.lock"), json.loads(json.dumps({"schema": "2.0", "stages": stages})))
+
+    def check_remote(self, pointers: Mapping[str, str]) -> None:
+        """Ask the remote that every object of ``pointers`` is there with its size.
+
+        Raises:
+            ObjectIncomplete: naming the first that is not.
+        """
+        outs = [read_pointer(text) for text in pointers.values()]
+        self.objects.require_whole({out.md5: out.size for out in outs})
+
+    @phase("git")
+    def commit(self, message: str, *, paths: Sequence[str] = (".",)) -> str | None:
+        """Commit what changed under ``paths`` and push it with fast-forward only; ``None`` when nothing changed.
+
+        Raises:
+            CommitLost: another publisher moved the branch first.
+        """
+        git("add", "--all", "--", *(path for path in paths if (self.path / path).exists()), cwd=self.path)
+        if not git("diff", "--cached", "--name-only", cwd=self.path):
+            return None
+        code = git("rev-parse", f"origin/{CODE}", cwd=self.path)
+        git("commit", "--quiet", "--message", f"{message}\n\nCode-Revision: {code}\n", cwd=self.path)
+        try:
+            git("push", "--quiet", "origin", f"HEAD:{BRANCH}", cwd=self.path)
+        except StepFailed:
+            raise CommitLost(expected=self.head[:12]) from None
+        return git("rev-parse", "HEAD", cwd=self.path)
+
+
+def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
+    """Point a clone at the shared cache and the remote in its uncommitted ``.dvc/config.local``.
+
+    A scratch clone keeps DVC's own state in its scratch folder, so that nothing of it stays when it goes.
+    """
+    lines = [
+        f'[cache]\n    dir = {settings.cache}\n    type = "reflink,hardlink,copy"',
+        "[core]\n    remote = corpus\n    analytics = false\n    autostage = false\n    check_update = false\n"
+        + (f"    site_cache_dir = {path.parent / 'site'}\n" if scratch else ""),
+        f"['remote \"corpus\"']\n    url = {settings.remote}",
+    ]
+    (path / ".dvc" / "config.local").write_text("\n".join(lines) + "\n")
+
+
+def _stages(text: str) -> dict[str, Any]:
+    return dict(_parsed(text))
+
+
+@cache
+def _parsed(text: str) -> dict[str, Any]:
+    stages: dict[str, Any] = read_yaml(text)["stages"]
+    return stages
+
+
+@contextlib.contextmanager
+def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Workspace]:
+    """Clone the corpus repository into a scratch folder, give it out, and remove it whatever happens.
+
+    The clone is at the tip of the corpus branch, or at ``revision``.
+    """
+    scratch = settings.home / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    _sweep(scratch)
+    folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
+    try:
+        path = folder / "corpus"
+        with phase("git"):
+            git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
+            git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
+            configure(path, settings=settings)
+        with contextlib.closing(Workspace(path, settings=settings)) as clone:
+            yield clone
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(scratch: Path) -> None:
+    """Remove the clones of processes of this host that were killed before they could."""
+    for folder in scratch.glob(f"{socket.gethostname()}-*-*"):
+        owner = int(folder.name.rsplit("-", 2)[1])
+        if not Path("/proc", str(owner)).exists():
+            shutil.rmtree(folder, ignore_errors=True)

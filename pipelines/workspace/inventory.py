@@ -1,0 +1,153 @@
+"""List what a working tree holds, of git and of DVC, by path and digest, without checking anything out.
+
+DVC names what a stage depends on by digests alone: a file by its MD5, a folder by the MD5 of the list of its files,
+those of git included. Both follow from the pointers, ``dvc.lock`` and git's files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import DataError
+from pipelines.workspace.objects import TREE, ObjectStore, digest_of, tree_digest
+
+Lock = Mapping[str, Any]
+"""The stages of a ``dvc.lock``: name -> command, deps, params and outs."""
+
+
+class DependencyMissing(DataError):
+    """A stage depends on a path that neither git nor DVC has at this commit."""
+
+    message = "{path} is neither in git nor an output of a stage or pointer."
+    remedy = "Run the stage that makes it first."
+
+
+@dataclass(frozen=True)
+class Out:
+    """An object that a pointer or a stage names; sizes in bytes, of a folder the sum of its files."""
+
+    md5: str
+    size: int
+    nfiles: int | None = None
+
+
+class Inventory:
+    """The tree at ``root``, in which the outs of ``lock`` count as present."""
+
+    def __init__(self, root: Path, *, lock: Lock, objects: ObjectStore) -> None:
+        self._root = root
+        self._objects = objects
+        self._outs = dict(_pointed(root)) | dict(_made(lock))
+        self._git = cache(self._git_files)
+
+    def outs(self, path: str) -> dict[str, Out]:
+        """Return the outs at, below or above a path, by their own paths."""
+        return {name: out for name, out in self._outs.items() if _overlap(name, path)}
+
+    def files(self, *paths: str) -> dict[str, str]:
+        """Return DVC's files at or below some paths: path -> digest."""
+        return {
+            file: digest
+            for path in paths
+            for name, out in self.outs(path).items()
+            for file, digest in self._members(name, out)
+            if _at_or_below(file, path)
+        }
+
+    def digest(self, path: str) -> str:
+        """Return the digest by which ``dvc.lock`` names a dependency.
+
+        Raises:
+            DependencyMissing: nothing is there.
+            ObjectIncomplete: an out's list of files is missing.
+        """
+        out = self._outs.get(path)
+        if out is not None:
+            return out.md5
+        if (self._root / path).is_file():
+            return digest_of((self._root / path).read_bytes())
+        entries = {file.removeprefix(f"{path}/"): digest for file, digest in self.files(path).items()}
+        if path in entries:
+            return entries[path]
+        entries |= {name: digest for name, (digest, _) in self._git(path).items()}
+        if not entries:
+            raise DependencyMissing(path=path)
+        return tree_digest(entries)
+
+    def entry(self, path: str) -> dict[str, Any]:
+        """Return a dependency as ``dvc.lock`` has it: path, digest, size and, for a folder, the number of files."""
+        found: dict[str, Any] = {"path": path, "hash": "md5", "md5": self.digest(path)}
+        if (out := self._outs.get(path)) is not None:
+            found["size"] = out.size
+            return found if out.nfiles is None else found | {"nfiles": out.nfiles}
+        if not found["md5"].endswith(TREE):
+            file = self._root / path
+            return found | {"size": file.stat().st_size if file.is_file() else self._objects.size(found["md5"])}
+        git, files = self._git(path), self.files(path)
+        whole = {name: out for name, out in self.outs(path).items() if _at_or_below(name, path)}
+        size = sum(size for _, size in git.values()) + sum(out.size for out in whole.values())
+        if not whole:
+            size += sum(self._objects.size(digest) for digest in files.values())
+        return found | {"size": size, "nfiles": len(git) + len(files)}
+
+    def _members(self, name: str, out: Out) -> Iterator[tuple[str, str]]:
+        if out.md5.endswith(TREE):
+            yield from ((f"{name}/{file}", digest) for file, digest in self._objects.tree(out.md5).items())
+        else:
+            yield name, out.md5
+
+    def _git_files(self, path: str) -> dict[str, tuple[str, int]]:
+        """Return the files below a folder that no out covers: path below it -> digest and size in bytes."""
+        found = {}
+        for folder, folders, files in os.walk(self._root / path):
+            # as .dvcignore says
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            for file in (Path(folder) / name for name in files):
+                name = file.relative_to(self._root).as_posix()
+                if self._outs.keys().isdisjoint({name, *map(str, Path(name).parents)}):
+                    data = file.read_bytes()
+                    found[name.removeprefix(f"{path}/")] = digest_of(data), len(data)
+        return found
+
+
+def read_yaml(text: str) -> dict[str, Any]:
+    """Return a file of DVC's as DVC reads it: YAML 1.2, in which ``8e-06`` is a number."""
+    from dvc.utils.serialize import parse_yaml
+
+    found: dict[str, Any] = parse_yaml(text, "")
+    return found
+
+
+def _pointed(root: Path) -> Iterator[tuple[str, Out]]:
+    for top in ("data", "annotations", "work"):
+        for pointer in sorted((root / top).rglob("*.dvc")):
+            for out in read_yaml(pointer.read_text())["outs"]:
+                yield (pointer.parent / out["path"]).relative_to(root).as_posix(), _out(out)
+
+
+def _made(lock: Lock) -> Iterator[tuple[str, Out]]:
+    for stage in lock.values():
+        # uncached metrics are git's
+        yield from ((out["path"], _out(out)) for out in stage.get("outs", ()) if not is_metric(out["path"]))
+
+
+def is_metric(path: str) -> bool:
+    """Return whether an out is a metric, which git keeps: DVC has it with ``cache: false``."""
+    return path.startswith("metrics/")
+
+
+def _out(entry: Mapping[str, Any]) -> Out:
+    return Out(entry["md5"], entry["size"], entry.get("nfiles"))
+
+
+def _at_or_below(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def _overlap(one: str, other: str) -> bool:
+    return _at_or_below(one, other) or _at_or_below(other, one)

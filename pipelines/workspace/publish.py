@@ -1,0 +1,176 @@
+"""Commit to the corpus branch: a month's pointers, the results of a snapshot's stages, or a round of annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.params import Settings
+from pipelines.errors import DataError
+from pipelines.workspace.clone import BRANCH, Workspace, workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.pointer import check_handed_over
+from pipelines.workspace.results import StageResult, Token
+from pipelines.workspace.stages import Run, dependencies, in_graph_order, objects_of
+
+
+class Overtaken(DataError):
+    """Another run published a later result of a stage that this one would put back."""
+
+    message = "Stage {stage}, or what it depends on, was published by another run since {base}."
+    remedy = "Clear `pin` and its downstream tasks, so that the run works on the present commit; nothing was committed."
+    exit_code = 65
+
+
+def publish_partition(
+    settings: Settings,
+    *,
+    corpus: str,
+    month: str,
+    pointers: Mapping[str, str],
+    leave_out: Callable[[Workspace, str], int],
+) -> dict[str, Any]:
+    """Commit one month: exactly these pointers, each of them whole in the remote.
+
+    Pointers of an earlier run of the month that are not among them go, so a month never mixes two runs.
+
+    ``leave_out`` is told the clone and the month's folder there before the commit: it takes out who was taken down
+    since the month was read, and returns the number of rows.
+
+    Returns:
+        ``commit`` (the head afterwards), ``changed`` (whether there was anything to commit) and ``left_out`` (rows).
+    """
+    folder = f"data/{corpus}/{month}"
+    with workspace(settings) as clone:
+        for stale in (clone.path / folder).rglob("*.dvc"):
+            stale.unlink()
+        clone.place(check_handed_over(pointers))
+        rows = leave_out(clone, folder)
+        clone.check_remote({name: (clone.path / f"{name}.dvc").read_text() for name in pointers})
+        commit = clone.commit(f"data({corpus}): {month}", paths=["data", "dvc.lock"])
+        return {**_result(commit, head=clone.head), "left_out": rows}
+
+
+def publish_snapshot(
+    settings: Settings,
+    *,
+    corpus: str,
+    targets: Sequence[str],
+    run: str,
+    base: str,
+    tokens: Sequence[Token],
+    remember: Callable[[Workspace], None],
+    below: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Commit what a run's stages handed over: their entries of ``dvc.lock`` and their metrics.
+
+    The entries are merged onto the tip by stage. A month that was committed after ``base``, the commit that the stages
+    worked on, supersedes this publish: it changes nothing, because that month's own event wakes a run over all of them.
+    So does a later result of the stages ``below``, which another Dag publishes and this one builds on.
+
+    Rounds are pulled every day, and champions change, and neither supersedes: the check of dependencies sees both as
+    they were at ``base``; a new champion wakes a run of its own.
+
+    ``remember`` is called with the clone before the commit: it records what must hold from now on, and raises where
+    that contradicts what holds already. A publish that ends between the two is repeated; if a month came in meanwhile,
+    what was recorded still holds, for the run over both.
+
+    Args:
+        settings: where the corpus is.
+        corpus: whose snapshot it is.
+        targets: the stages that the run was for, as the commit's subject names them.
+        run: the name of the run; see :class:`pipelines.workspace.stages.Run`.
+        base: the commit that the stages worked on.
+        tokens: of the results, one a stage.
+        remember: see above.
+        below: stages of other Dags that these are built on.
+
+    Returns:
+        ``commit``, ``changed``, ``superseded`` and ``differing``: how many stages made another result from the same
+        inputs than the one that was stored first.
+
+    Raises:
+        Overtaken: another run published a stage since ``base``, or what a stage depends on changed.
+        ResultUnusable: a result is not one of this run and commit.
+        ObjectIncomplete: the remote lacks an object.
+    """
+    with workspace(settings) as clone:
+        tip, before = clone.lock(), clone.lock(revision=base)
+        later = any(tip.get(stage) != before.get(stage) for stage in below)
+        superseded = later or clone.moved(since=base, path=f"data/{corpus}")
+        if not superseded:
+            results = Run.of(clone, name=run, base=base).receive(clone, tokens)
+            _check_mergeable(results, tip=tip, before=before, base=base)
+            for folder in (f"annotations/{corpus}", f"models/{corpus}"):
+                if clone.moved(since=base, path=folder):
+                    git("restore", f"--source={base}", "--worktree", "--", folder, cwd=clone.path)
+            clone.take(results)
+            _check_dependencies(clone, results, base=base)
+            entries = {result.stage: result.entry for result in results}
+            clone.objects.require_whole(objects_of(entries.values()))
+            clone.write_lock(in_graph_order(tip | entries))
+            remember(clone)
+        message = f"snapshot({corpus}): {' '.join(targets)}"
+        commit = clone.commit(message, paths=["dvc.lock", "metrics"])
+        differing = sum(bool(token.get("differs")) for token in tokens)
+        return {**_result(commit, head=clone.head), "superseded": superseded, "differing": differing}
+
+
+def publish_round(
+    clone: Workspace, *, corpus: str, name: str, event: str, written: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """Commit a round's folder as it stands in ``clone``: the manifest in git, its tables as pointers.
+
+    ``written`` are the tables that are new or changed, each of them whole in the remote before the commit; ``event``
+    says in one word what happened (``opened``).
+
+    Returns:
+        ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
+
+    Raises:
+        CommitLost: another publisher moved the branch; do the work again in a new clone.
+    """
+    clone.check_remote(clone.add(written))
+    commit = clone.commit(f"round({corpus}): {name} {event}", paths=[f"annotations/{corpus}/{name}"])
+    return _result(commit, head=clone.head)
+
+
+def publish_champions(settings: Settings, *, corpus: str, write: Callable[[Path], None]) -> dict[str, Any]:
+    """Commit who is champion of the models that label a corpus: what ``write`` leaves in a clone's ``models/<corpus>``.
+
+    Returns:
+        ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
+    """
+    with workspace(settings) as clone:
+        write(clone.path)
+        return _result(clone.commit(f"champions({corpus})", paths=[f"models/{corpus}"]), head=clone.head)
+
+
+def _check_mergeable(
+    results: Sequence[StageResult], *, tip: Mapping[str, Any], before: Mapping[str, Any], base: str
+) -> None:
+    """Refuse to put back what another run published since ``base``."""
+    for result in results:
+        now = tip.get(result.stage)
+        if now != before.get(result.stage) and now != result.entry:
+            raise Overtaken(stage=result.stage, base=base[:12])
+
+
+def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, base: str) -> None:
+    """Refuse a result whose dependencies are not what the merged commit holds."""
+    inventory = clone.inventory()
+    digest = cache(inventory.digest)
+    for result in results:
+        if any(digest(path) != md5 for path, md5 in dependencies(result.entry).items()):
+            raise Overtaken(stage=result.stage, base=base[:12])
+
+
+def _result(commit: str | None, *, head: str) -> dict[str, Any]:
+    return {"commit": commit or head, "changed": commit is not None}
+
+
+def head(settings: Settings) -> str:
+    """Return the commit at the tip of the corpus branch, wherever the repository is."""
+    return git("ls-remote", "--exit-code", settings.repo, f"refs/heads/{BRANCH}").split()[0]

@@ -1,0 +1,104 @@
+"""The corpus repository: the project's history with data commits on the branch ``corpus`` on top of it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from io import StringIO
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from pipelines.config.params import Settings, load
+from pipelines.errors import ConfigError
+from pipelines.workspace.clone import BRANCH, CODE, Workspace, configure, workspace
+from pipelines.workspace.git import git
+
+
+class NotARepository(ConfigError):
+    """The project's checkout is needed and is not there."""
+
+    message = "{path} is not a git checkout of this project with at least one commit."
+    remedy = "Run this from the project's checkout, or set CORPUS_REPO to a corpus repository that exists."
+
+
+def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
+    """Make the corpus repository from a checkout's HEAD, with ``profile`` written into its ``params.yaml``.
+
+    Does nothing where it exists already. Returns the head of the corpus branch.
+    """
+    repo = Path(settings.repo)
+    if not (repo / "HEAD").exists():
+        with contextlib.ExitStack() as undo:
+            try:
+                code = git("rev-parse", "HEAD", cwd=checkout)
+            except Exception:
+                raise NotARepository(path=checkout.name) from None
+            partial = repo.with_suffix(".partial")
+            undo.callback(_remove, partial)
+            _remove(partial)
+            git("clone", "--quiet", "--bare", str(checkout), str(partial))
+            for branch in (CODE, BRANCH):
+                git("--git-dir", str(partial), "branch", "--force", branch, code)
+            git("--git-dir", str(partial), "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
+            git("--git-dir", str(partial), "config", "receive.denyNonFastForwards", "true")
+            with workspace(settings.model_copy(update={"repo": str(partial)})) as clone:
+                _apply(clone, profile=profile)
+                clone.commit(f"corpus: begin with profile {profile or 'none'}")
+            # last of all: a repository without its profile would be taken for a finished one
+            partial.rename(repo)
+    if "://" not in settings.remote:
+        Path(settings.remote).mkdir(parents=True, exist_ok=True)
+    settings.cache.mkdir(parents=True, exist_ok=True)
+    return git("--git-dir", str(repo), "rev-parse", BRANCH)
+
+
+def upgrade(settings: Settings, *, checkout: Path) -> str | None:
+    """Merge the checkout's HEAD into the corpus branch; returns the merge, or ``None`` when it is in already."""
+    code = git("rev-parse", "HEAD", cwd=checkout)
+    git("push", "--quiet", "--force", settings.repo, f"{code}:refs/heads/{CODE}", cwd=checkout)
+    with workspace(settings) as clone:
+        clone.objects.remove_run_cache()
+        profile = load(clone.path).profile
+        if not git("rev-list", "--max-count=1", f"HEAD..origin/{CODE}", cwd=clone.path):
+            return None
+        git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", f"origin/{CODE}", cwd=clone.path)
+        git("checkout", "--quiet", f"origin/{CODE}", "--", "params.yaml", cwd=clone.path)
+        _apply(clone, profile=profile)
+        return clone.commit(f"corpus: upgrade to {code[:12]}")
+
+
+def clone(settings: Settings, *, folder: Path) -> Path:
+    """Clone the corpus for a person: a checkout of the branch, ready for ``dvc pull`` and ``dvc repro``."""
+    git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
+    configure(folder.resolve(), settings=settings, scratch=False)
+    return folder
+
+
+def _apply(clone: Workspace, *, profile: str | None) -> None:
+    """Write ``profiles/<profile>.yaml`` into ``params.yaml``, comments kept, so that DVC sees the values in force."""
+    path = clone.path / "params.yaml"
+    rounds = YAML()
+    rounds.width, rounds.preserve_quotes = 200, True  # the parser in C needs those around a colon within braces
+    values = rounds.load(path.read_text())
+    if profile:
+        over = rounds.load((clone.path / "profiles" / f"{profile}.yaml").read_text())
+        _merge(values, over)
+    values["profile"] = profile
+    text = StringIO()
+    rounds.dump(values, text)
+    path.write_text(text.getvalue())
+    load(clone.path)
+
+
+def _merge(base: dict[str, object], over: dict[str, object]) -> None:
+    for key, value in over.items():
+        below = base.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            _merge(below, value)
+        else:
+            base[key] = value
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,263 @@
+"""Run one stage of ``dvc.yaml`` in a clone and hand over its result, without DVC's run-cache.
+
+DVC resolves the stage; digests, objects and the entry of ``dvc.lock`` are DVC's, so that ``dvc repro`` on the commit
+finds nothing to do. No index over all stages is built: it costs seconds a task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import DataError
+from pipelines.timing import phase
+from pipelines.workspace.inventory import DependencyMissing, Inventory, is_metric
+from pipelines.workspace.objects import digest_of
+from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token, warn_differs, warn_unusable
+
+if TYPE_CHECKING:
+    from pipelines.workspace.clone import Workspace
+
+
+class OutMissing(DataError):
+    """A stage ended well and did not write one of its outputs."""
+
+    message = "Stage {stage} did not write {path}."
+    remedy = "The stage's command and its outs in dvc.yaml disagree; nothing was kept."
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One stage as DVC resolves it in a clone; ``params`` are values by file, as ``dvc.lock`` has them."""
+
+    name: str
+    cmd: str
+    deps: tuple[str, ...]
+    params: Mapping[str, Any]
+    outs: tuple[str, ...]
+
+    @classmethod
+    def resolve(cls, repo: Any, name: str) -> Definition:
+        """Return the stage ``name`` of a clone's ``dvc.yaml``.
+
+        Raises:
+            dvc.exceptions.DvcException: there is no such stage, or it cannot be resolved.
+        """
+        from dvc.dependency import ParamsDependency
+
+        stage = repo.stage.load_one(str(Path(repo.root_dir, "dvc.yaml")), name)
+        params: dict[str, Any] = {}
+        for dep in (dep for dep in stage.deps if isinstance(dep, ParamsDependency)):
+            dep.save()
+            params[dep.def_path] = dict(sorted(dep.hash_info.value.items()))
+        return cls(
+            name,
+            stage.cmd,
+            tuple(sorted(dep.def_path for dep in stage.deps if not isinstance(dep, ParamsDependency))),
+            json.loads(json.dumps(params)),
+            tuple(sorted(out.def_path for out in stage.outs)),
+        )
+
+    def matches(self, entry: Mapping[str, Any]) -> bool:
+        """Return whether an entry of ``dvc.lock`` has exactly this command, these names and these params."""
+        return (
+            entry.keys() <= {"cmd", "deps", "params", "outs"}
+            and entry.get("cmd") == self.cmd
+            and tuple(dep["path"] for dep in entry.get("deps", ())) == self.deps
+            and entry.get("params", {}) == self.params
+            and tuple(out["path"] for out in entry.get("outs", ())) == self.outs
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a Dag on one commit: its stages exchange results through ``results`` and no other run does.
+
+    Args:
+        results: of the remote.
+        name: of the run; any string that is unique to it.
+        base: the commit that all its stages work on.
+    """
+
+    results: Results
+    name: str
+    base: str
+
+    @classmethod
+    def of(cls, clone: Workspace, *, name: str, base: str) -> Run:
+        """Return a run whose results are on the remote of ``clone``."""
+        return cls(clone.results, name, base)
+
+    def receive(self, clone: Workspace, tokens: Iterable[Token]) -> list[StageResult]:
+        """Return the results that tokens name, each of a stage that the clone defines in the same way.
+
+        Raises:
+            ResultUnusable: a token, its object or the definition does not match.
+        """
+        found = [self.results.receive(token, run=self.name, base=self.base) for token in tokens]
+        for result in found:
+            _check(result, Definition.resolve(clone.repo, result.stage))
+        return found
+
+    def reproduce(self, clone: Workspace, stage: str) -> Token:
+        """Return the token of a stage's result: the stored one, the commit's own, or that of a run of its command.
+
+        Raises:
+            StepFailed: with the exit status of the command, its message having gone to stderr.
+            DependencyMissing: a stage that makes a dependency, or a part of one, handed over nothing.
+            ObjectIncomplete: a dependency is not on the remote.
+        """
+        with phase("dvc"):
+            defined = Definition.resolve(clone.repo, stage)
+            inventory = clone.inventory()
+            _require_made(clone, defined, inventory)
+            digests = {path: inventory.digest(path) for path in defined.deps}
+        key = _key(defined, digests)
+        try:
+            stored = self.results.get(key)
+            usable = stored is None or self._usable(stored, clone, defined, digests)
+        except ResultUnusable:
+            stored, usable = None, False
+        if stored is not None and usable:
+            return self._token(key, stored)
+        if not usable:
+            # a damaged result must not keep the stage from being run for ever
+            warn_unusable(stage)
+            self.results.remove(key)
+        result = _committed(clone, defined, digests) or _run(clone, defined, inventory)
+        kept, differs = self.results.create(key, result)
+        if differs:
+            warn_differs(stage)
+        return self._token(key, kept, differs=differs)
+
+    @staticmethod
+    def _usable(stored: StageResult, clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> bool:
+        """Return whether a stored result is one of these inputs and its objects are whole."""
+        # with write access to the remote, the result of other inputs could be copied to this key
+        return (
+            stored.stage == defined.name
+            and defined.matches(stored.entry)
+            and dependencies(stored.entry) == digests
+            and _own_metrics(stored)
+            and clone.objects.holds(_objects(stored.entry))
+        )
+
+    def _token(self, key: str, result: StageResult, *, differs: bool = False) -> Token:
+        return self.results.token(key, result, run=self.name, base=self.base, differs=differs)
+
+
+def dependencies(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return what an entry of ``dvc.lock`` depends on: path -> digest."""
+    return {dep["path"]: dep["md5"] for dep in entry.get("deps", ())}
+
+
+def objects_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the objects that stages made: digest -> size in bytes."""
+    return {digest: size for entry in entries for digest, size in _objects(entry).items()}
+
+
+def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stages of a lock so that each comes after those whose outs it depends on, else by name."""
+    makers = {out["path"]: name for name, entry in lock.items() for out in entry.get("outs", ())}
+    ordered: dict[str, Any] = {}
+
+    def visit(name: str) -> None:
+        if name not in ordered:
+            paths = [dep["path"] for dep in lock[name].get("deps", ())]
+            upstream = {makers[out] for path in paths for out in makers if _touch(out, path)} - {name}
+            for maker in sorted(upstream):
+                visit(maker)
+            ordered[name] = lock[name]
+
+    for name in sorted(lock):
+        visit(name)
+    return ordered
+
+
+def _touch(out: str, path: str) -> bool:
+    return f"{out}/".startswith(f"{path}/") or f"{path}/".startswith(f"{out}/")
+
+
+def _check(result: StageResult, defined: Definition) -> None:
+    if not defined.matches(result.entry):
+        raise ResultUnusable(stage=defined.name, detail="its command, names or params are not those of this commit")
+    if not _own_metrics(result):
+        raise ResultUnusable(stage=defined.name, detail="its metrics do not have the digests that it names")
+
+
+def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -> None:
+    """Refuse a folder that lacks what some stage writes into it."""
+    for path in defined.deps:
+        there = inventory.outs(path)
+        for out in clone.graph.outs(path):
+            if out not in there:
+                raise DependencyMissing(path=out)
+
+
+def _own_metrics(result: StageResult) -> bool:
+    """Return whether a result's metrics are the bytes that its entry names."""
+    named = {out["path"]: out["md5"] for out in result.entry.get("outs", ()) if is_metric(out["path"])}
+    return named == {path: digest_of(text.encode()) for path, text in result.metrics.items()}
+
+
+def _key(defined: Definition, digests: Mapping[str, str]) -> str:
+    inputs = [defined.name, defined.cmd, digests, defined.params, defined.outs]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def _objects(entry: Mapping[str, Any]) -> dict[str, int]:
+    return {out["md5"]: out["size"] for out in entry.get("outs", ()) if not is_metric(out["path"])}
+
+
+def _committed(clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> StageResult | None:
+    """Return the result that the clone's commit has, if it was made from the same inputs and is whole."""
+    entry = clone.lock().get(defined.name)
+    if entry is None or not defined.matches(entry) or dependencies(entry) != digests:
+        return None
+    if not clone.objects.holds(_objects(entry)):
+        return None
+    found = {path: clone.path / path for path in defined.outs if is_metric(path)}
+    if not all(file.is_file() for file in found.values()):
+        return None
+    result = StageResult(defined.name, entry, {path: file.read_bytes().decode() for path, file in found.items()})
+    return result if _own_metrics(result) else None
+
+
+def _run(clone: Workspace, defined: Definition, inventory: Inventory) -> StageResult:
+    """Check out what the stage depends on, run its command, push what it made."""
+    # sizes are asked before the files are there: what is checked out is not mistaken for git's
+    deps = [inventory.entry(path) for path in defined.deps]
+    clone.link(inventory.files(*defined.deps))
+    for out in map(clone.path.joinpath, defined.outs):
+        # git's copy of a metric is that of an earlier run
+        if out.is_dir():
+            shutil.rmtree(out)
+        out.unlink(missing_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+    clone.command(defined.cmd, name=f"stage {defined.name}")
+    outs = [_keep(clone, out, stage=defined.name) for out in defined.outs]
+    made = {"cmd": defined.cmd, "deps": deps, "params": defined.params, "outs": outs}
+    entry = {key: value for key, value in made.items() if value}
+    with phase("push"):
+        clone.objects.push(_objects(entry))
+    metrics = {out: (clone.path / out).read_bytes().decode() for out in defined.outs if is_metric(out)}
+    return StageResult(defined.name, entry, metrics)
+
+
+def _keep(clone: Workspace, out: str, *, stage: str) -> dict[str, Any]:
+    """Add an out to the cache and return it as ``dvc.lock`` has it."""
+    path = clone.path / out
+    if not path.exists():
+        raise OutMissing(stage=stage, path=out)
+    if path.is_file():
+        digest = digest_of(path.read_bytes()) if is_metric(out) else clone.objects.put(path)
+        return {"path": out, "hash": "md5", "md5": digest, "size": path.stat().st_size}
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    size = sum(file.stat().st_size for file in files)
+    entries = {file.relative_to(path).as_posix(): clone.objects.put(file) for file in files}
+    return {"path": out, "hash": "md5", "md5": clone.objects.put_tree(entries), "size": size, "nfiles": len(files)}
