@@ -41,10 +41,11 @@ down: .venv/.installed  ## stop what the demo and annotate started
 status: .venv/.installed  ## the numbers of the last publish
 	@$(BIN)/corpus status
 
-lint: .venv/.installed  ## ruff and mypy
+lint: .venv/.installed  ## ruff, mypy and the layers of pipelines/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 test: .venv/.installed  ## everything but the slow tiers, the real Airflow included
 	@$(MAKE) --no-print-directory --jobs 2 lint .label-studio/.installed need.tesseract.tesseract-ocr
 	@$(BIN)/python tests/tiers.py

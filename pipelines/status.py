@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.annotate.manifest import opened
-from pipelines.cli.shared import now
 from pipelines.config.params import Settings
 from pipelines.errors import NoCorpus, StepFailed
 from pipelines.label import summary
+from pipelines.process import now
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
 from pipelines.status_table import FIRST, table

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Month, emit, now, open_vault
+from pipelines.cli.shared import CorpusName, Month, emit, open_vault
 from pipelines.config.params import Settings, load
+from pipelines.process import now
 
 app = typer.Typer()
 

@@ -21,12 +21,13 @@ from pipelines.cli.registry import app as registry
 from pipelines.cli.release import app as release
 from pipelines.cli.round import app as rounds
 from pipelines.cli.sandbox import app as sandbox
-from pipelines.cli.shared import DIES_WITH_PARENT, CorpusName, die_with_parent, emit
+from pipelines.cli.shared import CorpusName, emit
 from pipelines.cli.takedown import app as privacy
 from pipelines.cli.task import app as task
 from pipelines.cli.train import app as train
 from pipelines.config.params import Settings
 from pipelines.errors import CorpusError, StepFailed
+from pipelines.process import DIES_WITH_PARENT, die_with_parent
 from pipelines.timing import measured
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)

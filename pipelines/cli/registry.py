@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, now, open_vault
+from pipelines.cli.shared import CorpusName, emit, open_vault
 from pipelines.config.params import Settings, load
 from pipelines.errors import BadParams
 
 if TYPE_CHECKING:
     from pipelines.promotion.gate import Verdict
     from pipelines.promotion.promote import Moved
-    from pipelines.registry.candidate import Context
     from pipelines.registry.webhook_delivery import Watch
-    from pipelines.vault.vault import Vault
 
 app = typer.Typer()
-
-# What stages left that a model is packed of, or tested on.
-PULLED = ("split", "gold", "silver", "finetuned", "predictions")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="crisis-posts, meme-severity, meme-figurative, meme-related")]
 Version = Annotated[int, typer.Argument(metavar="VERSION", help="its number")]
@@ -42,6 +37,7 @@ def register(
 ) -> None:
     """Package what the section registry names, and register each as a version; a version that is there stays."""
     from pipelines.packaging import register as stage
+    from pipelines.registry.candidate import opened
     from pipelines.registry.versions import NAMES
 
     settings = Settings.from_env()
@@ -65,6 +61,7 @@ def register(
 def gate(name: Name, version: Version, base: Base = None) -> None:
     """Judge a version against the champion on the frozen test, and put the verdict on record."""
     from pipelines.promotion import gate as judge
+    from pipelines.registry.candidate import opened
 
     with opened(Settings.from_env(), name=name, base=base) as context:
         emit(_verdict(judge.run(name, version, context=context)))
@@ -83,6 +80,7 @@ def promote(
 ) -> None:
     """Make a version champion, if it passes the gate."""
     from pipelines.promotion import promote as moves
+    from pipelines.registry.candidate import opened
 
     given: dict[str, Any] = {"who": who, "why": why}
     with opened(Settings.from_env(), name=name, base=base) as context:
@@ -96,6 +94,7 @@ def promote(
 def decline(name: Name, version: Version, who: Who, why: Why) -> None:
     """Put on record that a person said no to a version that had passed the gate."""
     from pipelines.promotion import promote as moves
+    from pipelines.registry.candidate import opened
 
     with opened(Settings.from_env()) as context:
         row = moves.decline(name, version, who=who, why=why, context=context)
@@ -111,6 +110,7 @@ def rollback(
 ) -> None:
     """Make the champion before the present one champion again."""
     from pipelines.promotion import promote as moves
+    from pipelines.registry.candidate import opened
 
     with opened(Settings.from_env()) as context:
         emit(_moved(moves.rollback(name, who=who, why=why, context=context, leaving=leaving)))
@@ -120,6 +120,7 @@ def rollback(
 def withdraw(name: Name, version: Version, who: Who, why: Why) -> None:
     """Take a version back for good; it is no champion to go back to."""
     from pipelines.promotion import promote as moves
+    from pipelines.registry.candidate import opened
 
     with opened(Settings.from_env()) as context:
         emit(_moved(moves.withdraw(name, version, who=who, why=why, context=context)))
@@ -196,28 +197,6 @@ def _watch() -> Iterator[Watch]:
 
     with Journal.open(Settings.from_env().journal_url) as journal:
         yield Watch.open(journal)
-
-
-@contextmanager
-def opened(
-    settings: Settings, *, name: str | None = None, base: str | None = None, vault: Vault | None = None
-) -> Iterator[Context]:
-    """Open what decisions about models need; with a ``name`` also what its models learn from and are tested on."""
-    from pipelines.registry.candidate import Context
-    from pipelines.registry.journal import Journal
-    from pipelines.registry.versions import Registry, subject
-    from pipelines.workspace.clone import workspace
-
-    with (
-        nullcontext(vault) if vault else open_vault(settings) as held,
-        Journal.open(settings.journal_url, clock=now) as journal,
-        workspace(settings, revision=base) as clone,
-    ):
-        params = load(clone.path)
-        if name is not None:
-            corpus, _ = subject(name, params=params)
-            clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in PULLED))
-        yield Context(Registry.open(settings), journal, params, params.promote, settings, held, clone.path)
 
 
 def _names(corpus: str | None) -> list[str]:

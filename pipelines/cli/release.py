@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, now, open_vault
+from pipelines.cli.shared import CorpusName, emit, open_vault
 from pipelines.config.params import Settings, load
+from pipelines.process import now
 
 app = typer.Typer(no_args_is_help=True, help="Releases: labels and ids, never content.")
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, now, open_vault
+from pipelines.cli.shared import CorpusName, emit, open_vault
 from pipelines.config.params import Settings, load
+from pipelines.process import now
 
 if TYPE_CHECKING:
     from pipelines.config.takedown import Takedown
@@ -145,7 +146,7 @@ def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
     if not settings.mlflow_tracking_uri:
         yield None
         return
-    from pipelines.cli.registry import opened
+    from pipelines.registry.candidate import opened
 
     with opened(settings, vault=vault) as context:
         yield context

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Month, emit, now, open_vault
+from pipelines.cli.shared import CorpusName, Month, emit, open_vault
 from pipelines.config.params import Settings, load
+from pipelines.process import now
 
 if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace

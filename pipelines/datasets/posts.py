@@ -16,8 +16,8 @@ from pipelines.config.params import Params
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, Item, LabelSet
 from pipelines.datasets.memes import Material, groups_apart, material
 from pipelines.datasets.post import Post
+from pipelines.datasets.split_posts import SplitPosts
 from pipelines.errors import BadParams, ConfigError, SchemaMismatch
-from pipelines.label import votes
 from pipelines.storage import tables
 from pipelines.taxonomy.task import Task
 from pipelines.vault.vault import Vault
@@ -105,7 +105,7 @@ def load(
     """
     if params.corpora[corpus].content != "texts":
         raise BadParams(where=f"corpora.{corpus}.content", detail="only a corpus of texts has posts to learn from")
-    opened = votes.Material.read(corpus, params=params, vault=vault, root=root)
+    opened = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     folder = root / "snapshot" / corpus
     placed = groups_apart(tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist(), corpus=corpus)
     name = _validation_name(corpus, params=params, found={split for split, _ in placed.values()})

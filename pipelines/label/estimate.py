@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.params import Params, RemoteLabeller, Settings
+from pipelines.datasets.split_posts import SplitPosts
 from pipelines.errors import LabellingError
 from pipelines.label.remote import Remote
-from pipelines.label.votes import Material, open_labeller
+from pipelines.label.votes import open_labeller
 from pipelines.vault.vault import Vault
 
 
@@ -32,7 +33,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     Raises:
         BudgetTooSmall: the expected cost is more than what is left of the budget.
     """
-    material = Material.read(corpus, params=params, vault=vault, root=root)
+    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     shards = material.shards(size=params.votes.shard_size)
     estimates: dict[str, dict[str, Any]] = {}
     jobs: list[dict[str, Any]] = []

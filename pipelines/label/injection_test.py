@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from pipelines.config.params import Params, Settings
 from pipelines.curate.sample import draw
+from pipelines.datasets.split_posts import SplitPosts
 from pipelines.label import aggregate, review_queue
 from pipelines.label.compare import Panel
 from pipelines.label.injection import inject, marks
 from pipelines.label.silver import refused_of
-from pipelines.label.votes import Material, open_labeller, report
+from pipelines.label.votes import open_labeller, report
 from pipelines.llm.outcome import Answer
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
@@ -42,7 +43,7 @@ def run(
         ``detected`` (copies that the injection marks caught) and ``queued`` (copies that would go to people).
     """
     described = params.ensembles[ensemble]
-    material = Material.read(corpus, params=params, vault=vault, root=root)
+    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     candidates = [(record, 0) for record in material.posts if record not in material.examples]
     drawn = [record for record, _ in draw(candidates, size=params.probe.size, seed=params.probe.seed)]
     copies = [inject(material.posts[r], which=i) for i, r in enumerate(drawn)]
@@ -86,7 +87,7 @@ def run(
     return write_metrics(numbers, root / "metrics" / corpus / f"probe-{ensemble}.json")
 
 
-def _panel(votes: pa.Table, *, records: list[str], material: Material, ensemble: str, params: Params) -> Panel:
+def _panel(votes: pa.Table, *, records: list[str], material: SplitPosts, ensemble: str, params: Params) -> Panel:
     described, category = params.ensembles[ensemble], material.scheme.category()
     return Panel(
         members=described.members,

@@ -11,90 +11,33 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.config.params import OfflineLabeller, Params, RemoteLabeller, Settings
-from pipelines.datasets.post import Post
-from pipelines.errors import ConfigError, TooManyFailed
+from pipelines.datasets.split_posts import SplitPosts
+from pipelines.errors import TooManyFailed
 from pipelines.label.labeller import Labeller
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.llm.prompts import DEV, Example, Prompt, build
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.seal import open_column
-from pipelines.taxonomy import Scheme, load
 from pipelines.vault.vault import Vault
 
 
-class NotCurated(ConfigError):
-    """There is nothing to label where the command was started."""
-
-    message = "There is no split and gold of {corpus} in this folder."
-    remedy = "Start it in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
-
-
-@dataclass(frozen=True)
-class Material:
-    """What labellers are given, opened in memory: the posts of the split, and the gold of some."""
-
-    posts: dict[str, Post]
-    split: dict[str, str]
-    group: dict[str, str]
-    gold: dict[str, frozenset[str]]
-    examples: tuple[str, ...]
-    scheme: Scheme
-
-    @classmethod
-    def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> Material:
-        """Open the posts of the split in the order of their ids; what was taken down is left out.
-
-        Raises:
-            NotCurated: the split or the gold is not there.
-        """
-        folder = root / "snapshot" / corpus
-        if not all((folder / name).is_dir() for name in ("split", "gold")):
-            raise NotCurated(corpus=corpus)
-        splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
-        split = {row["record_id"]: row["split"] for row in splits}
-        months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-        table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
-        table = table.filter(pa.compute.is_in(table["record_id"], value_set=tables.strings(sorted(split))))
-        titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
-        posts = {
-            record_id: Post(record_id=record_id, title=title.decode(), body=body.decode())
-            for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True)
-            if title is not None and body is not None
-        }
-        gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
-        return cls(
-            posts=dict(sorted(posts.items())),
-            split=split,
-            group={row["record_id"]: row["group"] for row in splits},
-            gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
-            examples=tuple(sorted(row["record_id"] for row in gold if row["example"])),
-            scheme=load(params.corpora[corpus].scheme),
-        )
-
-    def shards(self, *, size: int) -> list[list[Post]]:
-        """Return the posts in shards of ``size``, in the order of their ids."""
-        posts = list(self.posts.values())
-        return [posts[i : i + size] for i in range(0, len(posts), size)]
-
-    def prompt(self, labeller: RemoteLabeller, *, secret: bytes) -> Prompt:
-        """Render the scheme's prompt with the examples that the gold names; ``secret`` keys their delimiters."""
-        key = self.scheme.category().key
-        shown = [r for r in self.examples if r in self.posts]
-        examples = [Example(r, self.posts[r], {key: tuple(sorted(self.gold[r]))}) for r in shown]
-        return build(self.scheme, keys=[key], system=labeller.system, examples=examples, secret=secret)
+def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes) -> Prompt:
+    """Render the scheme's prompt with the examples that the gold names; ``secret`` keys their delimiters."""
+    key = material.scheme.category().key
+    shown = [r for r in material.examples if r in material.posts]
+    examples = [Example(r, material.posts[r], {key: tuple(sorted(material.gold[r]))}) for r in shown]
+    return build(material.scheme, keys=[key], system=labeller.system, examples=examples, secret=secret)
 
 
 def open_labeller(
-    name: str, *, material: Material, params: Params, settings: Settings, vault: Vault, stack: ExitStack
+    name: str, *, material: SplitPosts, params: Params, settings: Settings, vault: Vault, stack: ExitStack
 ) -> Labeller:
     """Return the labeller of a name, ready to be asked; what it holds open is closed with ``stack``."""
     described = params.labellers[name]
@@ -113,7 +56,7 @@ def open_labeller(
     from pipelines.llm.prompts import register
     from pipelines.storage.answers import Answers
 
-    prompt = material.prompt(described, secret=settings.secret())
+    prompt = prompt_for(material, described, secret=settings.secret())
     if settings.mlflow_tracking_uri:
         register(prompt, tracking_uri=settings.mlflow_tracking_uri)
     return Remote(
@@ -147,7 +90,7 @@ def ask(
         counts by outcome; without ``wait``, ``batches``: the digests of the ids of the jobs that were handed over to a
         batch endpoint and are noted in the store of answers.
     """
-    material = Material.read(corpus, params=params, vault=vault, root=root)
+    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     posts = material.shards(size=params.votes.shard_size)[shard]
     with ExitStack() as stack:
         asked = open_labeller(labeller, material=material, params=params, settings=settings, vault=vault, stack=stack)
@@ -172,7 +115,7 @@ def run(
         TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
         BudgetSpent: the budget ended; every answer so far is kept.
     """
-    material = Material.read(corpus, params=params, vault=vault, root=root)
+    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     posts = list(material.posts.values())
     with ExitStack() as stack:
         found = open_labeller(

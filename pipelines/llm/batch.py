@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pipelines.errors import ConfigError, CorpusError, LabellerRefused
-from pipelines.llm.client import Passing, Throttled
 from pipelines.llm.outcome import Raw
+from pipelines.llm.provider_errors import Passing, Throttled
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -25,7 +25,7 @@ class NoBatches(ConfigError):
     """A labeller's provider has no batch endpoint, as far as the capability table knows."""
 
     message = "Model {model} of labeller '{labeller}' cannot be asked in batches."
-    remedy = "Set votes.batch to false, or state batch: true for it in pipelines/label/capabilities.yaml."
+    remedy = "Set votes.batch to false, or state batch: true for it in pipelines/llm/capabilities.yaml."
 
 
 async def submit(

@@ -7,13 +7,13 @@ than the paper's. Retries, limits and the budget are the runner's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pipelines.config.params import Endpoint, Provider, RemoteLabeller, VotesParams
-from pipelines.errors import ConfigError, LabellingError
+from pipelines.errors import ConfigError
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.outcome import Raw
 
@@ -34,38 +34,11 @@ NO_KEY = "none"
 MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
-class Throttled(LabellingError):
-    """The provider asks to wait; ``retry_after`` in seconds, ``None`` where it did not say how long."""
-
-    message = "The provider asks to wait."
-    remedy = "The runner waits and asks again."
-    exit_code: ClassVar[int] = 75
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds to wait before the next request."""
-        value: float | None = self.fields["retry_after"]
-        return value
-
-
-class Passing(LabellingError):
-    """No answer, for a reason that may pass: one machine word (``timeout``, ``connection``, ``server`` ...)."""
-
-    message = "The provider gave no answer: {reason}."
-    remedy = "The runner asks again."
-    exit_code: ClassVar[int] = 75
-
-    @property
-    def reason(self) -> str:
-        """The machine word."""
-        return str(self.fields["reason"])
-
-
 class CannotSee(ConfigError):
     """An image is to be shown to a model that takes none, or is of a kind that no provider takes."""
 
     message = "Model {model} cannot be shown an image: {detail}."
-    remedy = "Name a model that sees, or state images: true for it in pipelines/label/capabilities.yaml."
+    remedy = "Name a model that sees, or state images: true for it in pipelines/llm/capabilities.yaml."
 
 
 @dataclass
@@ -162,18 +135,6 @@ class Client:
             return self._reading.understand(error, asked=self.asked, exchange=exchange, effective=effective)
         finally:
             self._wire.EXCHANGE.reset(token)
-
-    async def submit(self, jobs: Sequence[tuple[str, str, Sequence[str | bytes]]], *, schema: dict[str, Any]) -> str:
-        """Hand in many questions (key, system, parts) as one batch; see :func:`pipelines.llm.batch.submit`."""
-        from pipelines.llm import batch
-
-        return await batch.submit(self, jobs, schema=schema)
-
-    async def collect(self, job: str) -> Mapping[str, Raw] | None:
-        """Return a batch's answers by key, ``None`` while it runs; see :func:`pipelines.llm.batch.collect`."""
-        from pipelines.llm import batch
-
-        return await batch.collect(self, job)
 
     def message(self, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
         """Return one question as pydantic-ai's message."""

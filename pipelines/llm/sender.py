@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.config.params import Price, Provider
 from pipelines.errors import LabellerRefused
+from pipelines.llm import batch
 from pipelines.llm.budget import Budget, nano
 from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.limits import Gate
 from pipelines.llm.outcome import Raw
+from pipelines.llm.provider_errors import Passing, Throttled
 from pipelines.storage.answers import Answers, Change, Job, sealed
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ class Sender:
         held = sum(map(self._bound, requests))
         questions = [(request.key, request.system, request.parts) for request in requests]
         try:
-            name = await self._patiently(lambda: self._client.submit(questions, schema=self._terms.schema))
+            name = await self._patiently(lambda: batch.submit(self._client, questions, schema=self._terms.schema))
         except BaseException:
             self._answers.write([Change(hold=-held)])
             raise
@@ -143,7 +145,7 @@ class Sender:
 
     async def _collected(self, job: Job) -> bool:
         """Store what a batch answered, if it is done; what it did not answer has failed."""
-        found = await self._patiently(lambda: self._client.collect(job.job))
+        found = await self._patiently(lambda: batch.collect(self._client, job.job))
         if found is None:
             return False
         changes = [
@@ -160,8 +162,6 @@ class Sender:
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Make one call of a batch endpoint, again and again where it may help."""
-        from pipelines.llm.client import Passing, Throttled
-
         for attempt in range(self._terms.provider.max_retries):
             try:
                 return await call()
@@ -185,8 +185,6 @@ class Sender:
 
     async def _ask(self, request: Request) -> str:
         """Return an empty string when the answer is stored, else why there is none."""
-        from pipelines.llm.client import Passing, Throttled
-
         bound, reason = self._bound(request), ""
         for attempt in range(self._terms.provider.max_retries + 1):
             if reason and not self._stop:

@@ -19,34 +19,13 @@ import pyarrow.parquet as pq
 
 from pipelines.config.params import Params, Settings
 from pipelines.config.registry import Chosen
-from pipelines.errors import ConfigError, DataError
+from pipelines.packaging import pack_memes, pack_posts
 from pipelines.packaging.model_described import SCHEME, Described
+from pipelines.packaging.refusals import NothingToPack
 from pipelines.registry import contents
 from pipelines.registry.versions import listing, subject
 from pipelines.taxonomy.loader import FOLDER as SCHEMES
 from pipelines.vault.vault import Vault
-
-
-class NotPackable(ConfigError):
-    """What was chosen is no model that can be registered."""
-
-    message = "'{model}' cannot be registered as '{name}': {detail}."
-    remedy = "Name another model under registry.{name} in params.yaml."
-
-
-class NothingToPack(ConfigError):
-    """What a pack is made of is not where the command was started."""
-
-    message = "There is nothing to package as '{name}': {detail}."
-    remedy = "Start it in a clone of the corpus after `dvc pull --allow-missing`, or run that stage."
-
-
-class LearntFromDeleted(DataError):
-    """A model knows somebody who asked to be forgotten."""
-
-    message = "{count} of the records that '{model}' has learnt from, or was chosen by, were taken down since."
-    remedy = "It cannot be registered. Train it again, and register that."
-    exit_code = 77
 
 
 def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> Path:
@@ -73,12 +52,8 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
     to.mkdir(parents=True, exist_ok=True)
     given: dict[str, Any] = {"chosen": chosen, "params": params, "vault": vault, "root": root, "to": to}
     if params.corpora[corpus].content == "texts":
-        from pipelines.packaging import pack_posts
-
         described, records = pack_posts.filled(name, corpus=corpus, category=category, **given)
     else:
-        from pipelines.packaging import pack_memes
-
         described, records = pack_memes.filled(name, corpus=corpus, category=category, settings=settings, **given)
     return finish(to, described=described, records=records, root=root)
 
@@ -114,18 +89,3 @@ def measured(described: Described, *, root: Path) -> dict[str, object]:
         detail = f"the stage evaluate@{described.corpus} has no numbers of '{described.measured_as}'"
         raise NothingToPack(name=described.name, detail=detail)
     return {**task, "sampling": found["sampling"], "split": found["split"]}
-
-
-def refuse_deleted(records: Collection[str], *, model: str, vault: Vault) -> None:
-    """Refuse a model that knows records which were taken down.
-
-    Raises:
-        LearntFromDeleted: naming how many.
-    """
-    if gone := len(vault.tombstoned(set(records))):
-        raise LearntFromDeleted(count=gone, model=model)
-
-
-def public(base: str) -> str:
-    """Return a base by its name: where a folder lies on this machine is nobody's business."""
-    return Path(base).name if Path(base).is_absolute() or Path(base).is_dir() else base

@@ -13,9 +13,9 @@ from pipelines.config.params import Params, Settings
 from pipelines.config.registry import Chosen
 from pipelines.config.sections import FusionModel, ImageModel, TextModel
 from pipelines.datasets.example import TRAIN, VALIDATION
+from pipelines.datasets.splits import split_digest
 from pipelines.packaging.model_described import REST, Described, Trained
-from pipelines.packaging.pack import LearntFromDeleted, NothingToPack, NotPackable, public
-from pipelines.promotion.holdout import split_digest
+from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, public
 from pipelines.registry.versions import NoRegistry
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of

@@ -10,9 +10,9 @@ from pipelines.config.params import Params
 from pipelines.config.registry import Chosen
 from pipelines.config.sections import EncoderModel, KnnModel
 from pipelines.datasets.posts import GOLD
+from pipelines.datasets.splits import split_digest
 from pipelines.packaging.model_described import Described, Trained
-from pipelines.packaging.pack import NothingToPack, NotPackable, public, refuse_deleted
-from pipelines.promotion.holdout import split_digest
+from pipelines.packaging.refusals import NothingToPack, NotPackable, public, refuse_deleted
 from pipelines.registry.versions import sha256
 from pipelines.taxonomy import load as scheme_of
 from pipelines.train import finetuned

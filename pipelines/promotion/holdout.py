@@ -7,9 +7,8 @@ scoring; a model sees what a consumer would send.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines.config.params import Params
+from pipelines.datasets.splits import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
 from pipelines.evaluate.benchmark import ABSTAINED, VOTE, Board, Item, Run, Sampling
 from pipelines.registry.client import unpickled
-from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.vault.vault import Vault
@@ -86,12 +85,6 @@ class Frozen:
         return Run(0, dict.fromkeys(self.board.items, VOTE), dict.fromkeys(self.board.items, self.majority))
 
 
-def split_digest(corpus: str, *, root: Path = Path()) -> str:
-    """Return the SHA-256 of who is in which split of ``snapshot/<corpus>``: a line ``record image split`` an item."""
-    rows = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
-    return _digest(f"{row['record_id']} {row['image']} {row['split']}" for row in rows)
-
-
 def open_test(
     corpus: str, *, category: str, params: Params, vault: Vault, root: Path = Path(), sampling: Sampling | None = None
 ) -> Frozen:
@@ -149,7 +142,7 @@ def of_items(
     majority = min(counts, key=lambda s: (-counts[s], sorted(map(labels.index, s))), default=frozenset())
     lines = (f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in zip(items, groups, gold, strict=True))
     board = Board(task, tuple(items), tuple(gold), tuple(groups), sampling)
-    return Frozen(corpus, board, majority, _digest([corpus, task.key, *lines]), split, taken_down, tuple(inputs))
+    return Frozen(corpus, board, majority, digest_of([corpus, task.key, *lines]), split, taken_down, tuple(inputs))
 
 
 def ask(folder: Path, *, frozen: Frozen) -> Run:
@@ -203,7 +196,3 @@ def _labels(labels: Any, *, task: Task) -> frozenset[str]:
     if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
         raise CannotBeAsked(detail=f"its labels are none of '{task.key}', or too many")
     return named
-
-
-def _digest(lines: Iterable[str]) -> str:
-    return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()

@@ -6,17 +6,22 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params, Settings, load
 from pipelines.config.registry import Promote
+from pipelines.process import now
 from pipelines.registry import contents
 from pipelines.registry.contents import NoPack, Pack
 from pipelines.registry.journal import Journal, Row
-from pipelines.registry.versions import TAKEN_DOWN, Registry, Version, digest
+from pipelines.registry.versions import TAKEN_DOWN, Registry, Version, digest, subject
 from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
+
+# The outs of stages that a model is packaged from or tested on.
+CHECKED_OUT = ("split", "gold", "silver", "finetuned", "predictions")
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,23 @@ def registration(journal: Journal, version: Version) -> Row | None:
     """Return the row of a version's registration."""
     rows = [r for r in journal.rows(version.name) if r.event == "registered" and r.to_version == version.version]
     return rows[-1] if rows else None
+
+
+@contextmanager
+def opened(
+    settings: Settings, *, name: str | None = None, base: str | None = None, vault: Vault | None = None
+) -> Iterator[Context]:
+    """Open what decisions about models need; with a ``name`` also what its models learn from and are tested on."""
+    with (
+        nullcontext(vault) if vault else Vault.open(settings.vault_url, secret=settings.secret()) as held,
+        Journal.open(settings.journal_url, clock=now) as journal,
+        workspace(settings, revision=base) as clone,
+    ):
+        params = load(clone.path)
+        if name is not None:
+            corpus, _ = subject(name, params=params)
+            clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in CHECKED_OUT))
+        yield Context(Registry.open(settings), journal, params, params.promote, settings, held, clone.path)
 
 
 @contextmanager

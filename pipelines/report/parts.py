@@ -7,12 +7,11 @@ dash.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pipelines.evaluate.benchmark import Json
 from pipelines.metrics.tables import UNDEFINED, Sheet
 from pipelines.report import figures
-from pipelines.report.figsim import tables
 from pipelines.report.page import Drawing, Heat
 from pipelines.taxonomy.task import TASKS
 
@@ -22,7 +21,7 @@ TITLES = {
     "related": "Suicide-related content",
 }
 NOUNS = {"figsim": "memes", "cradle": "posts"}
-BASELINES = {**tables.BASELINES, "majority_set": "Most frequent set"}
+BASELINES = {"majority": "Majority", "every_label": "Every label", "majority_set": "Most frequent set"}
 FIGURES = {
     "exact": "Exact match",
     "macro_f1": "Macro-F1",
@@ -261,14 +260,19 @@ def _count(rate: Json, *, runs: int) -> str:
     return "/".join(f"{rate[name] / runs:,.1f}".removesuffix(".0") for name in ("count", "of"))
 
 
-def conditions(metrics: Json) -> Sheet | None:
-    """Share of memes that each task's best model gets wrong, by context and modality (Appendix F)."""
+def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) -> Sheet | None:
+    """Return the share of memes that each task's best model gets wrong, by context and modality (appendix F).
+
+    Args:
+        metrics: ``evaluate.json``.
+        published: returns the paper's counts of a task, by label.
+    """
     rows: list[tuple[str, ...]] = []
     for key, task in metrics["tasks"].items():
         best = best_of(task)
         if best is None:
             continue
-        paper = tables.misclassified(key)
+        paper = published(key)
         rows.append((f"{title_of(key)}, {task['best']}", "", "", ""))
         for labels in best["errors"]["by_category"].values():
             for label, rate in labels.items():

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from pipelines.taxonomy.scheme import Category
+from typing import Literal, Protocol
 
 Mode = Literal["strict", "repair"]
 TIERS = ("base", "improved", "soft")
@@ -60,13 +57,33 @@ class Preference:
         return {label for label in labels if attributes[label].get(self.of) == self.drop and place(label) in kept}
 
 
+class Checkable(Protocol):
+    """The properties of :class:`pipelines.taxonomy.scheme.Category` that the rules read."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def none(self) -> str | None: ...
+    @property
+    def names(self) -> Collection[str]: ...
+    @property
+    def rules(self) -> Iterable[Preference]: ...
+    @property
+    def task_merge(self) -> str | None: ...
+    @property
+    def attributes(self) -> Mapping[str, Mapping[str, str]]: ...
+    @property
+    def spellings(self) -> Mapping[str, str]: ...
+    def merge(self, labels: frozenset[str], *, merge: str) -> frozenset[str]: ...
+
+
 def normal(spelling: str) -> str:
     """Return what two spellings of one label share: their letters and digits, whatever their case."""
     return "".join(c for c in spelling.casefold() if c.isalnum())
 
 
 def check(
-    category: Category, *, values: Iterable[str], mode: Mode, tiers: Collection[str], task: bool = True
+    category: Checkable, *, values: Iterable[str], mode: Mode, tiers: Collection[str], task: bool = True
 ) -> Checked:
     """Hold ``values`` against a category; see :meth:`pipelines.taxonomy.scheme.Category.check`."""
     given = list(values)
@@ -90,7 +107,7 @@ def check(
     return Checked(frozenset(given if wrong else labels), (), tuple(sorted(wrong)), unknown)
 
 
-def _named(category: Category, *, values: list[str], repairs: list[str]) -> tuple[set[str], int]:
+def _named(category: Checkable, *, values: list[str], repairs: list[str]) -> tuple[set[str], int]:
     """Return the labels that the values name and the number of values that name none."""
     found = [v if v in category.attributes else category.spellings.get(normal(v)) for v in values]
     known = [name for name in found if name is not None]
@@ -100,7 +117,7 @@ def _named(category: Category, *, values: list[str], repairs: list[str]) -> tupl
     return labels, len(found) - len(known)
 
 
-def _within(category: Category, *, labels: set[str], task: bool, base: bool, repairs: list[str]) -> set[str]:
+def _within(category: Checkable, *, labels: set[str], task: bool, base: bool, repairs: list[str]) -> set[str]:
     """Return the labels that stay: of the task, if asked for, and without a none label beside others."""
     none, stands_alone = category.none, category.kind == "multi" and base
     if none in labels and none not in category.names:
@@ -115,7 +132,7 @@ def _within(category: Category, *, labels: set[str], task: bool, base: bool, rep
     return labels
 
 
-def _of_the_task(category: Category, *, labels: set[str], repairs: list[str]) -> set[str]:
+def _of_the_task(category: Checkable, *, labels: set[str], repairs: list[str]) -> set[str]:
     merged = category.merge(frozenset(labels), merge=category.task_merge) if category.task_merge else frozenset(labels)
     repairs += [str(category.task_merge)] * len(labels - merged)
     kept = merged.intersection(category.names)

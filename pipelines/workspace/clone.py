@@ -20,9 +20,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.cli.shared import DIES_WITH_PARENT
 from pipelines.config.params import Settings
 from pipelines.errors import CommitLost, StepFailed
+from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
 from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph

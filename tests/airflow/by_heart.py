@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.cli.registry import opened
 from pipelines.config.params import Settings
 from pipelines.packaging import register
 from pipelines.promotion import holdout
 from pipelines.registry import contents
-from pipelines.registry.candidate import Context
+from pipelines.registry.candidate import Context, opened
 from pipelines.registry.versions import listing
 from pipelines.storage import tables
 from tests.airflow.heart_model import digest

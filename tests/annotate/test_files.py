@@ -13,9 +13,9 @@ import pytest
 from pipelines.annotate.backends.backend import Item, Queue
 from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
 from pipelines.annotate.backends.files.files import Files, open_files
-from pipelines.cli.shared import now
 from pipelines.config.params import Settings
 from pipelines.errors import BackendUnavailable
+from pipelines.process import now
 from tests.annotate import backend_contract as contract
 
 QUEUE = Queue("memes/calibration", "a1")

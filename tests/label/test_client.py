@@ -19,9 +19,11 @@ from pydantic import SecretStr
 
 from pipelines.config.params import Endpoint, Provider, RemoteLabeller, VotesParams
 from pipelines.errors import LabellerRefused
+from pipelines.llm import batch
 from pipelines.llm.batch import NoBatches
-from pipelines.llm.client import CannotSee, Client, Passing, Throttled
+from pipelines.llm.client import CannotSee, Client
 from pipelines.llm.outcome import Raw
+from pipelines.llm.provider_errors import Passing, Throttled
 
 Api = Literal["openai", "anthropic", "google"]
 Reply = tuple[int, dict[str, str], Any]
@@ -490,7 +492,7 @@ def test_a_cancelled_question_leaves_the_client_usable(vendor: Vendor) -> None:
 def test_batches_need_a_provider_that_has_them(vendor: Vendor) -> None:
     async def hand_in() -> str:
         async with client(vendor.url("openai"), api="openai", model="qwen3-14b") as asked:
-            return await asked.submit([("a", "s", ["x"])], schema=SCHEMA)
+            return await batch.submit(asked, [("a", "s", ["x"])], schema=SCHEMA)
 
     with pytest.raises(NoBatches):
         asyncio.run(hand_in())

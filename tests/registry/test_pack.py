@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.config.registry import Chosen
 from pipelines.packaging.model_described import Described
-from pipelines.packaging.pack import LearntFromDeleted, NothingToPack, NotPackable
+from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry import contents
 from pipelines.registry.contents import Pack

@@ -29,7 +29,8 @@ from pipelines.extract import decode_child
 from pipelines.extract.ocr import open_engine
 from pipelines.packaging import model
 from pipelines.packaging.model_described import Described
-from pipelines.packaging.pack import LearntFromDeleted, NothingToPack, NotPackable, pack
+from pipelines.packaging.pack import pack
+from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable
 from pipelines.registry import contents
 from pipelines.registry.contents import Pack
 from pipelines.registry.versions import NoRegistry, digest

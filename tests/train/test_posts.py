@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.datasets.example import LeakRefused, only, targets
 from pipelines.datasets.posts import NoSilver
+from pipelines.datasets.split_posts import NotCurated
 from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
-from pipelines.label.votes import NotCurated
 from pipelines.storage import tables
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts

@@ -101,7 +101,7 @@ def test_the_command_is_one_that_accelerate_takes_and_shares_the_weights_out() -
     line = launch.command(4, gpu=True)
     assert line[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
     asked = launch_command_parser().parse_args(line[3:])
-    assert (asked.num_processes, asked.module, asked.training_script) == (4, True, "pipelines.train.sft.launch")
+    assert (asked.num_processes, asked.module, asked.training_script) == (4, True, "pipelines.train.sft.worker")
     environment = prepare_multi_gpu_env(asked)
     assert environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
     assert environment["ACCELERATE_USE_FSDP"] == "true"

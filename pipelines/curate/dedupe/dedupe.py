@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.params import Params
-from pipelines.curate.dedupe.near_duplicates import components, keepers
 from pipelines.curate.dedupe.pairing import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.dedupe.text_pairs import kinds_of_texts, pairs_of_texts
 from pipelines.curate.items import Item, keys, read_items
+from pipelines.curate.near_duplicates import components, keepers
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics

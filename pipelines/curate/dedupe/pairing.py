@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pipelines.config.params import Dedupe
 from pipelines.curate.dedupe.captions import Captions, caption_words
-from pipelines.curate.dedupe.near_duplicates import cells, equal_pairs, pair_blocks
+from pipelines.curate.near_duplicates import cells, equal_pairs, pair_blocks
 
 Ints = npt.NDArray[np.int64]
 

@@ -90,7 +90,7 @@ def _subtypes(metrics: Json) -> Iterator[Block]:
 
 
 def _conditions(metrics: Json) -> Iterator[Block]:
-    sheet = parts.conditions(metrics)
+    sheet = parts.conditions(metrics, published=tables.misclassified)
     if sheet:
         yield sheet
 

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.cli.registry import opened
 from pipelines.config.params import Settings
 from pipelines.deployment.airflow_api import ENDED, RunFailed
 from pipelines.deployment.services import Deployment
 from pipelines.registry import contents
-from pipelines.registry.candidate import Context, scratch
+from pipelines.registry.candidate import Context, opened, scratch
 from pipelines.registry.journal import Journal, Row
 from pipelines.registry.versions import digest, listing
 from pipelines.sandbox.demo.runs import Api, Json, Look

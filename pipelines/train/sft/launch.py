@@ -1,8 +1,8 @@
 """Several GPUs from the command that one takes: a process for each, sharing what they compute and the weights (FSDP).
 
-``accelerate launch`` runs this module once for each GPU. What they are to do is handed over in memory: a file without
-a name that ends with its processes, as posts are never written to a disk. What the first of them says comes back on its
-standard output, a line of JSON each.
+``accelerate launch`` runs :mod:`pipelines.train.sft.worker` once for each GPU. What they are to do is handed over in
+memory: a file without a name that ends with its processes, as posts are never written to a disk. What the first of them
+says comes back on its standard output, a line of JSON each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.errors import DataError
 
 # A child asks no more than what its parent put here: whose process, and which of its open files.
 GIVEN = "CORPUS_SFT_GIVEN"
-MODULE = "pipelines.train.sft.launch"
+MODULE = "pipelines.train.sft.worker"
 
 
 class GroupFailed(DataError):
@@ -51,7 +51,7 @@ def processes() -> int:
 
 
 def command(count: int, *, gpu: bool) -> list[str]:
-    """Return the command line that runs this module ``count`` times.
+    """Return the command line that runs the worker ``count`` times.
 
     On GPUs weights, gradients and the optimiser's state are shared out (FSDP 2, layer by layer), the state in a
     checkpoint is whole, and products are computed in bfloat16. On a CPU, where accelerate starts one process however
@@ -115,7 +115,8 @@ def _followed(
     return found
 
 
-def _tell(**said: Any) -> None:
+def tell(**said: Any) -> None:
+    """Send the parent one line of JSON on standard output."""
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 
@@ -129,20 +130,3 @@ def leave_with(parent: Path) -> None:
         os._exit(GroupFailed.exit_code)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def main() -> None:
-    """Do one process's part of what the parent gave."""
-    from pipelines.train.sft.sft import tune
-
-    handed = Path(os.environ[GIVEN])
-    leave_with(handed)
-    # the parent's own memory, which nobody else can write
-    given = pickle.loads(handed.read_bytes())  # noqa: S301
-    found = tune(**given, say=lambda epoch: _tell(said=epoch))
-    if not rank():
-        _tell(found=found)
-
-
-if __name__ == "__main__":
-    main()

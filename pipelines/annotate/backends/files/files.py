@@ -21,9 +21,9 @@ from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
 from pipelines.annotate.backends.files import answer_files
 from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
 from pipelines.annotate.form import Form
-from pipelines.cli.shared import now
 from pipelines.config.params import Settings
 from pipelines.errors import BackendUnavailable
+from pipelines.process import now
 
 _PART = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")

@@ -1,0 +1,71 @@
+"""Open the posts of a corpus's split, with their gold labels where they have any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.config.params import Params
+from pipelines.datasets.post import Post
+from pipelines.errors import ConfigError
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
+from pipelines.taxonomy import Scheme, load
+from pipelines.vault.vault import Vault
+
+
+class NotCurated(ConfigError):
+    """There is nothing to label where the command was started."""
+
+    message = "There is no split and gold of {corpus} in this folder."
+    remedy = "Start it in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
+
+
+@dataclass(frozen=True)
+class SplitPosts:
+    """The posts of a corpus's split, opened in memory, and the gold labels of some."""
+
+    posts: dict[str, Post]
+    split: dict[str, str]
+    group: dict[str, str]
+    gold: dict[str, frozenset[str]]
+    examples: tuple[str, ...]
+    scheme: Scheme
+
+    @classmethod
+    def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> SplitPosts:
+        """Open the posts of the split in the order of their ids; what was taken down is left out.
+
+        Raises:
+            NotCurated: the split or the gold is not there.
+        """
+        folder = root / "snapshot" / corpus
+        if not all((folder / name).is_dir() for name in ("split", "gold")):
+            raise NotCurated(corpus=corpus)
+        splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
+        split = {row["record_id"]: row["split"] for row in splits}
+        months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+        table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
+        table = table.filter(pa.compute.is_in(table["record_id"], value_set=tables.strings(sorted(split))))
+        titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
+        posts = {
+            record_id: Post(record_id=record_id, title=title.decode(), body=body.decode())
+            for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True)
+            if title is not None and body is not None
+        }
+        gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+        return cls(
+            posts=dict(sorted(posts.items())),
+            split=split,
+            group={row["record_id"]: row["group"] for row in splits},
+            gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
+            examples=tuple(sorted(row["record_id"] for row in gold if row["example"])),
+            scheme=load(params.corpora[corpus].scheme),
+        )
+
+    def shards(self, *, size: int) -> list[list[Post]]:
+        """Return the posts in shards of ``size``, in the order of their ids."""
+        posts = list(self.posts.values())
+        return [posts[i : i + size] for i in range(0, len(posts), size)]

@@ -1,0 +1,25 @@
+"""Run one process of a group that fine-tunes together; started by :mod:`pipelines.train.sft.launch`."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+from pipelines.train.sft import launch
+from pipelines.train.sft.sft import tune
+
+
+def main() -> None:
+    """Do one process's part of what the parent gave."""
+    handed = Path(os.environ[launch.GIVEN])
+    launch.leave_with(handed)
+    # the parent's own memory, which nobody else can write
+    given = pickle.loads(handed.read_bytes())  # noqa: S301
+    found = tune(**given, say=lambda epoch: launch.tell(said=epoch))
+    if not launch.rank():
+        launch.tell(found=found)
+
+
+if __name__ == "__main__":
+    main()
