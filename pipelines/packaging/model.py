@@ -44,8 +44,8 @@ compiling, collecting = sys.dont_write_bytecode, gc.isenabled()
 sys.dont_write_bytecode = True
 gc.disable()
 try:
-    from {package}.registry.{opener} import opened
-    from {package}.registry.model_pyfunc import Served
+    from {package}.packaging.{opener} import opened
+    from {package}.packaging.model_pyfunc import Served
 finally:
     sys.dont_write_bytecode = compiling
     if collecting:
@@ -126,7 +126,7 @@ def _checked(pack: Path) -> Described:
 
 
 def _roots(described: Described) -> list[str]:
-    roots = ["pipelines.packaging.model_pyfunc", f"pipelines.registry.{OPENERS[described.kind]}"]
+    roots = ["pipelines.packaging.model_pyfunc", f"pipelines.packaging.{OPENERS[described.kind]}"]
     if described.kind not in OF_POSTS:
         roots += [f"pipelines.models.{described.kind}", "pipelines.extract.decode_child"]
     if described.ocr is not None:

@@ -24,7 +24,8 @@ OURS = "pipelines"
 LOCK = "requirements.lock"
 MENTIONED = re.compile(rf"\b{OURS}(?=\.\w|\s+import\b)")
 # What would make every consumer install this project's whole house.
-UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argilla"})
+SETTINGS = f"{OURS}.config.params"
+UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argilla", SETTINGS})
 
 
 class TooMuchCode(ConfigError):
@@ -108,8 +109,9 @@ def refuse(files: dict[str, Path]) -> None:
     guilty: dict[str, set[str]] = {}
     for module, path in files.items():
         for name, _ in imported(path):
-            if name.partition(".")[0] in UNWANTED or name == f"{OURS}.params":
-                guilty.setdefault(name.partition(".")[0] if name != f"{OURS}.params" else name, set()).add(module)
+            library = name if name == SETTINGS else name.partition(".")[0]
+            if library in UNWANTED:
+                guilty.setdefault(library, set()).add(module)
     if guilty:
         modules = sorted(set().union(*guilty.values()))
         raise TooMuchCode(libraries=", ".join(sorted(guilty)), modules=", ".join(modules))

@@ -99,12 +99,12 @@ SINKS = (
         settings=("cache", "remote"),
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
-            "annotate/agreement_figure", "annotate/gold", "annotate/import_commit", "annotate/round_store",
-            "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe",
-            "curate/sample", "curate/split", "evaluate/report", "label/remarks", "label/silver", "label/votes",
-            "privacy/gone", "privacy/objects", "store/results", "store/seal",
-            "store/stages", "store/tables", "train/finetuned", "train/floors",
-            "train/neighbours", "train/predict", "train/prompted", "train/train", "train/untuned",
+            "annotate/agreement/figure", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
+            "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
+            "curate/sample", "curate/split/split", "label/rationales", "label/silver", "label/votes",
+            "metrics/recall_constraints", "predict/baselines", "predict/predict", "predict/prompted", "report/report",
+            "storage/seal", "storage/tables", "takedown/objects", "takedown/redaction", "train/classifiers/train",
+            "train/finetuned", "train/knn/neighbours", "workspace/results", "workspace/stages",
         ),
     ),
     Sink(
@@ -116,9 +116,9 @@ SINKS = (
         settings=("repo",),
         outs=("metrics/*",),
         writers=(
-            "annotate/agreement", "annotate/manifest", "curate/score", "evaluate/evaluate", "label/probe",
-            "privacy/pointers", "privacy/rewrite", "store/metrics", "store/repository", "store/workspace",
-            "train/finetune",
+            "annotate/agreement/agreement", "annotate/manifest", "curate/quality", "evaluate/evaluate",
+            "label/injection_test", "storage/metrics_file", "takedown/pointers", "takedown/rewrite", "train/finetune",
+            "workspace/clone", "workspace/repository",
         ),
     ),
     Sink(
@@ -128,7 +128,7 @@ SINKS = (
         keeps="the tombstone and the splits that the id was ever assigned: without them it would come back",
         paths=_database("vault_url"),
         settings=("vault_url",),
-        writers=("privacy/database",),
+        writers=("vault/database",),
     ),
     Sink(
         "takedowns",
@@ -136,14 +136,14 @@ SINKS = (
         "",
         keeps="`tombstones.json`, to be kept apart from the vault and replayed after a restore; receipts hold counts",
         paths=_home("takedowns"),
-        writers=("privacy/objects", "privacy/receipts", "privacy/takedown"),
+        writers=("takedown/objects", "takedown/receipts", "takedown/takedown"),
     ),
     Sink(
         "requests",
         "ids",
         "the file is removed when all is done",
         paths=_home("requests"),
-        writers=("privacy/commands",),
+        writers=("cli/takedown",),
     ),
     Sink(
         "answers",
@@ -151,7 +151,7 @@ SINKS = (
         "rows are deleted, waiting batches lose the record, the file is written anew (`purge`)",
         paths=_database("answers_url"),
         settings=("answers_url",),
-        writers=("privacy/purge", "store/answers"),
+        writers=("storage/answers", "takedown/purge"),
     ),
     Sink(
         "annotation",
@@ -160,8 +160,9 @@ SINKS = (
         paths=lambda settings: [settings.annotation_files, settings.label_studio],
         settings=("annotation_files", "label_studio"),
         writers=(
-            "annotate/files", "annotate/label_studio", "annotate/label_studio_accounts",
-            "annotate/label_studio_server", "annotate/label_studio_store", "label/memes",
+            "annotate/backends/files/files", "annotate/backends/label_studio/label_studio",
+            "annotate/backends/label_studio/store", "deployment/label_studio", "deployment/label_studio_accounts",
+            "label/memes",
         ),
     ),
     Sink(
@@ -183,21 +184,24 @@ SINKS = (
         "content",
         "checkpoints of the corpus are removed: what they were fitted to cannot be published any more (`purge`)",
         paths=_home("train"),
-        writers=("train/checkpoint", "train/encoder", "train/knn", "train/loop", "train/tuner"),
+        writers=(
+            "train/classifiers/checkpoint", "train/classifiers/encoder", "train/classifiers/loop", "train/knn/knn",
+            "train/sft/tuner",
+        ),
     ),
     Sink(
         "scratch",
         "content",
         "clones of processes that are gone are removed (`purge`); those at work are counted and end with their task",
         paths=_home("scratch"),
-        writers=("registry/entries", "train/models/bases"),
+        writers=("models/backbones", "registry/candidate"),
     ),
     Sink(
         "lineage",
         "ids",
         "copies of lists of ids, of verified versions and of what they said are removed (`purge`, `models`)",
         paths=_home("registry", "models", "scored"),
-        writers=("privacy/learnt", "registry/verified", "registry/scoring"),
+        writers=("predict/batch_predict", "registry/verified", "takedown/affected_models"),
     ),
     Sink(
         "models",
@@ -207,8 +211,9 @@ SINKS = (
         paths=_home("mlflow", "mlflow.sqlite*"),
         settings=("mlflow_tracking_uri",),
         writers=(
-            "train/tracking", "privacy/learnt", "registry/register", "registry/pack", "registry/pack_memes",
-            "registry/model", "registry/model_code", "registry/model_described", "registry/card",
+            "packaging/card", "packaging/model", "packaging/model_code", "packaging/model_described",
+            "packaging/pack", "packaging/pack_memes", "packaging/register", "takedown/affected_models",
+            "train/tracking",
         ),
     ),
     Sink(
@@ -225,7 +230,7 @@ SINKS = (
         "rows leave packages and stand on the removal lists, by the release's own ids (`purge`)",
         keeps="the release's own id on its removal list; copies that consumers have",
         paths=_home("releases"),
-        writers=("release/register", "release/rekey", "release/hydrate"),
+        writers=("release/hydrate", "release/register", "release/rekey"),
     ),
     Sink(
         "sources",
@@ -235,8 +240,8 @@ SINKS = (
         paths=lambda settings: [settings.dumps, settings.sandbox],
         settings=("dumps", "sandbox"),
         writers=(
-            "sandbox/build", "sandbox/dumps", "sandbox/faults", "sandbox/variants", "sandbox/vendors",
-            "collect/decode_child",
+            "extract/decode_child", "sandbox/reddit/build", "sandbox/reddit/dumps", "sandbox/reddit/faults",
+            "sandbox/reddit/variants", "sandbox/vendors/vendors",
         ),
     ),
     Sink(
@@ -251,7 +256,7 @@ SINKS = (
         "content",
         "",
         keeps="`corpus clone` gives tables to a person's folder: content is closed in them, ids are theirs to delete",
-        writers=("evaluate/report",),
+        writers=("report/report",),
     ),
     Sink(
         "Airflow and logs",
@@ -259,7 +264,8 @@ SINKS = (
         "",
         paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
         writers=(
-            "phases", "sandbox/postgres", "sandbox/promotions", "sandbox/services", "plugins/dvc_airflow/resolve",
+            "deployment/postgres", "deployment/services", "plugins/dvc_airflow/resolve", "sandbox/demo/promotions",
+            "timing",
         ),
     ),
     Sink(
@@ -268,9 +274,9 @@ SINKS = (
         "",
         paths=_home("secret", "argilla-accounts.json", "rounds.lock", "kernels", "label-studio-env"),
         settings=("home", "label_studio_env"),
-        writers=("annotate/argilla", "params", "store/engine"),
+        writers=("annotate/backends/argilla/argilla", "config/params", "vault/engine"),
     ),
-)  # fmt: skip
+)  # fmt: skip  # fmt: skip
 
 
 def counted(settings: Settings, *needles: bytes) -> dict[str, int]:
