@@ -56,13 +56,13 @@ def agreement(
     show: Annotated[bool, typer.Option("--show", help="the tables of the last publish, beside the paper's")] = False,
 ) -> None:
     """Work out how far annotators agree, by round and over time; without a corpus, show the papers' own tables."""
-    from pipelines.report import agreement as agreement_report
+    from pipelines.report import agreement_tables
 
     if corpus is None:
-        agreement_report.show_paper()
+        agreement_tables.show_paper()
         return
     if show:
-        agreement_report.show(Settings.from_env(), corpus=corpus)
+        agreement_tables.show(Settings.from_env(), corpus=corpus)
         return
     from pipelines.annotate.agreement import agreement as stage
 

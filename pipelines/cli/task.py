@@ -92,7 +92,7 @@ def estimate(corpus: CorpusName, base: Base, run: RunName, results: Results = "[
 @app.command("agreement")
 def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
     """Measure the agreement of a commit's rounds; summarise one of them."""
-    from pipelines.report.agreement import summary
+    from pipelines.report.agreement_tables import summary
 
     with _received(base=base, run=run, results="[]") as (clone, context):
         clone.take(context.receive(clone, [context.reproduce(clone, f"agreement@{corpus}")]))

@@ -21,8 +21,9 @@ from pipelines.label import aggregate, review_queue
 from pipelines.label.compare import Panel
 from pipelines.label.injection import inject, marks
 from pipelines.label.silver import refused_of
-from pipelines.label.votes import open_labeller, report
+from pipelines.label.votes import open_labeller
 from pipelines.llm.outcome import Answer
+from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Category
@@ -56,7 +57,7 @@ def run(
             labeller = open_labeller(
                 member, material=material, params=params, settings=settings, vault=vault, stack=stack
             )
-            asked += labeller.label(copies, progress=report(f"{member} (copies)", total=len(copies)))
+            asked += labeller.label(copies, progress=reporter(f"{member} (copies)", total=len(copies)))
     again = pa.Table.from_pylist([answer.row() for answer in asked], schema=tables.VOTES)
 
     category = material.scheme.category()

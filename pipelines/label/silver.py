@@ -21,7 +21,7 @@ from pipelines.label.aggregate import Decision, LabelSet
 from pipelines.label.compare import Panel
 from pipelines.metrics.tables import Distribution
 from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Category, load
 from pipelines.vault.vault import Vault
 
@@ -232,12 +232,3 @@ def refused_of(votes: pa.Table) -> dict[str, set[str]]:
         if outcome == "refused":
             refused.setdefault(record, set()).add(labeller)
     return refused
-
-
-def rounded(value: Any) -> Any:
-    """Return the same with six decimals: enough for any table, and the last bits of a machine do not show."""
-    if isinstance(value, dict):
-        return {key: rounded(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [rounded(inner) for inner in value]
-    return round(value, 6) if isinstance(value, float) else value

@@ -7,9 +7,8 @@ dev gold. Refused, malformed and failed answers are rows like any other; only ``
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pipelines.label.labeller import Labeller
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.llm.prompts import DEV, Example, Prompt, build
+from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.vault.vault import Vault
@@ -97,7 +97,7 @@ def ask(
         done: dict[str, Any] = {"labeller": labeller, "shard": shard}
         if not wait:
             return done | {"batches": asked.hand_over(posts) if isinstance(asked, Remote) and asked.batches else []}
-        answers = asked.label(posts, progress=report(labeller, total=len(posts)))
+        answers = asked.label(posts, progress=reporter(labeller, total=len(posts)))
     return done | {"outcomes": _outcomes(answers)}
 
 
@@ -120,7 +120,7 @@ def run(
     with ExitStack() as stack:
         found = open_labeller(
             labeller, material=material, params=params, settings=settings, vault=vault, stack=stack
-        ).label(posts, progress=report(labeller, total=len(posts)))
+        ).label(posts, progress=reporter(labeller, total=len(posts)))
     outcomes = _outcomes(found)
     if (failed := outcomes.get(Outcome.FAILED, 0)) > params.votes.max_failed * len(found):
         raise TooManyFailed(labeller=labeller, failed=failed, records=len(found))
@@ -141,16 +141,3 @@ def run(
 
 def _outcomes(answers: Sequence[Answer]) -> dict[str, int]:
     return dict(sorted(Counter(str(a.outcome) for a in answers).items()))
-
-
-def report(labeller: str, *, total: int) -> Callable[[int], None]:
-    """Return a callback that writes a line of progress for the task's log, some twenty in all."""
-    said = 0
-
-    def progress(done: int) -> None:
-        nonlocal said
-        if done > said and (done - said >= total / 20 or done == total):
-            said = done
-            sys.stderr.write(f"{labeller}: {done}/{total}\n")
-
-    return progress

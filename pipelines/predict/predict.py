@@ -16,7 +16,7 @@ from pipelines.datasets import posts
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.datasets.posts import Posts
 from pipelines.errors import DataError
-from pipelines.label.votes import report
+from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.train import finetuned, voted
@@ -128,7 +128,7 @@ def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tupl
     answers = predictor.predict(
         [example.text for example in examples],
         record_ids=[example.item[0] for example in examples],
-        progress=report(name, total=len(examples)),
+        progress=reporter(name, total=len(examples)),
     )
     return answers, time.monotonic() - began
 

@@ -23,9 +23,9 @@ from pipelines.datasets.memes import load
 from pipelines.errors import ConfigError, TooManyFailed
 from pipelines.label import few_shot
 from pipelines.label.memes import MemeLabeller, described, meme
-from pipelines.label.votes import report
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.llm.prompts import Prompt, build, register
+from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.answers import Answers
 from pipelines.storage.metrics_file import write_metrics
@@ -190,7 +190,7 @@ class Bench:
                 vault=self.vault,
                 repetition=number,
             )
-            progress = report(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
+            progress = reporter(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
             found = labeller.label(list(memes.values()), progress=progress)
             told = dict(zip(memes, found, strict=True))
             yield Said(

@@ -12,3 +12,12 @@ def write_metrics(metrics: dict[str, Any], path: Path) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     return metrics
+
+
+def rounded(value: Any) -> Any:
+    """Return a value with every number in it rounded to six decimals, so that machines agree."""
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [rounded(inner) for inner in value]
+    return round(value, 6) if isinstance(value, float) else value

@@ -20,15 +20,14 @@ from pipelines.datasets import posts
 from pipelines.datasets.example import Example
 from pipelines.datasets.posts import GOLD, Posts
 from pipelines.errors import ConfigError, DataError
-from pipelines.label.silver import rounded
-from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train import finetuned, voted
-from pipelines.train.classifiers.train import commit_of
 from pipelines.train.finetuned import Card
 from pipelines.vault.vault import Vault
+from pipelines.workspace.git import commit_of
 
 EXPERIMENT = "{corpus}_finetune"
 KINDS = ("sft", "encoder", "knn")

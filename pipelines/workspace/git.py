@@ -28,3 +28,11 @@ def git(*argv: str, cwd: Path | None = None) -> str:
     if done.returncode:
         raise StepFailed(command=f"git {argv[0]}", returncode=done.returncode)
     return done.stdout.strip()
+
+
+def commit_of(root: Path) -> str:
+    """Return the commit that is checked out in a folder, or ``none`` outside a repository."""
+    try:
+        return git("rev-parse", "HEAD", cwd=root)
+    except StepFailed:
+        return "none"

@@ -12,8 +12,8 @@ from rich.console import Console
 from pipelines.config.params import Settings
 from pipelines.errors import NoCorpus
 from pipelines.metrics.tables import Sheet
-from pipelines.report import agreement as report
-from pipelines.report.agreement import paper_tables, published
+from pipelines.report import agreement_tables as report
+from pipelines.report.agreement_tables import paper_tables, published
 from pipelines.taxonomy import load
 from pipelines.taxonomy.rules import normal
 
@@ -66,7 +66,7 @@ def test_table_1_has_the_recomputed_means_of_its_multi_label_categories_only() -
 
 
 def test_the_papers_own_readings_are_ours() -> None:
-    from pipelines.metrics.agreement import landis_koch
+    from pipelines.metrics.agreement_coefficients import landis_koch
 
     paper = published()["figsim"]
     rows = [*paper["table_1"].values(), *paper["table_6"]["labels"].values(), *paper["table_7"]["labels"].values()]

@@ -15,7 +15,7 @@ from nltk.metrics.agreement import AnnotationTask
 from nltk.metrics.distance import masi_distance
 from sklearn.metrics import cohen_kappa_score, jaccard_score
 
-from pipelines.metrics import agreement as c
+from pipelines.metrics import agreement_coefficients as c
 
 TABLE_10 = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())["cradle_table10"]
 ROWS = [(name, label) for name, found in TABLE_10.items() for label in found["rows"]]

@@ -20,7 +20,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Item, Sampling
 from pipelines.evaluate.errors import Traits
 from pipelines.metrics.tables import Sheet
-from pipelines.report import agreement, parts, report, sections
+from pipelines.report import agreement_tables, parts, report, sections
 from pipelines.report import page as report_page
 from pipelines.report.figsim import tables
 from pipelines.report.page import Heat, Page, Points, Prose, Section
@@ -424,8 +424,8 @@ def test_table_3_has_more_rows_than_configurations_are_said() -> None:
 
 
 def test_kappa_of_the_figurative_phenomenon_is_no_mean_of_what_is_printed() -> None:
-    printed = agreement.published()["figsim"]
-    mean = agreement.mean_of_labels(printed["table_6"]["labels"], statistic="kappa")
+    printed = agreement_tables.published()["figsim"]
+    mean = agreement_tables.mean_of_labels(printed["table_6"]["labels"], statistic="kappa")
     text = said("Tables 1", claim=f"{printed['table_1']['figurative']['kappa']:.2f}".replace("0.", "."))
     assert f"mean {mean:.3f}".replace("0.", ".") in text
 

@@ -20,7 +20,7 @@ from pipelines.annotate.agreement.overlap import Answers, gather, measured
 from pipelines.annotate.manifest import Manifest, folder, opened
 from pipelines.config.params import Params
 from pipelines.config.sections import Agreement
-from pipelines.metrics import agreement as c
+from pipelines.metrics import agreement_coefficients as c
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Category, Scheme, load

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.metrics.agreement import READINGS
+from pipelines.metrics.agreement_coefficients import READINGS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

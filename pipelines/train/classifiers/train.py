@@ -18,7 +18,7 @@ from pipelines.config.sections import Model
 from pipelines.datasets import features
 from pipelines.datasets.example import Example
 from pipelines.datasets.memes import Material, load
-from pipelines.errors import ConfigError, StepFailed
+from pipelines.errors import ConfigError
 from pipelines.models import TRAINABLE
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
@@ -26,7 +26,7 @@ from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.class_weights import weigh
 from pipelines.vault.vault import Vault
-from pipelines.workspace.git import git
+from pipelines.workspace.git import commit_of
 
 EXPERIMENT = "{corpus}_train"
 SEVERITY = "severity"
@@ -179,11 +179,3 @@ def _figure(rows: list[dict[str, Any]], *, examples: tuple[Example, ...], task: 
     predicted = np.array([[label in row["labels"] for label in task.labels] for row in rows], bool)
     truth = targets(examples, task=task).astype(bool)
     return confusion(truth, predicted=predicted, labels=task.labels, single=task.kind == "single")
-
-
-def commit_of(root: Path) -> str:
-    """Return the commit that the data are of; a folder that is no clone has none."""
-    try:
-        return git("rev-parse", "HEAD", cwd=root)
-    except StepFailed:
-        return "none"

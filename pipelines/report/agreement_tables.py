@@ -19,7 +19,7 @@ from rich.console import Console
 
 from pipelines.config.params import Settings, load
 from pipelines.errors import NoCorpus, StepFailed
-from pipelines.metrics import agreement as c
+from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.tables import UNDEFINED, Sheet
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.rules import normal
