@@ -20,7 +20,9 @@ from pydantic import SecretStr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.config.params import Endpoint, Price, RemoteLabeller, load
+from pipelines.config.label import Price, RemoteLabeller
+from pipelines.config.params import load
+from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.curate.near_duplicates import pairs_within
+from pipelines.curate.grouping.near_duplicates import pairs_within
 
 RADIUS = 10
 BUDGET = 45.0  # seconds of queries

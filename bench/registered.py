@@ -33,8 +33,9 @@ import pyarrow.parquet as pq
 import torch
 import transformers
 
-from pipelines.config.params import Settings, load
-from pipelines.config.sections import EncoderModel
+from pipelines.config.models import EncoderModel
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration

@@ -18,7 +18,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 

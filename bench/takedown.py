@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import yaml
 from dvc.repo import Repo
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.storage import seal, tables
 from pipelines.takedown import takedown

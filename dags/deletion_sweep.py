@@ -6,8 +6,8 @@ seldom, within a budget that leaves the collectors' share; **takedown** takes do
 approval has ended, in every version of the corpus and every release, and looks once more for everybody who was taken
 down before; **swept** fails where a sweep did.
 
-By hand: `corpus sweep CORPUS --dry-run`, `corpus takedown-due --dry-run`. A sweep that finds too much gone at once
-stops and says so: `corpus sweep CORPUS --believe`, once somebody has looked.
+To look first: `corpus sweep CORPUS --dry-run`, `corpus takedown run-pending --dry-run`. A sweep that finds too much
+gone at once stops: `corpus sweep CORPUS --believe`, once somebody has looked.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ with DAG(
     tags=["privacy"],
 ) as dag:
     sweeps = [deletion.sweep(corpus) for corpus in corpora()]
-    sweeps >> deletion.takedown_due()
+    sweeps >> deletion.run_pending()
     sweeps >> deletion.swept()

@@ -23,7 +23,7 @@ CORPUS = "posts"
 
 with snapshot_dag(CORPUS, "label", wakes_on=f"{CORPUS}/dataset", doc=__doc__) as dag:
     base = pin()
-    targets = [f"probe@{CORPUS}-{ensemble}" for ensemble in ensembles()]
+    targets = [f"injection_test@{CORPUS}-{ensemble}" for ensemble in ensembles()]
     published = snapshot(
         *targets,
         corpus=CORPUS,

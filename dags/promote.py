@@ -4,7 +4,7 @@
 A version of a registered model, from candidate to champion: **gate** judges it against the champion on the frozen test
 and puts the verdict on record; where something speaks against it, **refused** says what, and nobody is asked;
 **approve** shows a person the figures and waits for an answer, which is no unless somebody says yes; **promote** moves
-the alias, reads it back and emits `model/<name>`; **decline** puts a no on record. Consumers are told by **deliver**.
+the alias, reads it back and emits `model/<name>`; **reject** puts a no on record. Consumers are told by **deliver**.
 
 By hand: `airflow dags trigger promote --conf '{"name": "crisis-posts", "version": 2}'`. The same without Airflow:
 `corpus promote`, and `corpus rollback` to undo it.
@@ -32,8 +32,8 @@ with DAG(
     },
     tags=["registry"],
 ) as dag:
-    promoted, declined = promotion.promote(), promotion.decline()
+    promoted, rejected = promotion.promote(), promotion.reject()
     approved = promotion.approve()
     promotion.gate() >> [approved, promotion.refused()]
-    approved >> [promoted, declined]
-    [promoted, declined] >> promotion.deliver()
+    approved >> [promoted, rejected]
+    [promoted, rejected] >> promotion.deliver()

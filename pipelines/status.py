@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.annotate.manifest import opened
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus, StepFailed
 from pipelines.label import summary
 from pipelines.process import now
@@ -56,7 +56,7 @@ def gather(settings: Settings) -> dict[str, Any]:
 def _parts(folder: Path) -> dict[str, Any]:
     """Return what the metrics of one corpus say, part by part."""
     parts: dict[str, Any] = {}
-    score, dedupe, split = (_metrics(folder / f"{name}.json") for name in ("score", "dedupe", "split"))
+    score, dedupe, split = (_metrics(folder / f"{name}.json") for name in ("quality", "dedupe", "split"))
     if score:
         parts |= {key: score[key] for key in ("collect", "ocr", "truth") if key in score}
     if dedupe:

@@ -13,7 +13,7 @@ from tests import built_once
 
 os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
 # compiled once, not once a home or a checkout
-os.environ.setdefault("NUMBA_CACHE_LOCATOR_CLASSES", "pipelines.curate.kernel_cache.ByContent")
+os.environ.setdefault("NUMBA_CACHE_LOCATOR_CLASSES", "pipelines.curate.grouping.kernel_cache.ByContent")
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / "var" / "kernels"))
 
 

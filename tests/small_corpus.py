@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault

@@ -49,9 +49,9 @@ KILLED, FROZEN, REPLACED, DOUBLED = 0.25, 0.25, 0.15, 0.4
 # Seconds within which a disturbance begins: a task of the undisturbed run takes so long on a busy machine.
 SOON = 12.0
 STAGES = {
-    "memes": (("dedupe", "sample", "split", "score"), ("gold",)),
+    "memes": (("dedupe", "sample", "split", "quality"), ("gold",)),
     "posts": (
-        ("dedupe", "sample", "split", "score"),
+        ("dedupe", "sample", "split", "quality"),
         ("gold", "votes-characters", "votes-words", "votes-embedding", "silver-offline", "probe-offline"),
     ),
 }
@@ -401,7 +401,7 @@ def _month(corpus: str, month: str, *, items: str) -> list[Task]:
 
 def digests(world: World) -> dict[str, str]:
     """Return what the tip of the corpus branch holds: outs of stages, uncached metrics and pointers, by path."""
-    from pipelines.config.params import Settings
+    from pipelines.config.settings import Settings
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.inventory import read_yaml
 
@@ -416,7 +416,7 @@ def digests(world: World) -> dict[str, str]:
 
 def broken_keys(world: World) -> int:
     """Return how many stored results cannot be read, or name objects that are not whole."""
-    from pipelines.config.params import Settings
+    from pipelines.config.settings import Settings
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.stages import objects_of
 
@@ -436,7 +436,7 @@ def broken_keys(world: World) -> int:
 
 def run_graph(world: World, *, seed: int | None, vault: Path | None = None) -> dict[str, Any]:
     """Run the whole graph in a new repository, with a copy of ``vault``, and return the figures of the run."""
-    from pipelines.config.params import Settings
+    from pipelines.config.settings import Settings
     from pipelines.workspace import repository
 
     shutil.rmtree(world.home, ignore_errors=True)
@@ -554,7 +554,7 @@ def _smaller(profile: dict[str, Any]) -> None:
     profile["votes"]["labellers"] = ["characters", "words", "embedding"]
     profile["votes"]["min_positives"] = 3
     profile["silver"] |= {"ensembles": ["offline"], "min_probability": 0.0}
-    profile["probe"]["size"] = 10
+    profile["injection_test"]["size"] = 10
 
 
 @contextmanager

@@ -25,7 +25,7 @@ APART = (
 # What a stage imports by a name that is made up as it runs.
 BY_NAME = {"train": "pipelines/models"}
 # What stands in for a section of its own: M3H's entry says who is asked for its remarks, and nothing else is to be set.
-SECTION = {"remarks": "models"}
+SECTION = {"rationales": "models"}
 
 
 def imported(path: Path) -> set[Path]:
@@ -82,4 +82,4 @@ def test_what_asks_trains_nothing_anew() -> None:
 
 def test_remarks_of_one_model_train_no_other_anew() -> None:
     [read] = [dep for dep in STAGES["train"]["deps"] if "remarks" in dep]
-    assert read == f"{STAGES['remarks']['outs'][0]}/${{item.model}}"
+    assert read == f"{STAGES['rationales']['outs'][0]}/${{item.model}}"

@@ -13,7 +13,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.params import Settings, Source, load, overlay
+from pipelines.config.collect import Source
+from pipelines.config.params import load, overlay
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, CorruptDump, SourceNotApproved
 
 ROOT = Path(__file__).resolve().parents[1]

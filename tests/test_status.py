@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import status
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus
 from pipelines.workspace import publish
 from pipelines.workspace.git import git

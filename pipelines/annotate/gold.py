@@ -24,7 +24,8 @@ from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Item
 from pipelines.annotate.manifest import Manifest
 from pipelines.annotate.response_validation import Question, Row, agreed, answered, item_of, labels_of, roster
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.llm.prompts import DEV, choose
 from pipelines.storage import tables

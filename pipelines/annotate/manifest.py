@@ -14,7 +14,7 @@ import yaml
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
 from pipelines.annotate.protocol import NAME, Draw, Name, Phase
-from pipelines.config.sections import Positive, Pseudonym, Section
+from pipelines.config.base import Positive, Pseudonym, Section
 from pipelines.errors import DataError, UnknownRound
 
 FILE = "manifest.yaml"

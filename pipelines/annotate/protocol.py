@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from pipelines.config.sections import Positive, Section
+from pipelines.config.base import Positive, Section
 from pipelines.errors import ConfigError, UnknownRound
 
 FOLDER = Path(__file__).parent / "protocols"

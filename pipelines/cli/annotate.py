@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.process import now
 
 app = typer.Typer()
@@ -52,21 +53,25 @@ def import_(
 
 @app.command(rich_help_panel="Annotate")
 def agreement(
-    corpus: Annotated[str | None, typer.Argument(help="memes or posts; none: what the papers print")] = None,
-    show: Annotated[bool, typer.Option("--show", help="the tables of the last publish, beside the paper's")] = False,
+    corpus: CorpusName,
 ) -> None:
-    """Work out how far annotators agree, by round and over time; without a corpus, show the papers' own tables."""
+    """Measure how far annotators agree, by round and over time."""
+    from pipelines.annotate.agreement import agreement as stage
+
+    emit(stage.run(corpus, params=load()))
+
+
+@app.command("agreement-report", rich_help_panel="Annotate")
+def agreement_report(
+    corpus: Annotated[str | None, typer.Argument(help="memes or posts; none: the tables of the papers")] = None,
+) -> None:
+    """Show the agreement tables of the last publish beside those of the paper."""
     from pipelines.report import agreement_tables
 
     if corpus is None:
         agreement_tables.show_paper()
-        return
-    if show:
+    else:
         agreement_tables.show(Settings.from_env(), corpus=corpus)
-        return
-    from pipelines.annotate.agreement import agreement as stage
-
-    emit(stage.run(corpus, params=load()))
 
 
 @app.command(rich_help_panel="Annotate")

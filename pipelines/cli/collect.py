@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from pipelines.cli.shared import CorpusName, Month, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.process import now
 
 app = typer.Typer()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 
 app = typer.Typer()
 
@@ -38,7 +39,7 @@ def split(corpus: CorpusName) -> None:
 
 
 @app.command(rich_help_panel="Curate")
-def score(corpus: CorpusName) -> None:
+def quality(corpus: CorpusName) -> None:
     """Count the snapshot, and compare it with the truth where one exists."""
     from pipelines.curate import quality as stage
 

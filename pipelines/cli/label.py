@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 
 app = typer.Typer()
 LabellerName = Annotated[str, typer.Option(help="a name of the section labellers")]
@@ -25,7 +26,7 @@ def estimate(corpus: CorpusName) -> None:
 
 
 @app.command(rich_help_panel="Label")
-def ask(
+def label(
     corpus: CorpusName,
     labeller: LabellerName,
     shard: int = 0,
@@ -42,20 +43,21 @@ def ask(
 
 
 @app.command(rich_help_panel="Label")
-def votes(
-    corpus: CorpusName, labeller: Annotated[str | None, typer.Option(help="a name of the section labellers")] = None
-) -> None:
-    """Gather one labeller's answers; without a labeller, show the votes of the last publish."""
-    settings = Settings.from_env()
-    if labeller is None:
-        from pipelines.label import summary
-
-        summary.show(settings, corpus=corpus)
-        return
+def votes(corpus: CorpusName, labeller: LabellerName) -> None:
+    """Collect one labeller's answers for every record of the split."""
     from pipelines.label import votes as stage
 
+    settings = Settings.from_env()
     with open_vault(settings) as vault:
         emit(stage.run(corpus, labeller=labeller, params=load(), settings=settings, vault=vault))
+
+
+@app.command("votes-report", rich_help_panel="Label")
+def votes_report(corpus: CorpusName) -> None:
+    """Show agreement, refusals by label and cost of the last published votes."""
+    from pipelines.label import summary
+
+    summary.show(Settings.from_env(), corpus=corpus)
 
 
 @app.command(rich_help_panel="Label")
@@ -67,8 +69,8 @@ def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
         emit(stage.run(corpus, ensemble=ensemble, params=load(), vault=vault))
 
 
-@app.command(rich_help_panel="Label")
-def probe(corpus: CorpusName, ensemble: EnsembleName) -> None:
+@app.command("injection_test", rich_help_panel="Label")
+def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
     """Ask an ensemble about copies of posts that address the models; count the labels that change."""
     from pipelines.label import injection_test as stage
 

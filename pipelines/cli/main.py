@@ -23,9 +23,10 @@ from pipelines.cli.round import app as rounds
 from pipelines.cli.sandbox import app as sandbox
 from pipelines.cli.shared import CorpusName, emit
 from pipelines.cli.takedown import app as privacy
+from pipelines.cli.takedown import takedowns
 from pipelines.cli.task import app as task
 from pipelines.cli.train import app as train
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
 from pipelines.process import DIES_WITH_PARENT, die_with_parent
 from pipelines.timing import measured
@@ -63,7 +64,7 @@ def clone(
         from pipelines.takedown.pointers import check_out_version
 
         check_out_version(folder, revision=revision, settings=settings)
-    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro score@memes`, or another stage")
+    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro quality@memes`, or another stage")
 
 
 @app.command(rich_help_panel="Repository")
@@ -90,6 +91,7 @@ for layer in (collect, curate, annotate, label, train, evaluate, registry, priva
     app.add_typer(layer)
 app.add_typer(release, name="release", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
+app.add_typer(takedowns, name="takedown", rich_help_panel="Privacy")
 app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
 app.add_typer(task, name="task", rich_help_panel="For Airflow")
 

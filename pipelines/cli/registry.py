@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
 if TYPE_CHECKING:
@@ -91,13 +92,13 @@ def promote(
 
 
 @app.command(rich_help_panel="Registry")
-def decline(name: Name, version: Version, who: Who, why: Why) -> None:
+def reject(name: Name, version: Version, who: Who, why: Why) -> None:
     """Put on record that a person said no to a version that had passed the gate."""
     from pipelines.promotion import promote as moves
     from pipelines.registry.candidate import opened
 
     with opened(Settings.from_env()) as context:
-        row = moves.decline(name, version, who=who, why=why, context=context)
+        row = moves.reject(name, version, who=who, why=why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})
 
 
@@ -156,8 +157,8 @@ def registry(
             show.render(found)
 
 
-@app.command(rich_help_panel="Registry")
-def scoring(corpus: CorpusName) -> None:
+@app.command("batch_predict", rich_help_panel="Registry")
+def batch_predict(corpus: CorpusName) -> None:
     """Ask the champions about every record of a corpus."""
     from pipelines.predict import batch_predict as stage
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.process import now
 
 app = typer.Typer(no_args_is_help=True, help="Releases: labels and ids, never content.")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.process import now
 
 app = typer.Typer(no_args_is_help=True, help="Annotation rounds: opened, pulled, adjudicated, closed.")

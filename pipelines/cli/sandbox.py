@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import emit
-from pipelines.config.params import Sandbox, Settings, load
+from pipelines.config.params import load
+from pipelines.config.sandbox import Sandbox
+from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="An offline Reddit with its truth beside it.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 
 if TYPE_CHECKING:
     from pipelines.vault.vault import Vault

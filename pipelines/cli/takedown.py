@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.process import now
 
 if TYPE_CHECKING:
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     from pipelines.vault.vault import Vault
 
 app = typer.Typer()
+takedowns = typer.Typer(invoke_without_command=True)
 
 Who = Annotated[str, typer.Option(help="asks for it; goes on record")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="list every place with its counts, change nothing")]
 
 
-@app.command(rich_help_panel="Privacy")
+@takedowns.callback()
 def takedown(
+    context: typer.Context,
     *,
     post: Annotated[list[str] | None, typer.Option(help="an id, a fullname or an address of Reddit's")] = None,
     author: Annotated[list[str] | None, typer.Option(help="a user name")] = None,
@@ -46,6 +49,8 @@ def takedown(
     from pipelines.takedown.receipts import receipts
     from pipelines.takedown.selection import Asked
 
+    if context.invoked_subcommand is not None:
+        return
     settings = Settings.from_env()
     request = settings.home / "requests" / f"{reason}.txt"
     done = [receipt for receipt in receipts(settings) if receipt.reason == reason]
@@ -105,10 +110,10 @@ def retention() -> None:
         emit({"kept": stage.listing(params, vault, now=now(), root=clone.path)})
 
 
-@app.command("takedown-due", rich_help_panel="Privacy")
-def takedown_due(
+@takedowns.command("run-pending")
+def run_pending(
     dry_run: DryRun = False,
-    who: Who = "corpus takedown-due",
+    who: Who = "corpus takedown run-pending",
     tombstones: Annotated[Path | None, typer.Option(help="replay them first: after a restored backup")] = None,
 ) -> None:
     """Take down who is due by the sweep or by the end of an approval; finish what was begun before."""

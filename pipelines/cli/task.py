@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.shared import CorpusName, Month, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.process import now
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def stage(stages: list[str], base: Base, run: RunName, results: Results = "[]") 
         emit({"results": tokens})
 
 
-@app.command("ask")
-def ask(
+@app.command("label")
+def label(
     corpus: CorpusName,
     labeller: str,
     shard: int,
@@ -78,7 +79,7 @@ def ask(
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
         how = "--wait" if wait else "--no-wait"
-        emit(json.loads(clone.step("ask", corpus, "--labeller", labeller, "--shard", str(shard), how)))
+        emit(json.loads(clone.step("label", corpus, "--labeller", labeller, "--shard", str(shard), how)))
 
 
 @app.command("estimate")

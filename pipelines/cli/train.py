@@ -10,14 +10,15 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 
 app = typer.Typer()
 ModelName = Annotated[str, typer.Option(help="a name of the section models")]
 
 
 @app.command(rich_help_panel="Train")
-def remarks(corpus: CorpusName) -> None:
+def rationales(corpus: CorpusName) -> None:
     """Ask what memes leave unsaid, for the models that read it (kind m3h); without such a model nobody is asked."""
     from pipelines.label import rationales as stage
 
@@ -70,22 +71,22 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 
 @app.command(rich_help_panel="Train")
 def predict(
-    corpus: Annotated[str, typer.Argument(metavar="MODEL|CORPUS", help="crisis-posts@champion; or memes or posts")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="such as crisis-posts@champion")],
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="a JSON line a post or meme; else stdin")
+        Path | None, typer.Argument(metavar="[FILE]", help="one JSON line for each post or meme; else stdin")
     ] = None,
-    *,
-    subset: Annotated[str | None, typer.Option(help="unanimous, consensus or gold: the stage")] = None,
-    model: Annotated[str | None, typer.Option(help="a name of the section models: the stage")] = None,
 ) -> None:
-    """Ask a registered model about lines of JSON; or, as a stage, a tuned model about dev and test."""
-    if subset is None or model is None:
-        from pipelines.predict import predicting
+    """Predict the labels of posts or memes, one JSON line each, with a registered model."""
+    from pipelines.predict import predict as client
 
-        with file.open() if file else nullcontext(sys.stdin) as lines:
-            predicting.run(corpus, lines=lines, out=sys.stdout, folder=file.parent if file else Path())
-        return
-    from pipelines.predict import predict as stage
+    with file.open() if file else nullcontext(sys.stdin) as lines:
+        client.run(model, lines=lines, out=sys.stdout, folder=file.parent if file else Path())
+
+
+@app.command("predict_finetuned", rich_help_panel="Train")
+def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
+    """Predict dev and test with a fine-tuned model."""
+    from pipelines.predict import predict_finetuned as stage
 
     settings = Settings.from_env()
     with open_vault(settings) as vault:
@@ -93,7 +94,7 @@ def predict(
 
 
 @app.command(rich_help_panel="Train")
-def untuned(corpus: CorpusName, model: ModelName) -> None:
+def baselines(corpus: CorpusName, model: ModelName) -> None:
     """Gather what a model says of dev and test that is taken as it is: asked now, before, or elsewhere."""
     from pipelines.predict import baselines as stage
 

@@ -13,7 +13,8 @@ from typing import Any
 from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.pii.scrub import scrub
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault

@@ -22,7 +22,7 @@ import httpx
 
 from pipelines.collect.pace import METER, Gate, Meter, Refused, retry_after
 from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
-from pipelines.config.params import Fetch
+from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams
 
 BACKOFF_SECONDS = 0.5  # ours: 0.5, 1, 2 ... between tries, no jitter: nothing here draws random numbers

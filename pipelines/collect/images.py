@@ -64,7 +64,7 @@ def run(
     reader = _Reader(params)
     rows: list[dict[str, Any]] = []
     drops: list[dict[str, Any]] = []
-    with Decoder(params.decode) as decoder:
+    with Decoder(params.images.decode) as decoder:
         for done, (job, fetched) in enumerate(_fetched(jobs, params=params, contact=contact), start=1):
             picture = decoder.decode(fetched.data) if isinstance(fetched, Image) else fetched
             row = reader.row(job, picture) if isinstance(picture, Picture) else picture
@@ -96,7 +96,7 @@ def _fetched(jobs: list[Job], *, params: Params, contact: str) -> Iterator[tuple
     """Yield every job with its bytes or drop reason, one batch fetched ahead of the one being read."""
 
     def fetch(batch: list[Job]) -> list[Image | str]:
-        return asyncio.run(fetch_images([job.addresses for job in batch], params=params.fetch, contact=contact))
+        return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
 
     batches = [jobs[i : i + BATCH] for i in range(0, len(jobs), BATCH)]
     with ThreadPoolExecutor(1) as ahead:
@@ -111,10 +111,10 @@ class _Reader:
     """The engines that look at one picture, loaded once for a shard."""
 
     def __init__(self, params: Params) -> None:
-        self.engine: OcrEngine = open_engine(params.ocr)
+        self.engine: OcrEngine = open_engine(params.images.ocr)
         self.gate = LanguageGate(params.language)
         self.kinds = params.collect.scrub
-        self.fingerprint = params.fingerprint
+        self.fingerprint = params.images.fingerprint
 
     def row(self, job: Job, picture: Picture) -> dict[str, Any] | str:
         """Return the picture's row of ``images``, or the reason to drop it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pipelines.config.sections import Fraction, Positive, Section
+from pipelines.config.base import Fraction, Positive, Section
 
 
 class Chosen(Section):

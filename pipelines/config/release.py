@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.config.sections import Section
+from pipelines.config.base import Section
 
 Text = Annotated[str, Field(min_length=1)]
 # What is said of a post beside its labels; each has its steps of generalisation (:mod:`pipelines.release.anonymity`).

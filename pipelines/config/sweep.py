@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from pydantic import model_validator
 
-from pipelines.config.sections import Fraction, Positive, Section
+from pipelines.config.base import Fraction, Positive, Section
 
 
 class Band(Section):

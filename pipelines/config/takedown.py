@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.config.sections import Fraction, Section
+from pipelines.config.base import Fraction, Section
 
 
 class Takedown(Section):

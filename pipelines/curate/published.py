@@ -6,7 +6,7 @@ import csv
 from io import StringIO
 from pathlib import Path
 
-from pipelines.config.params import Split
+from pipelines.config.curate import Split
 from pipelines.errors import BadParams
 from pipelines.storage.tracked import read_tracked
 

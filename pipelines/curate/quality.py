@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Params, Settings
-from pipelines.curate.items import Item, keys, read_items
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
+from pipelines.curate.grouping.items import Item, keys, read_items
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.storage import tables
@@ -21,7 +22,7 @@ Pair = frozenset[Item]
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Count what a snapshot holds and write ``metrics/<corpus>/score.json``.
+    """Count what a snapshot holds and write ``metrics/<corpus>/quality.json``.
 
     Returns:
         ``collect`` (submissions, kept, items, dropped by reason), for pictures ``ocr`` (engine, and ``word_recall`` on
@@ -43,13 +44,13 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         },
     }
     pictures = params.corpora[corpus].content == "images"
-    truth = (Pictures if pictures else Texts)(settings.sandbox, vault=vault) if params.score.truth else None
+    truth = (Pictures if pictures else Texts)(settings.sandbox, vault=vault) if params.quality.truth else None
     if pictures:
         numbers["ocr"] = _ocr(corpus, params=params, vault=vault, root=root, truth=truth)
     if truth:
         found = _pairs(root / "snapshot" / corpus / "dedupe" / "pairs.parquet")
         numbers["truth"] = truth.compare(set(keys(items)), found)
-    return write_metrics(numbers, root / "metrics" / corpus / "score.json")
+    return write_metrics(numbers, root / "metrics" / corpus / "quality.json")
 
 
 def _ocr(corpus: str, *, params: Params, vault: Vault, root: Path, truth: Truth | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.curate.items import Item, kept_items
+from pipelines.curate.grouping.items import Item, kept_items
 from pipelines.curate.published import published
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics

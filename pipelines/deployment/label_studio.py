@@ -20,7 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.deployment.services import ServiceFailed, running
 from pipelines.errors import BackendUnavailable
 

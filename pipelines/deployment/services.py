@@ -26,7 +26,7 @@ from pathlib import Path
 
 import psutil
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.deployment import postgres
 from pipelines.deployment.airflow_api import Airflow
 from pipelines.deployment.postgres import Postgres

@@ -74,7 +74,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.config.params import Params, PromptedModel, RemoteLabeller
+from pipelines.config.label import RemoteLabeller
+from pipelines.config.models import PromptedModel
+from pipelines.config.params import Params
 from pipelines.errors import BadParams
 from pipelines.evaluate import benchmark, crisis_errors, errors, paired, reliability, sources
 from pipelines.evaluate.benchmark import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from pipelines.config.sections import Decode
+from pipelines.config.collect import Decode
 
 CHILD = Path(__file__).with_name("decode_child.py")
 REQUEST = struct.Struct(">Q")

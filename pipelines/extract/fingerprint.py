@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.fft
 from PIL import Image
 
-from pipelines.config.params import Fingerprint
+from pipelines.config.collect import Fingerprint
 from pipelines.errors import DataError
 
 SIDE, BITS_SIDE = 32, 8

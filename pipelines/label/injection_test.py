@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.curate.sample import draw
 from pipelines.datasets.split_posts import SplitPosts
 from pipelines.label import aggregate, review_queue
@@ -37,7 +38,7 @@ def run(
 ) -> dict[str, Any]:
     """Ask an ensemble about injected copies of ``probe.size`` records.
 
-    Writes ``metrics/<corpus>/probe-<ensemble>.json``.
+    Writes ``metrics/<corpus>/injection_test-<ensemble>.json``.
 
     Returns:
         what :func:`flips` counts for the ensemble, ``members`` (the same for each of them, with nobody queued),
@@ -46,7 +47,7 @@ def run(
     described = params.ensembles[ensemble]
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     candidates = [(record, 0) for record in material.posts if record not in material.examples]
-    drawn = [record for record, _ in draw(candidates, size=params.probe.size, seed=params.probe.seed)]
+    drawn = [record for record, _ in draw(candidates, size=params.injection_test.size, seed=params.injection_test.seed)]
     copies = [inject(material.posts[r], which=i) for i, r in enumerate(drawn)]
 
     folder = root / "snapshot" / corpus / "votes"
@@ -85,7 +86,7 @@ def run(
             for member in described.members
         },
     }
-    return write_metrics(numbers, root / "metrics" / corpus / f"probe-{ensemble}.json")
+    return write_metrics(numbers, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
 
 
 def _panel(votes: pa.Table, *, records: list[str], material: SplitPosts, ensemble: str, params: Params) -> Panel:

@@ -13,7 +13,9 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from pipelines.config.params import Params, RemoteLabeller, Settings
+from pipelines.config.label import RemoteLabeller
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.errors import ConfigError
 from pipelines.label.remote import Remote

@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import M3hModel, Params, RemoteLabeller, Settings, VotesParams
+from pipelines.config.label import RemoteLabeller, VotesParams
+from pipelines.config.models import M3hModel
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import HEADS, NoCues, Remarks, packed, place
 from pipelines.datasets.memes import memes
@@ -150,7 +153,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         "prompts": {labeller: found.prompt for labeller, found in asked.items()},
         "cost": round(sum((found.cost for found in asked.values()), start=0.0), 6),
     }
-    return write_metrics(metrics, root / "metrics" / corpus / "remarks.json")
+    return write_metrics(metrics, root / "metrics" / corpus / "rationales.json")
 
 
 def prompt_for(labeller: RemoteLabeller) -> Prompt:

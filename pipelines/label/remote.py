@@ -15,7 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 
-from pipelines.config.params import Endpoint, Provider, RemoteLabeller, VotesParams
+from pipelines.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.errors import BudgetSpent
 from pipelines.llm.budget import Budget

@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.params import Ensemble, OfflineLabeller, Params
+from pipelines.config.label import Ensemble, OfflineLabeller
+from pipelines.config.params import Params
 from pipelines.errors import BadParams, EnsembleTooWeak
 from pipelines.label import aggregate, compare, review_queue, statistics
 from pipelines.label.aggregate import Decision, LabelSet

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus, StepFailed
 from pipelines.label.statistics import AGREEMENTS
 from pipelines.metrics import tables
@@ -28,7 +28,7 @@ def gather(root: Path, corpus: str) -> dict[str, Any]:
     """Return ``votes`` by labeller, ``silver`` and ``probe`` by ensemble, as far as their metrics exist."""
     folder = root / "metrics" / corpus
     found: dict[str, Any] = {"corpus": corpus}
-    for part in ("votes", "silver", "probe"):
+    for part in ("votes", "silver", "injection_test"):
         files = sorted(folder.glob(f"{part}-*.json"))
         if files:
             found[part] = {file.stem.removeprefix(f"{part}-"): json.loads(file.read_text()) for file in files}
@@ -59,8 +59,8 @@ def sheets(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
         yield from _ensemble(name, found)
-    if gathered.get("probe"):
-        yield _flat("Injected copies", gathered["probe"])
+    if gathered.get("injection_test"):
+        yield _flat("Injected copies", gathered["injection_test"])
 
 
 def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:

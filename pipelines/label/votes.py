@@ -15,7 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.params import OfflineLabeller, Params, RemoteLabeller, Settings
+from pipelines.config.label import OfflineLabeller, RemoteLabeller
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets.split_posts import SplitPosts
 from pipelines.errors import TooManyFailed
 from pipelines.label.labeller import Labeller

@@ -15,7 +15,7 @@ import yaml
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from pipelines.config.params import Price
+from pipelines.config.label import Price
 from pipelines.errors import ConfigError
 
 TABLE = Path(__file__).with_name("capabilities.yaml")

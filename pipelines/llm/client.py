@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.config.params import Endpoint, Provider, RemoteLabeller, VotesParams
+from pipelines.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.config.settings import Endpoint
 from pipelines.errors import ConfigError
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.outcome import Raw

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pipelines.config.params import Provider
+from pipelines.config.label import Provider
 
 # Ours: providers count a minute's allowance in shorter spans too, so at most this many seconds of it go at once.
 BURST_SECONDS = 1.0

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.config.params import Price, Provider
+from pipelines.config.label import Price, Provider
 from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.budget import Budget, nano

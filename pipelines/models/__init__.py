@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.sections import Model
+from pipelines.config.models import Model
 from pipelines.errors import BadParams
 from pipelines.models.built import Built
 from pipelines.taxonomy.task import Task

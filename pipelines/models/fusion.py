@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
 
-from pipelines.config.sections import FusionModel
+from pipelines.config.models import FusionModel
 from pipelines.models.backbones import BaseUnfit, Pixels, Words, checkpointed, had, opened, weights
 from pipelines.models.built import Batch, Built
 from pipelines.taxonomy.task import Task

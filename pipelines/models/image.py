@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers import AutoModelForImageClassification
 
-from pipelines.config.sections import ImageModel
+from pipelines.config.models import ImageModel
 from pipelines.models.backbones import Headed, Pixels, opened
 from pipelines.models.built import Built
 from pipelines.taxonomy.task import Task

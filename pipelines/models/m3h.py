@@ -33,7 +33,7 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from pipelines.config.sections import M3hModel
+from pipelines.config.models import M3hModel
 from pipelines.datasets.features import HEADS, Cues, NoCues
 from pipelines.models.backbones import BaseUnfit, Pixels, Words, checkpointed, opened, weights
 from pipelines.models.built import Batch, Built

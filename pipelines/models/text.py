@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers import AutoModelForSequenceClassification
 
-from pipelines.config.sections import TextModel
+from pipelines.config.models import TextModel
 from pipelines.models.backbones import Headed, Words, opened
 from pipelines.models.built import Built
 from pipelines.taxonomy.task import Task

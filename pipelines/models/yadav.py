@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from pipelines.config.sections import YadavModel
+from pipelines.config.models import YadavModel
 from pipelines.errors import BadParams
 from pipelines.models.backbones import Pixels, Words, checkpointed, opened, weights
 from pipelines.models.built import Batch, Built

@@ -7,7 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.config.sections import Decode, Model, Ocr, Section
+from pipelines.config.base import Section
+from pipelines.config.collect import Decode, Ocr
+from pipelines.config.models import Model
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.loader import load_file
 from pipelines.taxonomy.task import Task, task_of

@@ -9,9 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipelines.config.params import Params, Settings
+from pipelines.config.models import FusionModel, ImageModel, TextModel
+from pipelines.config.params import Params
 from pipelines.config.registry import Chosen
-from pipelines.config.sections import FusionModel, ImageModel, TextModel
+from pipelines.config.settings import Settings
 from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.splits import split_digest
 from pipelines.packaging.model_described import REST, Described, Trained
@@ -92,9 +93,9 @@ def filled(
         batch=AT_ONCE * params.train.batch,
         max_tokens=params.train.max_tokens,
         thresholds=tuple(metrics["thresholds"][label] for label in task.labels),
-        decode=params.decode,
+        decode=params.images.decode,
         # a consumer's pictures are not sent to Google because the corpus's were
-        ocr=None if params.ocr.engine == "google_vision" else params.ocr,
+        ocr=None if params.images.ocr.engine == "google_vision" else params.images.ocr,
     )
     return described, records[TRAIN] | records[VALIDATION]
 

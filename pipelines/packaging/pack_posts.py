@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from pipelines.config.models import EncoderModel, KnnModel
 from pipelines.config.params import Params
 from pipelines.config.registry import Chosen
-from pipelines.config.sections import EncoderModel, KnnModel
 from pipelines.datasets.posts import GOLD
 from pipelines.datasets.splits import split_digest
 from pipelines.packaging.model_described import Described, Trained
@@ -74,7 +74,7 @@ def filled(
         spec=told.spec.model_copy(update={"base": public(told.base)}),
         scrub=params.collect.scrub,
         # of an encoder as many as the stage ``predict`` reads together
-        batch=AT_ONCE * told.spec.batch if isinstance(told.spec, EncoderModel) else params.predict.batch,
+        batch=AT_ONCE * told.spec.batch if isinstance(told.spec, EncoderModel) else params.predict_finetuned.batch,
         max_new_tokens=None if isinstance(told.spec, EncoderModel) else params.finetune.max_new_tokens,
     )
     return described, records

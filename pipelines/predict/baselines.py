@@ -12,14 +12,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import EnsembleModel, LocalModel, Params, RegisteredModel, SavedModel, Settings, VotesModel
-from pipelines.config.sections import Model
+from pipelines.config.models import EnsembleModel, LocalModel, Model, RegisteredModel, SavedModel, VotesModel
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets import posts
 from pipelines.datasets.posts import NoSilver, Posts
 from pipelines.errors import BadParams, ConfigError
 from pipelines.llm.outcome import Outcome
 from pipelines.predict import external_predictions
-from pipelines.predict.predict import Spent, ask, counted, rows_of, write
+from pipelines.predict.predict_finetuned import Spent, ask, counted, rows_of, write
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Scheme
@@ -112,7 +113,7 @@ def run(
     write(place, rows=rows_of(material, answers, task=task.key, model=model, seed=SEED), spent=found.spent)
     spent = asdict(found.spent) if found.spent else None
     metrics = {"kind": spec.kind, **counted(material, answers), "spent": spent, **found.more}
-    return write_metrics(metrics, root / "metrics" / corpus / f"untuned-{model}.json")
+    return write_metrics(metrics, root / "metrics" / corpus / f"baselines-{model}.json")
 
 
 def _answers(spec: Model, *, desk: Desk) -> Answers:

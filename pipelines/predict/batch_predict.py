@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from pipelines.config.params import Params, Settings
-from pipelines.config.sections import Positive, Section
+from pipelines.config.base import Positive, Section
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, CorpusError, RegistryError
 from pipelines.llm.outcome import Outcome
 from pipelines.registry import client, trusted
@@ -108,7 +109,7 @@ def champions(corpus: str, *, params: Params, registry: Registry, journal: Journ
     pinned = []
     for old in _folder(corpus, root=root).glob("*.json"):
         old.unlink()
-    for name in params.scoring.get(corpus, ()):
+    for name in params.batch_predict.get(corpus, ()):
         with suppress(trusted.NoChampion):
             pinned.append(pin(name, registry=registry, journal=journal, root=root))
     return pinned
@@ -132,7 +133,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     Args:
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
             ``snapshot/<corpus>/scoring/<name>.parquet`` (the table ``predictions``; ``model`` is ``<name>/<version>``)
-            and ``metrics/<corpus>/scoring.json``.
+            and ``metrics/<corpus>/batch_predict.json``.
         params: for the corpora and their schemes.
         settings: for the addresses of registry and journal, and a place for what was said before.
         vault: where the keys are.
@@ -164,7 +165,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         found = found.filter(pc.invert(pc.is_in(found["record_id"], value_set=tables.strings(sorted(gone)))))
         tables.write(found, root / "snapshot" / corpus / "scoring" / f"{one.name}.parquet", name=TABLE)
         metrics[one.name] = _counts(found, asked=asked, gone=len(gone))
-    return write_metrics(metrics, root / "metrics" / corpus / "scoring.json")
+    return write_metrics(metrics, root / "metrics" / corpus / "batch_predict.json")
 
 
 def _folder(corpus: str, *, root: Path) -> Path:

@@ -1,175 +1,158 @@
-"""The stage ``predict``: what a tuned model says of dev and test, and what saying it took."""
+"""``corpus predict``: lines of JSON in, a line of JSON out for each, by the model that consumers load.
+
+A line is ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text": ...}``; ``body``, ``text`` may be missing, an
+``id`` comes back with the answer, other keys are of no account. Nothing of a line is ever quoted.
+"""
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
-import pyarrow as pa
+from pipelines.errors import DataError, RegistryError
+from pipelines.registry.versions import CHAMPION
 
-from pipelines.config.params import KnnModel, Params, Settings
-from pipelines.datasets import posts
-from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
-from pipelines.datasets.posts import Posts
-from pipelines.errors import DataError
-from pipelines.progress import reporter
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.train import finetuned, voted
-from pipelines.train.finetuned import Card, Predictor, Said
-from pipelines.vault.vault import Vault
+MODELS = "models:/"
+# Ours: inputs of one request, so that pictures are not all in memory together.
+TOGETHER = 64
+COLUMNS = {"title": "body", "image": "text"}
 
-PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
-MICROSECONDS = 6  # digits that a time is told with
+Json = dict[str, Any]
 
 
-class SeenInTraining(DataError):
-    """A model is to be judged on records that it was made of: the split has changed since."""
+class BadLine(DataError):
+    """A line of the input says nothing that a model could be asked."""
 
-    message = "Model '{model}' was made of {items} of the records that it is to be judged on."
-    remedy = "Nothing was written. Tune it again on this split: `dvc repro` of its stage finetune."
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What predictions took: ``seconds`` of wall time (``None``: nobody measured), ``cost`` in US dollars."""
-
-    records: int
-    seconds: float | None
-    input_tokens: int
-    output_tokens: int
-    cost: float
-
-    @classmethod
-    def here(cls, said: Sequence[Said], *, seconds: float) -> Spent:
-        """Sum up what a model of this machine took, which costs nothing by the token."""
-        read, written = sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)
-        return cls(len(said), round(seconds, MICROSECONDS), read, written, 0.0)
+    message = "Line {line}: {detail}."
+    remedy = (
+        'A line is {{"title": "...", "body": "..."}} for posts, {{"image": "a/path.png", "text": "..."}} for memes.'
+    )
+    exit_code = 65
 
 
-def run(
-    corpus: str,
-    *,
-    subset: str,
-    model: str,
-    params: Params,
-    settings: Settings,
-    vault: Vault,
-    root: Path = Path(),
-) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/predictions/finetuned/<subset>/<model>/`` and the metrics.
+class NoAnswer(RegistryError):
+    """A model fails at what it is asked."""
 
-    ``predictions.parquet`` has a row for each record of dev, the prompt's examples apart, and of test that has gold;
-    ``spent.json`` what predicting took, without the opening of the model. Predictions do not depend on one another.
+    message = "'{reference}' fails at lines {first} to {last} ({detail})."
+    remedy = "Check that the lines are of what this model is about: posts or memes, all of one kind."
+    exit_code = 65
 
-    Returns:
-        ``kind``, ``records`` and ``outcomes`` by split, ``without`` and ``taken_down`` (see ``train.posts.load``),
-        ``taken_down_since`` (records that the model has learnt from or was chosen by, and that were taken down since),
-        ``data_commit`` of the training, and ``spent`` as ``spent.json`` has it.
+
+class Asked(Protocol):
+    """What is loaded: a version by the registry's client, or any model of MLflow."""
+
+    def predict(self, asked: Any) -> Any:
+        """Return a table of ``labels``, ``probabilities`` and ``abstain``."""
+
+
+@dataclass
+class Told:
+    """What was done: inputs that were asked about, and those of them that were not answered."""
+
+    asked: int = 0
+    abstained: int = 0
+
+
+def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> Told:
+    """Load a model, ask it about every line, and write a line ``labels, probabilities, abstain`` for each, in order.
+
+    Args:
+        reference: a registered name (its champion), ``<name>@<alias>``, ``<name>/<version>``, the same with
+            ``models:/`` before it; or a folder that MLflow can load, which nobody vouches for.
+        lines: of a file, or of standard input.
+        out: where the answers go, a request's at a time.
+        folder: what paths of pictures are relative to.
 
     Raises:
-        NoModel: it was not tuned here.
-        ModelOutdated: it was tuned for other labels.
-        SeenInTraining: it has learnt from what is dev or test now, or was chosen by what is test now.
-        NotVoted: the labeller that it is blended with has not voted.
+        CorpusError: see :func:`pipelines.registry.client.load`.
+        BadLine: naming the line; what stood before its request is answered.
+        NoAnswer: the model fails.
     """
-    folder = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
-    card = finetuned.read(folder)
-    task = finetuned.task_asked(card, folder=folder)
-    material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
-    seen = finetuned.lineage(folder)
-    refuse_seen(material, seen=seen, model=card.name)
-    said = votes_for(card, corpus=corpus, material=material, root=root)
-    predictor = finetuned.open_model(folder, params=params, settings=settings, vault=vault, said=said)
-    answers, seconds = ask(predictor, material.asked, name=card.name)
-    spent = Spent.here(answers, seconds=seconds)
-    place = root / "snapshot" / corpus / "predictions" / "finetuned" / subset / model
-    rows = rows_of(material, answers, task=task.key, model=card.name, seed=card.seed)
-    write(place, rows=rows, spent=spent)
-    metrics = {
-        "kind": card.kind,
-        **counted(material, answers),
-        "taken_down_since": len(vault.tombstoned(seen)),
-        "data_commit": card.data_commit,
-        "spent": asdict(spent),
-    }
-    return write_metrics(metrics, root / "metrics" / corpus / f"predict-{subset}-{model}.json")
+    model, told, kind = load(reference), Told(), None
+    for batch in _batches(lines):
+        rows = []
+        for number, line in batch:
+            kind, row = _row(line, number=number, kind=kind, folder=folder)
+            rows.append(row)
+        where = {"reference": reference, "first": batch[0][0], "last": batch[-1][0]}
+        for row, answer in zip(rows, _answers(model, rows=rows, where=where), strict=True):
+            told.asked += 1
+            told.abstained += answer["abstain"]
+            named = {"id": row["id"]} if "id" in row else {}
+            out.write(json.dumps(named | answer) + "\n")
+        out.flush()
+    return told
 
 
-def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None:
-    """Refuse to ask a model about records that it has learnt from, and about those of test that it was chosen by.
+def load(reference: str) -> Asked:
+    """Return the model that a reference means; see :func:`run`."""
+    from pipelines.registry import client
 
-    Raises:
-        SeenInTraining: naming how many.
-    """
-    items = sum(
-        seen.get(example.item[0]) == TRAIN or (example.split == TEST and example.item[0] in seen)
-        for example in material.asked
-    )
-    if items:
-        raise SeenInTraining(model=model, items=items)
+    if Path(reference).is_dir():
+        from mlflow import pyfunc
 
-
-def votes_for(card: Card, *, corpus: str, material: Posts, root: Path) -> dict[str, LabelSet] | None:
-    """Return the votes by record id that a kNN model is blended with, ``None`` where it is blended with none."""
-    if not isinstance(card.spec, KnnModel) or card.spec.labeller is None:
-        return None
-    task = material.task
-    return voted.labels(voted.read(corpus, labeller=card.spec.labeller, task=task, root=root))
+        with client.unpickled():
+            # comparing all that is installed with its requirements takes longer than loading it
+            model: Asked = pyfunc.load_model(reference, suppress_warnings=True)
+        return model
+    name = reference.removeprefix(MODELS)
+    found: Asked = client.load(name if "@" in name or "/" in name else f"{name}@{CHAMPION}")
+    return found
 
 
-def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Said], float]:
-    """Return what a model says of each example, and the seconds that it took."""
-    began = time.monotonic()
-    answers = predictor.predict(
-        [example.text for example in examples],
-        record_ids=[example.item[0] for example in examples],
-        progress=reporter(name, total=len(examples)),
-    )
-    return answers, time.monotonic() - began
+def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
+    """Yield some lines with their numbers, from 1, at a time; blank ones are none."""
+    waiting = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    while batch := list(islice(waiting, TOGETHER)):
+        yield batch
 
 
-def rows_of(
-    material: Posts, answers: Sequence[Said | None], *, task: str, model: str, seed: int
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ``store.tables.PREDICTIONS``; who has no answer has no row."""
-    for example, said in zip(material.asked, answers, strict=True):
-        if said is not None:
-            yield {
-                "record_id": example.item[0],
-                "image": example.item[1],
-                "task": task,
-                "model": model,
-                "seed": seed,
-                "split": material.split_of(example),
-                "outcome": said.outcome,
-                "scores": list(said.scores),
-                "labels": sorted(said.labels),
-            }
+def _row(line: str, *, number: int, kind: str | None, folder: Path) -> tuple[str, Json]:
+    """Return the column by which a line is known, that of the lines before it, and what is asked."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise BadLine(line=number, detail="it is no JSON") from None
+    if not isinstance(found, dict):
+        raise BadLine(line=number, detail="it is no object")
+    first = next((column for column in COLUMNS if column in found), None)
+    if first is None:
+        raise BadLine(line=number, detail="it has neither a title nor an image")
+    if kind not in (None, first):
+        raise BadLine(line=number, detail=f"it has {first} where the lines before have {kind}")
+    for column in (first, COLUMNS[first]):
+        if not isinstance(found.get(column, ""), str | None):
+            raise BadLine(line=number, detail=f"its {column} is no string")
+    row = {key: found[key] for key in ("id", first) if key in found} | {COLUMNS[first]: found.get(COLUMNS[first])}
+    if first == "image":
+        row["image"] = _read(found["image"], number=number, folder=folder)
+    return first, row
 
 
-def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) -> None:
-    """Write predictions, and beside them what they took; of an earlier try nothing stays."""
-    table = pa.Table.from_pylist(list(rows), schema=tables.PREDICTIONS)
-    tables.write(table, folder / PREDICTIONS, name="predictions")
-    (folder / SPENT).unlink(missing_ok=True)
-    if spent is not None:
-        write_metrics(asdict(spent), folder / SPENT)
+def _read(path: str | None, *, number: int, folder: Path) -> bytes | None:
+    try:
+        return None if path is None else (folder / path).read_bytes()
+    except (OSError, ValueError):
+        raise BadLine(line=number, detail="its picture cannot be read") from None
 
 
-def counted(material: Posts, answers: Sequence[Said | None]) -> dict[str, Any]:
-    """Count, by the corpus's own splits, who was asked about and what became of it; ``missing`` has no answer."""
-    names = {VALIDATION: material.validation_name, TEST: TEST}
-    outcomes: dict[str, Counter[str]] = {name: Counter() for name in names.values()}
-    for example, said in zip(material.asked, answers, strict=True):
-        outcomes[material.split_of(example)][said.outcome if said else "missing"] += 1
-    return {
-        "records": {name: sum(found.values()) for name, found in outcomes.items()},
-        "outcomes": {name: dict(sorted(found.items())) for name, found in outcomes.items()},
-        "without": {name: material.without[split] for split, name in names.items()},
-        "taken_down": {name: material.taken_down[split] for split, name in names.items()},
-    }
+def _answers(model: Asked, *, rows: list[Json], where: Json) -> list[Json]:
+    import pandas as pd
+
+    columns = [column for column in rows[0] if column != "id"]
+    # strings of a column without any would be numbers to pandas
+    asked = pd.DataFrame({column: pd.Series([row[column] for row in rows], dtype=object) for column in columns})
+    try:
+        answer = model.predict(asked)
+        found = zip(*(answer[column].tolist() for column in ("labels", "probabilities", "abstain")), strict=True)
+        return [
+            {"labels": list(labels), "probabilities": [float(p) for p in scores], "abstain": bool(abstain)}
+            for labels, scores, abstain in found
+        ]
+    except Exception as error:
+        # MLflow's own messages, and a model's, may quote what was asked
+        raise NoAnswer(**where, detail=type(error).__name__) from None

@@ -17,7 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.params import Params, PromptedModel, Settings
+from pipelines.config.models import PromptedModel
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets.example import TEST, Example, only
 from pipelines.datasets.memes import load
 from pipelines.errors import ConfigError, TooManyFailed

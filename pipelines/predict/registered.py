@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.errors import RegistryError
 from pipelines.llm.outcome import Outcome

@@ -152,7 +152,7 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
     return _move(move, context=context, say=say)
 
 
-def decline(name: str, version: int, *, who: str, why: str, context: Context) -> Row:
+def reject(name: str, version: int, *, who: str, why: str, context: Context) -> Row:
     """Put on record that a person said no to a version that had passed the gate; it is challenger no more.
 
     Raises:

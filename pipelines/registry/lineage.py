@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.registry.candidate import scratch
 from pipelines.registry.contents import FILES, MODEL, RECORDS, Manifest, NoPack, read_manifest, read_records
 from pipelines.registry.versions import NAMES, Registry, Version

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.registry import lineage
 from pipelines.registry.journal import Journal, JournalBroken, Row
 from pipelines.registry.state import Standing, of_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import DataError
 from pipelines.registry.journal import said
 from pipelines.release.register import APPROVED, DRAFT, Entry, locked

@@ -14,8 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
 from pipelines.config.release import Release, Shape
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
 from pipelines.release import datasheet, hydrate, material
 from pipelines.release.anonymity import coarsen

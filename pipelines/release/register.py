@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, DataError
 from pipelines.release.rekey import checked_name
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.release.form import without, written
 from pipelines.release.register import REMOVAL, Entry, digest, entries, locked, manifest_of, write
 from pipelines.release.rekey import release_ids

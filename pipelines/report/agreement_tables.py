@@ -17,7 +17,8 @@ import numpy as np
 import yaml
 from rich.console import Console
 
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus, StepFailed
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.tables import UNDEFINED, Sheet

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import DataError
 from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace

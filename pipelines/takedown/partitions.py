@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.storage import tables
 from pipelines.workspace.clone import Workspace, workspace
 

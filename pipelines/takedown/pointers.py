@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.takedown.objects import Change, Objects, remember, replaced
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend, Queue
 from pipelines.annotate.rounds import queues, store
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.storage import answers
 from pipelines.takedown.redaction import Gone, is_table
 from pipelines.vault.engine import Engine, chunks

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
 from pipelines.takedown.objects import write_whole
 from pipelines.vault.vault import Tombstone, Vault

@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Params, Source
+from pipelines.config.collect import Source
+from pipelines.config.params import Params
 from pipelines.takedown.partitions import by_record
 from pipelines.vault import checks
 from pipelines.vault.vault import Vault

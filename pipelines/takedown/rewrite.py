@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost
 from pipelines.takedown.objects import Change, Objects, replaced
 from pipelines.takedown.pointers import Pointers, as_changes, mend

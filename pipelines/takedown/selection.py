@@ -176,11 +176,11 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
             data = Path(image).read_bytes()
         except OSError as error:
             raise BadParams(where="--image", detail=f"is no readable file ({type(error).__name__})") from None
-        with Decoder(params.decode) as decoder:
+        with Decoder(params.images.decode) as decoder:
             picture = decoder.decode(data)
         if isinstance(picture, str):
             raise BadParams(where="--image", detail=f"is no picture that the corpus could hold ({picture})")
-        code, _ = fingerprint_or_none(picture.data, params=params.fingerprint)
+        code, _ = fingerprint_or_none(picture.data, params=params.images.fingerprint)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})
         if code is not None:
             codes.add(code)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.takedown.redaction import is_table
 
 Holds = Literal["content", "ids", "nothing"]
@@ -102,9 +102,10 @@ SINKS = (
             "annotate/agreement/figure", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
             "curate/sample", "curate/split/split", "label/rationales", "label/silver", "label/votes",
-            "metrics/recall_constraints", "predict/baselines", "predict/predict", "predict/prompted", "report/report",
-            "storage/seal", "storage/tables", "takedown/objects", "takedown/redaction", "train/classifiers/train",
-            "train/finetuned", "train/knn/neighbours", "workspace/results", "workspace/stages",
+            "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
+            "report/report", "storage/seal", "storage/tables", "takedown/objects", "takedown/redaction",
+            "train/classifiers/train", "train/finetuned", "train/knn/neighbours", "workspace/results",
+            "workspace/stages",
         ),
     ),
     Sink(

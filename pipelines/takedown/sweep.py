@@ -13,7 +13,8 @@ from datetime import date, datetime
 from typing import Any
 
 from pipelines.collect.submission import FULLNAME
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.config.sweep import Sweep
 from pipelines.errors import SourceUnavailable
 from pipelines.takedown import recheck_schedule

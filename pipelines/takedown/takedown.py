@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CorpusError, DataError
 from pipelines.registry.candidate import Context

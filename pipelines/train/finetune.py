@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import EncoderModel, KnnModel, Params, Settings, SftModel
+from pipelines.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets import posts
 from pipelines.datasets.example import Example
 from pipelines.datasets.posts import GOLD, Posts

@@ -15,7 +15,10 @@ from typing import Annotated, Any, Literal, Protocol
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from pipelines.config.params import EncoderModel, KnnModel, Params, Section, Settings, SftModel
+from pipelines.config.base import Section
+from pipelines.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets.example import LabelSet
 from pipelines.datasets.posts import Posts
 from pipelines.errors import ConfigError, DataError
@@ -203,7 +206,7 @@ def open_model(
             scheme=scheme_of(card.scheme),
             max_length=spec.max_length,
             max_new_tokens=params.finetune.max_new_tokens,
-            batch=params.predict.batch,
+            batch=params.predict_finetuned.batch,
             seed=card.seed,
             folder=settings.home / "train",
         )

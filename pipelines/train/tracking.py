@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import RegistryError
 
 KEY, PROCESS = "key", "process"

@@ -20,7 +20,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, StepFailed
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
@@ -58,7 +58,7 @@ class Workspace:
             # a task that is killed leaves no step behind that works on beside the next attempt
             DIES_WITH_PARENT: "1",
             "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(self.settings.home / "kernels"),
-            "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.kernel_cache.ByContent",
+            "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.grouping.kernel_cache.ByContent",
         }
 
     @cached_property

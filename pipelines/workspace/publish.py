@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import DataError
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
 from pipelines.workspace.git import git

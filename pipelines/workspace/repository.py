@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, configure, workspace
 from pipelines.workspace.git import git

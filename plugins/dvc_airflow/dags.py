@@ -64,7 +64,7 @@ def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
 def dataset_dag(corpus: str, *, doc: str) -> DAG:
     """Return ``<corpus>_dataset``: the stages up to ``score``, published as the asset ``<corpus>/dataset``."""
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
-        snapshot(f"score@{corpus}", corpus=corpus, asset=Asset(f"{corpus}/dataset")) >> track(corpus)
+        snapshot(f"quality@{corpus}", corpus=corpus, asset=Asset(f"{corpus}/dataset")) >> track(corpus)
     return dag
 
 
@@ -84,7 +84,7 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
         default_args=DEFAULT_ARGS,
         tags=[corpus, "registry"],
     ) as dag:
-        stage, asset = f"scoring@{corpus}", Asset(f"predictions/{corpus}")
+        stage, asset = f"batch_predict@{corpus}", Asset(f"predictions/{corpus}")
         base = champions(corpus)
         snapshot(stage, corpus=corpus, asset=asset, base=base) >> track(corpus)
     return dag

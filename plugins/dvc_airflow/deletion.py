@@ -21,9 +21,9 @@ def sweep(corpus: str) -> Any:
 
 
 @task(task_id="takedown", pool="publish", trigger_rule="all_done")
-def takedown_due() -> dict[str, Any]:
+def run_pending() -> dict[str, Any]:
     """Take down who is due; a sweep that failed holds up no deletion."""
-    return run("takedown-due", "--who", "deletion_sweep")
+    return run("takedown", "run-pending", "--who", "deletion_sweep")
 
 
 @task(task_id="swept")

@@ -93,7 +93,7 @@ def models() -> list[str]:
 
 def scoring(corpus: str) -> list[str]:
     """Return the registered models that label a corpus's months."""
-    return list(resolved()["scoring"].get(corpus, ()))
+    return list(resolved()["batch_predict"].get(corpus, ()))
 
 
 def period(corpus: str) -> tuple[datetime, datetime | None]:

@@ -40,7 +40,9 @@ def _ask_provider(corpus: str, provider: str, *, base: Any, gold: Any, jobs: Any
         return [job for job in jobs if job["provider"] == provider]
 
     @task(
-        task_id=f"ask__{provider}", pool=provider, doc_md="one labeller, one shard; what is answered is not asked again"
+        task_id=f"label__{provider}",
+        pool=provider,
+        doc_md="one labeller, one shard; what is answered is not asked again",
     )
     def ask_shard(
         job: dict[str, Any], base: str, gold: dict[str, Any], *, dag_run: Any = None, task_state_store: Any = None
@@ -49,7 +51,7 @@ def _ask_provider(corpus: str, provider: str, *, base: Any, gold: Any, jobs: Any
         argv = (corpus, job["labeller"], str(job["shard"]), "--base", base, *run_of(dag_run), "--results", "-")
         if job["batch"] and not task_state_store.get("batches"):
             # beside the store of answers, where a further try finds the jobs whatever Airflow has forgotten
-            task_state_store.set("batches", run("task", "ask", *argv, "--no-wait", given=given)["batches"])
-        return run("task", "ask", *argv, given=given)
+            task_state_store.set("batches", run("task", "label", *argv, "--no-wait", given=given)["batches"])
+        return run("task", "label", *argv, given=given)
 
     return ask_shard.partial(base=base, gold=gold).expand(job=of_provider(jobs))

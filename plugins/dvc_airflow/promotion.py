@@ -19,7 +19,7 @@ def approve() -> Any:
         body="{{ ti.xcom_pull(task_ids='gate', key='verdict')['text'] }}",
         yes="Promote",
         then="promote",
-        otherwise="decline",
+        otherwise="reject",
     )
 
 
@@ -46,10 +46,10 @@ def promote(*, params: Any = None, ti: Any = None, outlet_events: Any = None) ->
     return {key: done[key] for key in ("name", "champion", "already")}
 
 
-@task(task_id="decline")
-def decline(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
+@task(task_id="reject")
+def reject(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
     """Put on record that a person said no."""
-    return run("decline", params["name"], str(params["version"]), *approval.decision(ti))
+    return run("reject", params["name"], str(params["version"]), *approval.decision(ti))
 
 
 @task(task_id="deliver", trigger_rule="none_failed_min_one_success")

@@ -53,7 +53,7 @@ def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
         "ensembles": values["silver"]["ensembles"],
         "protocols": sorted(values["round"]["protocol"]),
         "registry": sorted(values["registry"]),
-        "scoring": values["scoring"],
+        "batch_predict": values["batch_predict"],
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
 

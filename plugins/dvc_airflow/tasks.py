@@ -68,7 +68,7 @@ def snapshot(
     asset is emitted after the commit, never before, and not by a superseded run.
 
     Args:
-        targets: stages, such as ``score@memes``.
+        targets: stages, such as ``quality@memes``.
         corpus: whose metrics and data they are.
         asset: what the publish emits.
         base: the answer of a :func:`pin` that the Dag has already.

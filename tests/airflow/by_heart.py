@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.packaging import register
 from pipelines.promotion import holdout
 from pipelines.registry import contents

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import Airflow
 from pipelines.deployment.label_studio import start
 from pipelines.deployment.services import Deployment, down
@@ -136,7 +137,7 @@ def smaller(profile: dict[str, Any]) -> None:
     # the offline ensemble labels in the demo and in tests/label; here batches do
     profile["votes"] |= {"labellers": ["gpt", "claude", "gemini"], "batch": True, "shard_size": 100, "budget_usd": 200}
     profile["silver"]["ensembles"] = ["cradle"]
-    profile["probe"]["size"] = 40
+    profile["injection_test"]["size"] = 40
 
 
 @pytest.fixture(scope="session")
@@ -199,7 +200,7 @@ def backfilled(world: Any, begun: list[int]) -> str:
 def labelled(world: Any, begun: list[int]) -> str:
     """The head of the posts after a backfill of both months whose first `ask` was killed."""
     world.wait(
-        lambda: world.subjects("posts") and world.subjects("posts")[0].startswith("snapshot(posts): probe@"),
+        lambda: world.subjects("posts") and world.subjects("posts")[0].startswith("snapshot(posts): injection_test@"),
         what="silver of both months",
     )
     world.settle()

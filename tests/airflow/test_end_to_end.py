@@ -42,7 +42,7 @@ def opened(world: Any, revision: str, *, table: str, pattern: str, columns: list
 def test_a_backfill_of_two_months_is_committed_and_wakes_the_snapshot(world: Any, backfilled: str) -> None:
     subjects = world.subjects("memes")
     assert {"data(memes): 2022-11", "data(memes): 2022-12"} <= set(subjects)
-    assert subjects[0] == "snapshot(memes): score@memes"
+    assert subjects[0] == "snapshot(memes): quality@memes"
     assert 1 <= len(world.airflow.runs("memes_dataset")) <= 2, "months are coalesced, one run each at the most"
     runs = world.airflow.runs("memes_collect")
     assert sorted(r["partition_key"] for r in runs) == list(MONTHS)
@@ -96,7 +96,7 @@ def test_a_laptop_gets_the_same_lock(world: Any, backfilled: str, tmp_path: Path
     lock = stages(laptop)
     (laptop / "dvc.lock").unlink()
     pointers = [str(p.relative_to(laptop)) for p in laptop.glob("data/memes/**/*.dvc")]
-    for argv in (["pull", *pointers], ["repro", "--no-run-cache", "score@memes"]):
+    for argv in (["pull", *pointers], ["repro", "--no-run-cache", "quality@memes"]):
         done = subprocess.run(
             [sys.executable, "-m", "dvc", *argv],
             cwd=laptop,

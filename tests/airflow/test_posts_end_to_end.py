@@ -18,7 +18,7 @@ RECORDS = 170
 
 def test_a_backfill_of_posts_is_collected_split_and_labelled(world: Any, labelled: str) -> None:
     subjects = world.subjects()
-    assert {"data(posts): 2022-11", "data(posts): 2022-12", "snapshot(posts): score@posts"} <= set(subjects)
+    assert {"data(posts): 2022-11", "data(posts): 2022-12", "snapshot(posts): quality@posts"} <= set(subjects)
     assert all(r["state"] == "success" for dag in ("posts_collect", "posts_dataset") for r in world.airflow.runs(dag))
     status = json.loads(world.run("pipelines", "status", "--json"))
     posts = status["corpora"]["posts"]
@@ -39,7 +39,7 @@ def test_a_killed_ask_asked_nothing_twice(world: Any, labelled: str) -> None:
         t["try_number"]
         for r in world.airflow.runs("posts_label")
         for t in world.instances("posts_label", r["dag_run_id"])
-        if t["task_id"].startswith("ask__")
+        if t["task_id"].startswith("label__")
     ]
     assert max(tries) >= 2, "no ask was killed"
     twice = [key for key, count in Counter(line["key"] for line in world.questions()).items() if count > 1]
@@ -50,7 +50,7 @@ def test_batches_are_in_the_task_state_store(world: Any, labelled: str) -> None:
     kept = []
     for run in world.airflow.runs("posts_label"):
         for task in world.instances("posts_label", run["dag_run_id"]):
-            if task["task_id"].startswith("ask__") and task["state"] == "success":
+            if task["task_id"].startswith("label__") and task["state"] == "success":
                 path = f"/dags/posts_label/dagRuns/{run['dag_run_id']}/taskInstances/{task['task_id']}/state-store"
                 kept.append(world.airflow.get(path, map_index=task["map_index"]))
     assert kept
@@ -82,7 +82,7 @@ def test_no_refusal_is_a_vote_and_silver_says_who_agreed(world: Any, labelled: s
 
 def test_injected_copies_change_little_and_hide_nothing(world: Any, labelled: str) -> None:
     with workspace(world.settings, revision=labelled) as clone:
-        probe = json.loads((clone.path / "metrics/posts/probe-cradle.json").read_text())
+        probe = json.loads((clone.path / "metrics/posts/injection_test-cradle.json").read_text())
     assert probe["n"] >= 30
     assert probe["flip_rate"] < 0.2  # of forty copies one flip is 2.5 %; the rate itself is measured in tests/label
     assert probe["lost_severity_not_queued"] == 0

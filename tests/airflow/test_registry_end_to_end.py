@@ -55,11 +55,11 @@ def test_nobody_is_asked_about_a_worse_version_and_its_reasons_are_on_record(wor
 
 def test_a_new_champion_is_asked_about_every_post(world: Any, decided: Decided) -> None:
     world.wait(
-        lambda: any(subject.startswith("snapshot(posts): scoring@") for subject in world.subjects("posts")),
+        lambda: any(subject.startswith("snapshot(posts): batch_predict@") for subject in world.subjects("posts")),
         what="predictions of the champion",
     )
     with workspace(world.settings) as clone:
-        told = json.loads((clone.path / "metrics/posts/scoring.json").read_text())[NAME]
+        told = json.loads((clone.path / "metrics/posts/batch_predict.json").read_text())[NAME]
         clone.checkout("snapshot/posts/scoring")
         rows = tables.read(clone.path / f"snapshot/posts/scoring/{NAME}.parquet", name="predictions").to_pylist()
         clone.checkout("data/posts")

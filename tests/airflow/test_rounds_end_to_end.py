@@ -50,7 +50,7 @@ class Held:
 def curated(world: Any, begun: list[int]) -> None:
     """Both corpora are collected and split."""
     for corpus in ("memes", "posts"):
-        done = f"snapshot({corpus}): score@{corpus}"
+        done = f"snapshot({corpus}): quality@{corpus}"
         world.wait(partial(lambda subject: subject in world.subjects(), done), what=done)
     world.settle()
 

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.registry.journal import Journal
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
@@ -235,7 +236,7 @@ def test_a_backfill_brings_none_of_them_back_and_no_split_moves(world: Any, cana
         dropped = json.loads(world.run("pipelines", "status", "--json"))["collect"]["dropped"]
     assert not set(there.to_pylist()) & set(canary.fullnames)
     assert dropped["tombstoned"] >= EACH
-    assert world.subjects("memes")[0] == "snapshot(memes): score@memes"
+    assert world.subjects("memes")[0] == "snapshot(memes): quality@memes"
     after = splits(world)
     assert {item: after.get(item) for item in before} == before
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 from PIL import Image
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.guideline import offered
 from pipelines.vault.vault import Vault

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus
 from pipelines.metrics.tables import Sheet
 from pipelines.report import agreement_tables as report

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from pipelines.annotate.backends.argilla.argilla import Argilla, open_argilla
 from pipelines.annotate.backends.backend import Item, Queue, Task
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 from tests.annotate import backend_contract as contract
 from tests.annotate.argilla_search import Search, search

@@ -13,7 +13,7 @@ import pytest
 from pipelines.annotate.backends.backend import Item, Queue
 from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
 from pipelines.annotate.backends.files.files import Files, open_files
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 from pipelines.process import now
 from tests.annotate import backend_contract as contract

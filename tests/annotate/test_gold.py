@@ -14,7 +14,8 @@ import pytest
 from pipelines.annotate import gold
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.manifest import Manifest
-from pipelines.config.params import Params, Settings, load
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows

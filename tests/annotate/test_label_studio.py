@@ -17,8 +17,8 @@ from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
 from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE
 from pipelines.annotate.backends.label_studio.label_studio import LabelStudio, open_label_studio, title
 from pipelines.annotate.form import adjudication_form, annotation_form, read_values
-from pipelines.config.params import Settings
 from pipelines.config.params import load as load_params
+from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio import Account, address, ensure_accounts, serve, start
 from pipelines.errors import BackendUnavailable
 from pipelines.sandbox.demo import annotators

@@ -23,7 +23,8 @@ from pipelines.annotate.backends.files.files import Files
 from pipelines.annotate.rounds import desk, opening, store
 from pipelines.annotate.rounds import round as rounds
 from pipelines.cli.round import app
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable, CommitLost, RoundState, UnknownRound
 from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme

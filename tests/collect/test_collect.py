@@ -16,7 +16,8 @@ import pytest
 
 from pipelines.collect import collect
 from pipelines.collect.month import Window
-from pipelines.config.params import Params, Settings, load
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.errors import CorruptDump, SourceError
 from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
-from pipelines.config.params import Decode
+from pipelines.config.collect import Decode
 from pipelines.extract.decode import CHILD, Decoder, Picture
 
 PARAMS = Decode(

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.collect.fetch import Image, fetch_images
-from pipelines.config.params import Fetch
+from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams, SourceThrottled
 
 PICTURE = b"\x89PNG" + b"picture" * 200

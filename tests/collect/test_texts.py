@@ -13,7 +13,8 @@ import pytest
 
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
-from pipelines.config.params import Params, Settings, load
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.curate import quality, sample
 from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split

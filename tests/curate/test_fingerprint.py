@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageOps
 
-from pipelines.config.params import Fingerprint
+from pipelines.config.collect import Fingerprint
 from pipelines.errors import DataError
 from pipelines.extract.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprint_or_none
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.git import git
 from tests.curate.small_corpus import REPO
 
 CODE = """
-from pipelines.curate.kernels import compiled
+from pipelines.curate.grouping.kernels import compiled
 
 @compiled
 def more(x: int) -> int:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.params import Language
+from pipelines.config.collect import Language
 from pipelines.extract.language import LanguageGate, Verdict
 
 PARAMS = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)

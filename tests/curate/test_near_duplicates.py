@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.curate.near_duplicates import components, keep_first, keepers, pair_blocks, pairs_within
+from pipelines.curate.grouping.near_duplicates import components, keep_first, keepers, pair_blocks, pairs_within
 
 WORDS = st.integers(min_value=0, max_value=2**64 - 1)
 

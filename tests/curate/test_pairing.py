@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.config.params import Dedupe
+from pipelines.config.curate import Dedupe
 from pipelines.curate.dedupe.captions import word_difference
 from pipelines.curate.dedupe.pairing import Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
-from pipelines.curate.near_duplicates import components
+from pipelines.curate.grouping.near_duplicates import components
 from pipelines.extract.words import words
 
 PARAMS = Dedupe(

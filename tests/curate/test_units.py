@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from pipelines.config.params import load
+from pipelines.curate.grouping.split_groups import Links, leakage, resolve
 from pipelines.curate.split.split import divide
-from pipelines.curate.split_groups import Links, leakage, resolve
 from tests.curate.small_corpus import REPO
 
 SECTION = load(REPO).split["memes"].model_copy(update={"proposals": 300})

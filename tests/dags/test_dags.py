@@ -187,8 +187,8 @@ def test_a_round_waits_for_people_between_its_tasks(dags: dict[str, Any]) -> Non
 def test_a_champion_is_judged_before_a_person_is_asked(dags: dict[str, Any]) -> None:
     upstream = {task_id: task["upstream"] for task_id, task in dags["promote"]["tasks"].items()}
     assert upstream["approve"] == upstream["refused"] == ["gate"]
-    assert upstream["promote"] == upstream["decline"] == ["approve"]
-    assert upstream["deliver"] == ["decline", "promote"]
+    assert upstream["promote"] == upstream["reject"] == ["approve"]
+    assert upstream["deliver"] == ["promote", "reject"]
     assert dags["promote"]["tasks"]["approve"]["defaults"] == ["Reject"]
     for dag_id in ("memes_benchmark", "posts_finetune"):
         assert dags[dag_id]["tasks"]["register"]["upstream"] == ["publish"]
@@ -206,8 +206,8 @@ def test_stages_are_tasks_with_the_edges_of_dvc_yaml(dags: dict[str, Any]) -> No
     upstream = {task_id: task["upstream"] for task_id, task in dags["memes_dataset"]["tasks"].items()}
     assert upstream["sample"] == ["dedupe", "pin"]
     assert upstream["split"] == ["dedupe", "pin", "sample"]
-    assert upstream["score"] == ["dedupe", "pin", "split"]
-    assert upstream["publish"] == ["pin", "score"]
+    assert upstream["quality"] == ["dedupe", "pin", "split"]
+    assert upstream["publish"] == ["pin", "quality"]
 
 
 def test_dag_files_are_wiring_only() -> None:

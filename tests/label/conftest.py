@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from pipelines.config.params import Endpoint
+from pipelines.config.settings import Endpoint
 from pipelines.sandbox.server import SandboxServer
 from pipelines.sandbox.vendors.mind import Temper
 from pipelines.sandbox.vendors.vendors import LOG, Vendors

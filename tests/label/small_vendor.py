@@ -27,7 +27,8 @@ import pydantic_ai.models.openai
 import pydantic_ai.providers.openai  # noqa: F401 - before the fork
 from pydantic import SecretStr
 
-from pipelines.config.params import Endpoint, Price, Provider, RemoteLabeller, VotesParams
+from pipelines.config.label import Price, Provider, RemoteLabeller, VotesParams
+from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.prompts import build

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from pipelines.config.params import Provider, RemoteLabeller, VotesParams
+from pipelines.config.label import Provider, RemoteLabeller, VotesParams
 from pipelines.datasets.post import Post
 from pipelines.errors import LabellerRefused
 from pipelines.llm import batch

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from pipelines.config.params import Endpoint, Provider, RemoteLabeller, VotesParams
+from pipelines.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.config.settings import Endpoint
 from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.batch import NoBatches

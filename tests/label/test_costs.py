@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.params import Price
+from pipelines.config.label import Price
 from pipelines.datasets.post import Post
 from pipelines.llm.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate, size, usd
 from pipelines.llm.prompts import build

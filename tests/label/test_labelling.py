@@ -19,7 +19,8 @@ import pytest
 from pipelines.annotate import gold
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
-from pipelines.config.params import Params, Settings, load
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.curate import sample
 from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split
@@ -70,7 +71,7 @@ def small(values: Params) -> Params:
             "split": {"posts": sized},
             "votes": values.votes.model_copy(update={"shard_size": 100, "min_positives": 3}),
             "silver": values.silver.model_copy(update={"resamples": 200, "min_probability": 0.0}),
-            "probe": values.probe.model_copy(update={"size": 120}),
+            "injection_test": values.injection_test.model_copy(update={"size": 120}),
         }
     )
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from pipelines.config.params import Endpoint, RemoteLabeller, load
+from pipelines.config.label import RemoteLabeller
+from pipelines.config.params import load
+from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw, interpret

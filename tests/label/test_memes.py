@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from pipelines.config.params import Params, RemoteLabeller, Settings, load
+from pipelines.config.label import RemoteLabeller
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.datasets.example import Example, LeakRefused
 from pipelines.label import few_shot
 from pipelines.label.memes import SIDE, MemeLabeller, NotAsked, described, meme, shown

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.config.params import OfflineLabeller, load
+from pipelines.config.label import OfflineLabeller
+from pipelines.config.params import load
 from pipelines.datasets.post import Post
 from pipelines.label.injection import inject
 from pipelines.label.offline.fit import GoldTooSmall, Offline, fit

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.params import M3hModel, Params, Settings, TextModel
+from pipelines.config.models import M3hModel, Model, TextModel
+from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
-from pipelines.config.sections import Model
+from pipelines.config.settings import Settings
 from pipelines.datasets import features
 from pipelines.datasets.example import Example
 from pipelines.datasets.features import HEADS, Cues, NoCues
@@ -176,7 +177,7 @@ def test_every_meme_of_the_split_is_remarked_on_once(lab: Lab, explainer: Explai
     assert told["items"] == 18
     assert told["outcomes"] == {"gpt": {"vote": 18}, "gpt-5-mini": {"vote": 18}}
     assert set(told["prompts"]) == {"gpt", "gpt-5-mini"}
-    assert json.loads((lab.memes.root / "metrics/memes/remarks.json").read_text()) == told
+    assert json.loads((lab.memes.root / "metrics/memes/rationales.json").read_text()) == told
     cues, other = lab.load("m3h"), lab.load("m3h-other", labeller="gpt-5-mini")
     assert set(cues.of) == set(lab.memes.memes)
     assert cues.outcomes == {"vote": 18}

@@ -58,7 +58,7 @@ def corpus(tmp_path: Path) -> Path:
     votes = {"records": 4887, "outcomes": {"vote": 4873, "refused": 14}, "reasons": {}, "repaired": 3, "cost": 12.5}
     (folder / "silver-cradle.json").write_text(json.dumps(silver))
     (folder / "votes-gemini.json").write_text(json.dumps(votes))
-    (folder / "probe-cradle.json").write_text(json.dumps({"n": 120, "flip_rate": 0.025, "lost_severity": 1}))
+    (folder / "injection_test-cradle.json").write_text(json.dumps({"n": 120, "flip_rate": 0.025, "lost_severity": 1}))
     return tmp_path
 
 

@@ -35,10 +35,10 @@ def test_a_changed_dvc_yaml_is_seen(root: Path) -> None:
 
 def test_every_run_waits_for_the_remarks_and_these_for_no_gold(root: Path) -> None:
     stages = graph(root, profile="sandbox")
-    assert stages["remarks@memes"].upstream == ("split@memes",)
+    assert stages["rationales@memes"].upstream == ("split@memes",)
     runs = [stage for stage in stages.values() if stage.step == "train"]
     assert runs
-    assert all(stage.upstream == ("gold@memes", "remarks@memes", "split@memes") for stage in runs)
+    assert all(stage.upstream == ("gold@memes", "rationales@memes", "split@memes") for stage in runs)
 
 
 def test_a_graph_that_dvc_refuses_says_why(root: Path) -> None:

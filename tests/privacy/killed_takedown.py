@@ -15,7 +15,8 @@ import dvc.repo
 
 from pipelines.annotate.backends.files import files
 from pipelines.annotate.backends.label_studio import form
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
 from pipelines.takedown.objects import Objects

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.takedown.partitions import published
 from pipelines.workspace import publish
 from pipelines.workspace.clone import workspace

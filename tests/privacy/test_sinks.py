@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
 from pipelines.takedown.objects import Objects

@@ -18,7 +18,8 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.collect.sources.reddit import RedditSource
-from pipelines.config.params import Params, Settings, load
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.config.sweep import Sweep
 from pipelines.errors import SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
@@ -395,7 +396,8 @@ SWEPT = """
 import os, signal, sys
 from datetime import datetime
 from pathlib import Path
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.takedown import sweep
 from pipelines.config.sweep import Sweep
 from pipelines.vault.vault import Vault

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -23,7 +24,8 @@ import yaml
 from pipelines.cli import takedown as commands
 from pipelines.collect import collect
 from pipelines.collect.month import Window
-from pipelines.config.params import Params, Settings, load
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CommitLost
 from pipelines.storage import seal, tables
@@ -345,7 +347,7 @@ def test_a_dag_that_did_not_hear_that_its_request_is_done_is_told_again(
 ) -> None:
     receipt, requests = house.take_down(house.posts()), house.settings.home / "requests"
     monkeypatch.setenv("CORPUS_HOME", str(house.settings.home))
-    commands.takedown(file=[requests / "request-7.txt"], reason="request-7")
+    commands.takedown(SimpleNamespace(invoked_subcommand=None), file=[requests / "request-7.txt"], reason="request-7")
     told = json.loads(capsys.readouterr().out)
     assert (told["request"], told["ended"]) == (receipt.request, receipt.ended)
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.takedown import receipts
 from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used

@@ -18,7 +18,7 @@ from pipelines.annotate.backends.backend import Queue, Task
 from pipelines.annotate.backends.files.files import Files
 from pipelines.annotate.form import annotation_form
 from pipelines.annotate.manifest import Manifest
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.storage import tables
 from pipelines.storage.answers import Answers, Job
 from pipelines.storage.seal import write_rows

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config.params import Settings
 from pipelines.config.params import load as load_params
 from pipelines.config.registry import Promote
+from pipelines.config.settings import Settings
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry import contents
 from pipelines.registry.candidate import Context

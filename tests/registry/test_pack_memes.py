@@ -19,10 +19,11 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from PIL import Image, ImageDraw, ImageFont
 
-from pipelines.config.params import Params, Settings
+from pipelines.config.models import FusionModel, M3hModel
+from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.config.registry import Chosen
-from pipelines.config.sections import FusionModel, M3hModel
+from pipelines.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
 from pipelines.extract import decode_child
@@ -180,7 +181,7 @@ def test_a_picture_from_anywhere_is_seen_as_the_corpus_would_store_it(loaded: An
 
 def test_words_that_are_not_given_are_read_from_the_picture_and_scrubbed(lab: Lab, loaded: Any) -> None:
     sent = png("cloud calendar r/somewhere")
-    read = open_engine(lab.params.ocr).read(stored(sent)).text
+    read = open_engine(lab.params.images.ocr).read(stored(sent)).text
     assert "cloud" in read.lower()
     assert "somewhere" in read
     scrubbed = read.replace("r/somewhere", "<subreddit>")
@@ -263,7 +264,7 @@ def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Pa
 
 
 def test_google_s_words_are_not_read_by_sending_a_consumer_s_pictures_there(lab: Lab, tmp_path: Path) -> None:
-    ocr = lab.params.ocr.model_copy(update={"engine": "google_vision"})
+    ocr = lab.params.images.ocr.model_copy(update={"engine": "google_vision"})
     folder = lab.pack("tiny-text", to=tmp_path / "pack", params=lab.params.model_copy(update={"ocr": ocr}))
     found = mlflow.pyfunc.load_model(str(model.save(folder, to=tmp_path / "saved")))
     with pytest.raises(MlflowException, match="'text' of row 0 is missing"):

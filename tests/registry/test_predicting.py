@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.config.params import Settings
 from pipelines.config.params import load as load_params
+from pipelines.config.settings import Settings
 from pipelines.packaging.register import put
-from pipelines.predict import predicting
-from pipelines.predict.predicting import BadLine, NoAnswer
+from pipelines.predict import predict
+from pipelines.predict.predict import BadLine, NoAnswer
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import CHAMPION, Registry
@@ -73,9 +73,9 @@ def sandbox_posts(count: int) -> list[dict[str, str]]:
 
 def predicted(reference: str, rows: list[dict[str, Any]], *, folder: Path = Path()) -> list[dict[str, Any]]:
     out = io.StringIO()
-    told = predicting.run(reference, lines=[json.dumps(row) + "\n" for row in rows], out=out, folder=folder)
+    told = predict.run(reference, lines=[json.dumps(row) + "\n" for row in rows], out=out, folder=folder)
     found = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert told == predicting.Told(len(found), sum(row["abstain"] for row in found))
+    assert told == predict.Told(len(found), sum(row["abstain"] for row in found))
     return found
 
 
@@ -181,7 +181,7 @@ def test_answers_come_in_the_order_of_the_lines_with_their_ids(made: Made) -> No
 )
 def test_a_bad_line_is_named_by_its_number_alone(made: Made, line: str, said: str) -> None:
     with pytest.raises(BadLine, match=said) as caught:
-        predicting.run(str(made.saved), lines=['{"title": "a"}\n', "\n", line], out=io.StringIO())
+        predict.run(str(made.saved), lines=['{"title": "a"}\n', "\n", line], out=io.StringIO())
     assert str(caught.value).startswith("Line 3:")
     assert "secret" not in str(caught.value)
 

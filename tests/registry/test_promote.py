@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.errors import BadParams, CorpusError
 from pipelines.promotion import gate
-from pipelines.promotion.promote import NothingToUndo, NotPromoted, abandon, decline, promote, rollback, withdraw
+from pipelines.promotion.promote import NothingToUndo, NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
 from pipelines.registry.contents import place
@@ -109,7 +109,7 @@ def test_a_dry_run_writes_nothing(context: Context) -> None:
 def test_nothing_happens_without_who_and_why(context: Context, said: dict[str, str]) -> None:
     add(context, knows=6)
     before = events(context)
-    calls: list[Callable[..., object]] = [promote, withdraw, decline]
+    calls: list[Callable[..., object]] = [promote, withdraw, reject]
     for call in calls:
         with pytest.raises(BadParams):
             call(NAME, 1, **WHO | said, context=context)
@@ -287,7 +287,7 @@ def test_a_person_may_say_no(context: Context) -> None:
     add(context, knows=6)
     assert gate.run(NAME, 1, context=context).passed
     for _ in range(2):
-        decline(NAME, 1, who="ada", why="not before the holidays", context=context)
+        reject(NAME, 1, who="ada", why="not before the holidays", context=context)
     assert context.registry.alias(NAME, CHALLENGER) is None
     assert [(row.event, row.who) for row in context.journal.rows(NAME)][-1] == ("refused", "ada")
     assert len(events(context)) == 3

@@ -72,7 +72,7 @@ def test_every_live_record_gets_what_the_champion_says(context: Context) -> None
     assert sum(metrics["labels"].values()) == metrics["outcomes"]["vote"]
     assert metrics["labels"][GRAVEST] == sum(row["labels"] == [GRAVEST] for row in found) > 0
     assert not any(row["labels"] for row in found if row["outcome"] == "abstained")
-    written = json.loads((context.root / "metrics" / "memes" / "scoring.json").read_text())
+    written = json.loads((context.root / "metrics" / "memes" / "batch_predict.json").read_text())
     assert written == {NAME: metrics}
     gold = tables.read(context.root / "snapshot" / "memes" / "gold" / "gold.parquet", name="gold").to_pylist()
     truth = {row["record_id"]: row["labels"] for row in gold if row["category"] == "severity"}

@@ -10,8 +10,8 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 
-from pipelines.config.params import Settings
 from pipelines.config.params import load as load_params
+from pipelines.config.settings import Settings
 from pipelines.registry.versions import (
     CHALLENGER,
     CHAMPION,

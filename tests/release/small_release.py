@@ -19,9 +19,10 @@ from PIL import Image
 
 from pipelines.collect.collect import row
 from pipelines.collect.submission import Submission, parse
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.config.release import Release
+from pipelines.config.settings import Settings
 from pipelines.release import approval, package
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.storage import tables

@@ -18,15 +18,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 TASKS = {
     "collect": ("collect", "images", "publish"),
-    "dataset": ("pin", "score", "publish"),
+    "dataset": ("pin", "quality", "publish"),
     "label": ("pin", "publish"),
     "benchmark": ("train", "publish", "track"),
     "finetune": ("finetune", "publish", "track"),
 }
 SUBJECTS = {
     "collect": "data({corpus}): {key}",
-    "dataset": "snapshot({corpus}): score@{corpus}",
-    "label": "snapshot({corpus}): probe@{corpus}-cradle",
+    "dataset": "snapshot({corpus}): quality@{corpus}",
+    "label": "snapshot({corpus}): injection_test@{corpus}-cradle",
     "benchmark": "snapshot({corpus}): report@{corpus}",
     "finetune": "snapshot({corpus}): report@{corpus}",
 }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import RunFailed
 from pipelines.sandbox.demo import outcome, promotions
 from pipelines.sandbox.demo.failures import Failures

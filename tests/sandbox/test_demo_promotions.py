@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.registry.journal import Journal
 from pipelines.sandbox.demo.promotions import CONTESTED, DAG, OTHERS, Act
 from pipelines.sandbox.demo.runs import Look

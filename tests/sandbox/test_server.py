@@ -19,7 +19,8 @@ from PIL import Image
 from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Submission
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 

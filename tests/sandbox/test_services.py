@@ -16,7 +16,7 @@ import psutil
 import pytest
 from sqlalchemy import create_engine, text
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.deployment import services
 from pipelines.deployment.services import Deployment, Ports, PortTaken, ServiceFailed, down, running
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, StepFailed
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
@@ -319,7 +319,7 @@ def test_clones_work_side_by_side(settings: Settings) -> None:
 
 PARALLEL = """
 import json, sys
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.results import Token
 from pipelines.workspace.clone import workspace

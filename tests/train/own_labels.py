@@ -11,7 +11,8 @@ from random import Random
 import yaml
 
 from pipelines.annotate.imports import imports
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.taxonomy import load as load_scheme
 from pipelines.vault.vault import Vault
 from pipelines.workspace import repository

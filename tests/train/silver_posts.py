@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from pipelines.config.sections import Finetune
+from pipelines.config.models import Finetune
 from pipelines.datasets.example import TEST, TRAIN, Example, LabelSet
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of

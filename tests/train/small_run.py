@@ -18,7 +18,7 @@ from zlib import crc32
 
 import torch
 
-from pipelines.config.params import Train
+from pipelines.config.models import Train
 from pipelines.datasets.example import Example
 from pipelines.models.built import Batch, Built
 from pipelines.taxonomy import load as load_scheme

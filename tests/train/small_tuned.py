@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Params, Settings
+from pipelines.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
-from pipelines.config.sections import EncoderModel, KnnModel, SftModel
-from pipelines.predict import predict
+from pipelines.config.settings import Settings
+from pipelines.predict import predict_finetuned
 from pipelines.storage import tables
 from pipelines.train import finetune
 from pipelines.train.classifiers import checkpoint
@@ -65,7 +66,7 @@ def tuned(
 
 
 def predicted(posts: SmallPosts, told: Settings, *, model: str, subset: str = "consensus") -> dict[str, Any]:
-    return predict.run(
+    return predict_finetuned.run(
         "posts", subset=subset, model=model, params=params(), settings=told, vault=posts.vault, root=posts.root
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pipelines.config.sections import Finetune, SftModel
+from pipelines.config.models import Finetune, SftModel
 from pipelines.datasets.example import Example
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Settings
-from pipelines.config.sections import Model
+from pipelines.config.models import Model
+from pipelines.config.settings import Settings
 from pipelines.predict import baselines
 from pipelines.storage import tables
 from tests.train import small_posts as small

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipelines.config.sections import EncoderModel
+from pipelines.config.models import EncoderModel
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
 from pipelines.metrics.calibration import brier
 from pipelines.metrics.recall_constraints import OtherLabels, encoded

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.datasets.posts import NoSilver
 from pipelines.storage import tables
 from pipelines.train import finetuned

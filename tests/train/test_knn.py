@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.config.sections import KnnModel
+from pipelines.config.models import KnnModel
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
 from pipelines.errors import BadParams, SealBroken, UnknownRecord
 from pipelines.extract.embedding import MiniLM

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.workspace.clone import Workspace, workspace
 from tests.train import own_labels as own
 
@@ -136,14 +136,14 @@ def test_the_page_has_the_order_and_no_crises(ran: Ran) -> None:
 
 
 def test_everybody_has_one_grade_in_each_prediction(ran: Ran) -> None:
-    assert ran.metrics["predict-gold-tiny-encoder"]["outcomes"] == {"dev": {"vote": 27}, "test": {"vote": 27}}
+    assert ran.metrics["predict_finetuned-gold-tiny-encoder"]["outcomes"] == {"dev": {"vote": 27}, "test": {"vote": 27}}
     confusion = ran.metrics["evaluate"]["tasks"][TASK]["models"][MODEL]["confusion"]
     assert sum(map(sum, confusion)) == 27
 
 
 def test_the_stages_are_those_of_every_corpus_of_posts(ran: Ran) -> None:
     before = ["dedupe", "sample", "split", "gold", "votes", "silver"]
-    after = ["finetune", "predict", "untuned", "evaluate", "report"]
+    after = ["finetune", "predict_finetuned", "baselines", "evaluate", "report"]
     assert Counter(name.partition("@")[0] for name in ran.stages) == dict.fromkeys([*before, *after], 1)
     assert "finetune@posts-gold-tiny-encoder" in ran.stages
 

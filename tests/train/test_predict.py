@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
 from pipelines.predict import baselines, predict
-from pipelines.predict.predict import SeenInTraining
+from pipelines.predict.predict_finetuned import SeenInTraining
 from pipelines.storage import tables
 from pipelines.train import finetune, finetuned, voted
 from pipelines.train.finetuned import ModelOutdated, NoModel
@@ -64,7 +64,7 @@ def test_every_record_of_dev_and_test_gets_a_row(posts: SmallPosts, settings: Se
     told = spent(posts, model=model)
     assert told == metrics["spent"] and told["records"] == 23 and told["seconds"] > 0 and told["cost"] == 0
     assert told["input_tokens"] > 23 * 20 and (told["output_tokens"] >= 23) == (model == "sft")
-    assert json.loads((posts.root / f"metrics/posts/predict-consensus-{model}.json").read_text()) == metrics
+    assert json.loads((posts.root / f"metrics/posts/predict_finetuned-consensus-{model}.json").read_text()) == metrics
 
 
 def test_an_answer_stands_with_its_own_record(posts: SmallPosts, settings: Settings) -> None:

@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 from PIL import Image, ImageColor
 
-from pipelines.config.params import Params, Price, PromptedModel, RemoteLabeller, Settings
+from pipelines.config.label import Price, RemoteLabeller
+from pipelines.config.models import PromptedModel
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BudgetSpent, TooManyFailed
 from pipelines.label.few_shot import TooFewExamples

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.config.params import Settings
-from pipelines.config.sections import RegisteredModel
+from pipelines.config.models import RegisteredModel
+from pipelines.config.settings import Settings
 from pipelines.predict import registered as predictor
 from pipelines.predict.registered import AnswerUnfit
 from pipelines.registry import contents, transitions, versions

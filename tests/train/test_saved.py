@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.config.params import Settings
-from pipelines.config.sections import SavedModel
+from pipelines.config.models import SavedModel
+from pipelines.config.settings import Settings
 from pipelines.predict.external_predictions import BadSaved
 from tests.train import small_posts as small
 from tests.train import small_untuned

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.train import tracking
 from pipelines.train.classifiers.confusion import confusion
 from tests import mlflow_database
@@ -24,7 +24,7 @@ PARAMS = {"epochs": 2, "learning_rate": 0.01}
 CHILDREN = """
 import os, time
 from mlflow import MlflowClient
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.train import tracking
 key = "b" if os.fork() else "a"
 with tracking.run(Settings.from_env(), experiment="memes", key=key, params={"a": 1}, tags={}) as log:

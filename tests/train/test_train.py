@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.config.params import Params, Settings, load, overlay
+from pipelines.config.params import Params, load, overlay
+from pipelines.config.settings import Settings
 from pipelines.datasets.features import NoCues, packed, place
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows

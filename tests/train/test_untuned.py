@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import Settings
-from pipelines.config.sections import EnsembleModel, LocalModel, VotesModel
+from pipelines.config.models import EnsembleModel, LocalModel, VotesModel
+from pipelines.config.settings import Settings
 from pipelines.datasets.posts import NoSilver
 from pipelines.errors import BadParams
 from pipelines.predict import baselines

@@ -18,8 +18,8 @@ import numpy as np
 from pipelines.annotate.agreement.figure import draw_figure
 from pipelines.annotate.agreement.overlap import Answers, gather, measured
 from pipelines.annotate.manifest import Manifest, folder, opened
+from pipelines.config.annotate import Agreement
 from pipelines.config.params import Params
-from pipelines.config.sections import Agreement
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics

@@ -18,7 +18,8 @@ from pipelines.annotate.imports.rows import Entry, Text
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.errors import BadImport, CommitLost
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics

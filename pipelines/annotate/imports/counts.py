@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from pipelines.config.sections import Section
+from pipelines.config.base import Section
 from pipelines.taxonomy import Category, Scheme
 from pipelines.taxonomy.rules import normal
 

@@ -21,7 +21,8 @@ from pipelines.annotate.imports.gather import Gathered, gather, missing_columns
 from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.rows import ONE_PART, Entry
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.errors import BadImport, BadParams
 from pipelines.taxonomy import Scheme, load
 from pipelines.vault.vault import Vault

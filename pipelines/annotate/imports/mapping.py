@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from pipelines.annotate.imports.counts import Expected, unknown_names
-from pipelines.config.sections import Month, Positive, Section
+from pipelines.config.base import Month, Positive, Section
 from pipelines.errors import ConfigError
 from pipelines.taxonomy import Category, Scheme, load
 from pipelines.taxonomy.rules import normal

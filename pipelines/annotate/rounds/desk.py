@@ -18,7 +18,7 @@ from pipelines.annotate.rounds import material, opening, queues, store
 from pipelines.annotate.rounds.adjudicate import Case, cases, read_decisions
 from pipelines.annotate.rounds.queues import Wanted
 from pipelines.annotate.rounds.store import Stored
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import RoundState
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as load_scheme

@@ -11,7 +11,7 @@ from pipelines.annotate.backends.backend import Answer, Backend, Item, Queue, Ta
 from pipelines.annotate.form import Form
 from pipelines.annotate.manifest import Manifest
 from pipelines.annotate.rounds.assignment import release
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 
 ADJUDICATION = "adjudication"
 

@@ -17,7 +17,8 @@ from pipelines.annotate.rounds import opening, queues, store
 from pipelines.annotate.rounds.desk import Desk, told, wrong
 from pipelines.annotate.rounds.status import loads, status
 from pipelines.annotate.rounds.store import Stored
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.publish import publish_round

@@ -13,7 +13,8 @@ from pipelines.annotate.manifest import Manifest
 from pipelines.annotate.rounds import queues, store
 from pipelines.annotate.rounds.desk import Desk, told
 from pipelines.annotate.rounds.store import Stored
-from pipelines.config.params import Settings, load
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 

@@ -13,7 +13,8 @@ from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Item
 from pipelines.annotate.manifest import Manifest
 from pipelines.annotate.response_validation import Row, item_of
-from pipelines.config.params import Params, Settings, load
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, ConfigError, UnknownRound
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows

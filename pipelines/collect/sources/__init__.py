@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Dropped, Submission, created_of, parse, retrieved_of
-from pipelines.config.params import Params, Settings, SourceName
+from pipelines.config.collect import SourceName
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 
 DELETIONS = {"deleted", "removed", "deleted_later"}
 

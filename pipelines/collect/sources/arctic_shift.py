@@ -12,7 +12,8 @@ from pipelines.collect.month import Window
 from pipelines.collect.sources.journal import Journal, Page, gather
 from pipelines.collect.sources.service import check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
-from pipelines.config.params import ArcticShift, Settings
+from pipelines.config.collect import ArcticShift
+from pipelines.config.settings import Settings
 from pipelines.errors import SourceUnavailable
 
 # The longest pause taken inside a task when the headers say that the budget is spent; above, the answer is a 429.

@@ -20,7 +20,7 @@ import zstandard
 from pipelines.collect.month import Window
 from pipelines.collect.sources import Gathered
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.params import Dump
+from pipelines.config.collect import Dump
 from pipelines.errors import CorruptDump, DumpMissing, DumpUnverified
 
 # Compressed bytes decompressed at a time. zstd expands at most 32,768 times (a block of 128 KiB out of 4 bytes), so

@@ -18,7 +18,8 @@ from pipelines.collect.month import Window
 from pipelines.collect.sources.journal import Journal, Page, gather
 from pipelines.collect.sources.service import SubredditClosed, check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of
-from pipelines.config.params import Reddit, Settings
+from pipelines.config.collect import Reddit
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pipelines.config.params import Params
 from pipelines.curate.dedupe.pairing import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.dedupe.text_pairs import kinds_of_texts, pairs_of_texts
-from pipelines.curate.items import Item, keys, read_items
-from pipelines.curate.near_duplicates import components, keepers
+from pipelines.curate.grouping.items import Item, keys, read_items
+from pipelines.curate.grouping.near_duplicates import components, keepers
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics

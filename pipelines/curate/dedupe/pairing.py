@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.config.params import Dedupe
+from pipelines.config.curate import Dedupe
 from pipelines.curate.dedupe.captions import Captions, caption_words
-from pipelines.curate.near_duplicates import cells, equal_pairs, pair_blocks
+from pipelines.curate.grouping.near_duplicates import cells, equal_pairs, pair_blocks
 
 Ints = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.curate.kernels import compiled
+from pipelines.curate.grouping.kernels import compiled
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from pipelines.config.params import Params, Split
-from pipelines.curate.items import Item, keys, load
+from pipelines.config.curate import Split
+from pipelines.config.params import Params
+from pipelines.curate.grouping.items import Item, keys, load
+from pipelines.curate.grouping.split_groups import Units, leakage, resolve
 from pipelines.curate.published import published
 from pipelines.curate.split.stratify import Ints, certificate, label_pairs, stratify, unit_counts
-from pipelines.curate.split_groups import Units, leakage, resolve
 from pipelines.errors import SplitConflict
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics

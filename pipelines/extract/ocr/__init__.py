@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pipelines.config.sections import Ocr
+    from pipelines.config.collect import Ocr
 
 
 @dataclass(frozen=True)

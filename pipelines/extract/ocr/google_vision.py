@@ -14,7 +14,7 @@ from google.api_core.retry import Retry, if_exception_type
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud import vision
 
-from pipelines.config.sections import Ocr
+from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.extract.ocr import Reading
 from pipelines.extract.words import normalise, words

@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 import rapidocr
 
-from pipelines.config.sections import Ocr
+from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing
 from pipelines.extract.ocr import Reading
 from pipelines.extract.ocr.layout import Box, compose

@@ -15,7 +15,7 @@ from typing import Any
 import pytesseract
 from PIL import Image, ImageChops
 
-from pipelines.config.sections import Ocr
+from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing, StepFailed
 from pipelines.extract.ocr import Reading
 from pipelines.extract.ocr.layout import Box, compose

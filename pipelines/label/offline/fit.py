@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.config.params import OfflineLabeller, VotesParams
+from pipelines.config.label import OfflineLabeller, VotesParams
 from pipelines.errors import LabellingError
 from pipelines.label.offline.features import Head, Rows, Targets, Values, View, view
 from pipelines.label.offline.folds import deal

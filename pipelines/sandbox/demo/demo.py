@@ -10,7 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from pipelines import status, status_table
-from pipelines.config.params import Sandbox, Settings, load
+from pipelines.config.params import load
+from pipelines.config.sandbox import Sandbox
+from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
 from pipelines.deployment.services import Deployment
 from pipelines.sandbox.demo import outcome, promotions

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import Airflow
 from pipelines.registry.journal import Journal, Row
 from pipelines.registry.versions import NAMES

@@ -34,8 +34,10 @@ class Models:
 
 
 MODELS = {
-    "memes": Models("memes_benchmark", "memes_dataset", "snapshot(memes): score@", "snapshot(memes): report@"),
-    "posts": Models("posts_finetune", "posts_label", "snapshot(posts): probe@", "snapshot(posts): report@", "snapshot"),
+    "memes": Models("memes_benchmark", "memes_dataset", "snapshot(memes): quality@", "snapshot(memes): report@"),
+    "posts": Models(
+        "posts_finetune", "posts_label", "snapshot(posts): injection_test@", "snapshot(posts): report@", "snapshot"
+    ),
 }
 
 

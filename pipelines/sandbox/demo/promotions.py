@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import ENDED, RunFailed
 from pipelines.deployment.services import Deployment
 from pipelines.registry import contents

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from transformers import AutoModelForSequenceClassification
 
-from pipelines.config.sections import EncoderModel, Finetune, Section
+from pipelines.config.base import Section
+from pipelines.config.models import EncoderModel, Finetune
 from pipelines.datasets.example import TEST, Example
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.backbones import Headed, opened

@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.params import M3hModel, Params, Settings, YadavModel
-from pipelines.config.sections import Model
+from pipelines.config.models import M3hModel, Model, YadavModel
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.datasets import features
 from pipelines.datasets.example import Example
 from pipelines.datasets.memes import Material, load

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.config.sections import Finetune, KnnModel
+from pipelines.config.models import Finetune, KnnModel
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, LabelSet, only, targets
 from pipelines.errors import BadParams, DataError
 from pipelines.extract import embedding

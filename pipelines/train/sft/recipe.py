@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import is_flash_attn_2_available
 from trl import SFTConfig
 
-from pipelines.config.sections import SftModel
+from pipelines.config.models import SftModel
 from pipelines.errors import BadParams
 from pipelines.models.backbones import had
 from pipelines.train.classifiers.steps import BYTES_PER_PARAMETER

@@ -24,7 +24,7 @@ from accelerate.utils import broadcast_object_list
 from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from pipelines.config.sections import Finetune, SftModel
+from pipelines.config.models import Finetune, SftModel
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, LeakRefused, only
 from pipelines.errors import DataError
 from pipelines.llm.prompts import Prompt

@@ -16,7 +16,8 @@ import zstandard
 from pipelines.collect.month import Window
 from pipelines.collect.sources import SubmissionSource, open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.params import Params, Settings, load
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 
 Item = dict[str, Any]

@@ -12,7 +12,8 @@ import pytest
 
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.params import Params, Settings
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, SourceNotApproved
 from pipelines.sandbox.server import SandboxServer
 

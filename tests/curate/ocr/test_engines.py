@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import Language, Ocr
+from pipelines.config.collect import Language, Ocr
 from pipelines.errors import DataError, EngineMissing
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.ocr import open_engine

@@ -7,7 +7,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import vision
 
-from pipelines.config.params import Ocr
+from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.extract.ocr import open_engine
 from pipelines.extract.ocr.google_vision import GoogleVision, parse

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassification
 
-from pipelines.config.sections import FusionModel, ImageModel, PromptedModel, TextModel
+from pipelines.config.models import FusionModel, ImageModel, PromptedModel, TextModel
 from pipelines.datasets.example import Example
 from pipelines.errors import BadParams
 from pipelines.models import build, tiny

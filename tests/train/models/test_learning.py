@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import f1_score
 
-from pipelines.config.sections import FusionModel, ImageModel, Model, TextModel
+from pipelines.config.models import FusionModel, ImageModel, Model, TextModel
 from pipelines.datasets.example import Example, targets
 from pipelines.models import build, tiny
 from pipelines.models.backbones import BaseUnfit

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.config.sections import M3hModel
+from pipelines.config.models import M3hModel
 from pipelines.datasets.example import Example, Item, targets
 from pipelines.datasets.features import Cues, NoCues, Remarks
 from pipelines.errors import BadParams

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertModel
 
-from pipelines.config.sections import YadavModel
+from pipelines.config.models import YadavModel
 from pipelines.datasets.example import Example, targets
 from pipelines.errors import BadParams
 from pipelines.models import tiny

@@ -25,7 +25,7 @@ from pipelines.annotate.backends.argilla import argilla_form
 from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
 from pipelines.annotate.backends.files.answer_files import item_of, name_of
 from pipelines.annotate.form import Form
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 
 if TYPE_CHECKING:

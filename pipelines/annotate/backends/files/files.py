@@ -21,7 +21,7 @@ from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
 from pipelines.annotate.backends.files import answer_files
 from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
 from pipelines.annotate.form import Form
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 from pipelines.process import now
 

@@ -20,7 +20,7 @@ from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
 from pipelines.annotate.backends.label_studio.form import NOTE, config, shown
 from pipelines.annotate.backends.label_studio.store import clean
 from pipelines.annotate.form import Form
-from pipelines.config.params import Settings
+from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio import address, ensure_accounts
 from pipelines.errors import BackendUnavailable
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.curate.near_duplicates import components
+from pipelines.curate.grouping.near_duplicates import components
 
 Ints = NDArray[np.int64]
 # Larger than any split index.

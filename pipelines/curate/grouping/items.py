@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.curate.split_groups import Ints, Links
+from pipelines.curate.grouping.split_groups import Ints, Links
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import intrinsic
 
-from pipelines.curate.kernels import compiled
+from pipelines.curate.grouping.kernels import compiled
 
 Counts = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]

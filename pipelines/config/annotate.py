@@ -1,0 +1,45 @@
+"""The sections of ``params.yaml`` for annotation rounds, agreement and gold."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.config.base import Fraction, Positive, Pseudonym, Section
+
+
+class Round(Section):
+    """How annotation rounds are held: where, after which protocol, by whom, and what protects them."""
+
+    backend: Literal["label_studio", "argilla", "files"]
+    protocol: dict[str, str]
+    annotators: tuple[Pseudonym, ...]
+    adjudicator: Pseudonym
+    daily_cap: Positive
+    warning: str
+    contacts: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _apart(self) -> Round:
+        if len({*self.annotators, self.adjudicator}) <= len(self.annotators):
+            raise ValueError("annotators and adjudicator must be different people")
+        return self
+
+
+class Agreement(Section):
+    resamples: Positive
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    enough: Fraction
+    seed: int
+
+
+class Gold(Section):
+    """Which splits have gold (``None``: every item of the sample), and what it is made of beside the rounds.
+
+    ``truth`` is the sandbox's own, ``published`` a CSV file; what people answered in rounds wins over both.
+    """
+
+    splits: tuple[str, ...] | None
+    truth: bool
+    published: str | None

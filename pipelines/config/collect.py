@@ -1,0 +1,124 @@
+"""The sections of ``params.yaml`` that say what is collected, and how images and texts are read."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipelines.config.base import Fraction, Month, Positive, Section
+from pipelines.errors import SourceNotApproved
+
+SourceName = Literal["dump", "reddit", "arctic_shift"]
+
+
+class Corpus(Section):
+    content: Literal["images", "texts"]
+    scheme: str
+    subreddits: tuple[str, ...]
+    source: SourceName
+    first_month: Month
+    last_month: Month | None
+
+
+class Source(Section):
+    live: bool
+    access_basis: str | None
+    approval: str | None
+    expires: date | None
+    retention_days: int | None
+
+    def check(self, name: str, *, today: date) -> None:
+        """Refuse a live source without an access basis, an approval, an expiry in the future and a retention.
+
+        Raises:
+            SourceNotApproved: naming what is missing.
+        """
+        if not self.live:
+            return
+        missing = [k for k in ("access_basis", "approval", "expires", "retention_days") if getattr(self, k) is None]
+        if missing:
+            raise SourceNotApproved(source=name, detail=f"{', '.join(missing)} not stated")
+        if self.expires is not None and self.expires <= today:
+            raise SourceNotApproved(source=name, detail=f"its approval ended on {self.expires}")
+
+
+class Dump(Section):
+    window_log: Annotated[int, Field(ge=10, le=31)]
+    max_line_bytes: Positive
+    max_ratio: Positive
+
+
+class Reddit(Section):
+    listing_limit: Annotated[int, Field(gt=0, le=1000)]
+    page_size: Annotated[int, Field(gt=0, le=100)]
+
+
+class ArcticShift(Section):
+    page_size: Annotated[int, Field(gt=0, le=100)]
+    timeout_seconds: float
+
+
+class Collect(Section):
+    shard_size: Positive
+    scrub: tuple[str, ...]
+
+
+class Fetch(Section):
+    hosts: tuple[str, ...]
+    allow_http: bool
+    allow_loopback: bool
+    per_host: Positive
+    concurrency: Positive
+    max_bytes: Positive
+    timeout_seconds: float
+    min_bytes_per_second: Positive
+    max_redirects: int
+    max_retry_after_seconds: float
+    retries: int
+    user_agent: str
+    placeholders: tuple[str, ...]
+
+
+class Decode(Section):
+    formats: tuple[str, ...]
+    max_pixels: Positive
+    max_frames: Positive
+    memory_mb: Positive
+    timeout_seconds: float
+    quality: Annotated[int, Field(ge=1, le=100)]
+
+
+class Ocr(Section):
+    engine: Literal["rapidocr", "tesseract", "google_vision"]
+    side: Positive
+    split_words_from: Positive
+
+
+class Texts(Section):
+    min_words: Positive
+    max_words: Positive
+    shingle_words: Positive
+    permutations: Positive
+
+
+class Language(Section):
+    accept: Fraction
+    reject: Fraction
+    lingua_accept: Fraction
+    lingua_confirm: Fraction
+    min_letters: Positive
+
+
+class Fingerprint(Section):
+    min_energy: float
+
+
+class Images(Section):
+    """How the images of submissions are fetched, decoded, read and fingerprinted."""
+
+    fetch: Fetch
+    decode: Decode
+    ocr: Ocr
+    fingerprint: Fingerprint

@@ -1,0 +1,48 @@
+"""Read parameters, stages and metrics that were published under earlier names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# Earlier name -> present name, of a section of params.yaml and of the stage that reads it.
+SECTIONS = {
+    "score": "quality",
+    "probe": "injection_test",
+    "untuned": "baselines",
+    "scoring": "batch_predict",
+    "predict": "predict_finetuned",
+}
+STAGES = {**SECTIONS, "remarks": "rationales"}
+# Sections that are now part of another one.
+NESTED = {"fetch": "images", "decode": "images", "ocr": "images", "fingerprint": "images"}
+
+
+def params(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of ``params.yaml`` or of a profile with every section at its present place.
+
+    A file that has both names of a section keeps the values of both; the present name wins.
+    """
+    found: dict[str, Any] = {}
+    for name, section in values.items():
+        if name in NESTED:
+            found.setdefault(NESTED[name], {}).setdefault(name, section)
+        elif name in SECTIONS:
+            found.setdefault(SECTIONS[name], section)
+        elif isinstance(section, dict) and isinstance(found.get(name), dict):
+            found[name] = {**found[name], **section}
+        else:
+            found[name] = section
+    return found
+
+
+def stage(name: str) -> str:
+    """Return the present name of a stage such as ``score@memes``."""
+    step, at, rest = name.partition("@")
+    return STAGES.get(step, step) + at + rest
+
+
+def path(name: str) -> str:
+    """Return the present path of an out; a stage's metrics file has the name of the stage."""
+    found = re.fullmatch(r"(metrics/[^/]+/)([a-z_]+)((?:-[^/]*)?\.json)", name)
+    return f"{found[1]}{STAGES.get(found[2], found[2])}{found[3]}" if found else name

@@ -1,0 +1,128 @@
+"""Read addresses and secrets from the ``CORPUS_*`` environment variables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from pipelines.config.base import Section
+from pipelines.errors import BadParams
+
+
+def _port(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text and not text.isdecimal():
+        raise BadParams(where=variable, detail="needs a port number")
+    return int(text) if text else None
+
+
+class Endpoint(Section):
+    """Where a provider answers and with which key; ``url`` is ``None`` for the provider's own address."""
+
+    url: str | None
+    key: SecretStr
+
+
+class Settings(Section):
+    """Addresses and secrets, from ``CORPUS_*`` environment variables (docs/configuration.md lists them)."""
+
+    home: Path
+    vault_url: str
+    repo: str
+    remote: str
+    cache: Path
+    dumps: Path
+    sandbox: Path
+    reddit_client_id: str
+    reddit_client_secret: str
+    reddit_url: str
+    reddit_oauth_url: str
+    arctic_shift_url: str
+    contact: str
+    sandbox_port: int | None
+    mlflow_tracking_uri: str | None
+    answers_url: str
+    journal_url: str
+    label_studio: Path
+    label_studio_env: Path
+    label_studio_port: int | None
+    label_studio_url: str | None
+    label_studio_key: SecretStr
+    argilla_url: str
+    argilla_key: SecretStr
+    argilla_workspace: str
+    annotation_files: Path
+
+    @classmethod
+    def from_env(cls) -> Settings:
+        """Read the environment; everything defaults to a place under ``CORPUS_HOME`` (``var``)."""
+        home = Path(os.environ.get("CORPUS_HOME", "var")).resolve()
+
+        def env(name: str, default: str) -> str:
+            return os.environ.get(f"CORPUS_{name}", default)
+
+        return cls(
+            home=home,
+            vault_url=env("VAULT_URL", f"sqlite:///{home}/vault.sqlite"),
+            repo=env("REPO", f"{home}/corpus.git"),
+            remote=env("REMOTE", f"{home}/remote"),
+            cache=Path(env("CACHE", f"{home}/cache")),
+            dumps=Path(env("DUMPS", f"{home}/sandbox/dumps")),
+            sandbox=Path(env("SANDBOX", f"{home}/sandbox")),
+            reddit_client_id=env("REDDIT_CLIENT_ID", ""),
+            reddit_client_secret=env("REDDIT_CLIENT_SECRET", ""),
+            reddit_url=env("REDDIT_URL", "https://www.reddit.com"),
+            reddit_oauth_url=env("REDDIT_OAUTH_URL", "https://oauth.reddit.com"),
+            arctic_shift_url=env("ARCTIC_SHIFT_URL", "https://arctic-shift.photon-reddit.com"),
+            contact=env("CONTACT", ""),
+            sandbox_port=_port("CORPUS_SANDBOX_PORT"),
+            mlflow_tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
+            answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
+            journal_url=env("JOURNAL_URL", f"sqlite:///{home}/journal.sqlite"),
+            label_studio=Path(env("LABEL_STUDIO", f"{home}/label_studio")),
+            label_studio_env=Path(env("LABEL_STUDIO_ENV", ".label-studio")).resolve(),
+            label_studio_port=_port("CORPUS_LABEL_STUDIO_PORT"),
+            label_studio_url=os.environ.get("CORPUS_LABEL_STUDIO_URL") or None,
+            label_studio_key=SecretStr(env("LABEL_STUDIO_KEY", "")),
+            argilla_url=env("ARGILLA_URL", "http://127.0.0.1:6900"),
+            argilla_key=SecretStr(env("ARGILLA_KEY", "")),
+            argilla_workspace=env("ARGILLA_WORKSPACE", "argilla"),
+            annotation_files=Path(env("ANNOTATION_FILES", f"{home}/annotation")),
+        )
+
+    def endpoint(self, provider: str) -> Endpoint:
+        """Return address and key of a provider: ``CORPUS_<PROVIDER>_URL`` (none: the provider's own), ``_KEY``."""
+        name = f"CORPUS_{provider.upper().replace('-', '_')}"
+        return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
+
+    def secret(self) -> bytes:
+        """Return the project secret: ``CORPUS_SECRET`` (hex), else ``<home>/secret``, made on first use with mode 600.
+
+        Raises:
+            BadParams: the secret is shorter than 32 bytes or not hexadecimal.
+        """
+        text = os.environ.get("CORPUS_SECRET") or self._own_secret()
+        try:
+            secret = bytes.fromhex(text.strip())
+        except ValueError:
+            secret = b""
+        if len(secret) < 32:
+            raise BadParams(where="CORPUS_SECRET", detail="needs at least 64 hexadecimal digits")
+        return secret
+
+    def _own_secret(self) -> str:
+        """Read ``<home>/secret``; the first process makes it whole under another name and links it into place."""
+        path = self.home / "secret"
+        if not path.exists():
+            self.home.mkdir(parents=True, exist_ok=True)
+            made = path.with_name(f"secret.{os.getpid()}.{secrets.token_hex(4)}")
+            made.touch(mode=0o600)
+            made.write_text(secrets.token_hex(64))
+            with contextlib.suppress(FileExistsError):
+                os.link(made, path)
+            made.unlink()
+        return path.read_text()

@@ -1,0 +1,177 @@
+"""The stage ``predict``: what a tuned model says of dev and test, and what saying it took."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.config.models import KnnModel
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
+from pipelines.datasets import posts
+from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
+from pipelines.datasets.posts import Posts
+from pipelines.errors import DataError
+from pipelines.progress import reporter
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.train import finetuned, voted
+from pipelines.train.finetuned import Card, Predictor, Said
+from pipelines.vault.vault import Vault
+
+PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
+MICROSECONDS = 6  # digits that a time is told with
+
+
+class SeenInTraining(DataError):
+    """A model is to be judged on records that it was made of: the split has changed since."""
+
+    message = "Model '{model}' was made of {items} of the records that it is to be judged on."
+    remedy = "Nothing was written. Tune it again on this split: `dvc repro` of its stage finetune."
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What predictions took: ``seconds`` of wall time (``None``: nobody measured), ``cost`` in US dollars."""
+
+    records: int
+    seconds: float | None
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+    @classmethod
+    def here(cls, said: Sequence[Said], *, seconds: float) -> Spent:
+        """Sum up what a model of this machine took, which costs nothing by the token."""
+        read, written = sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)
+        return cls(len(said), round(seconds, MICROSECONDS), read, written, 0.0)
+
+
+def run(
+    corpus: str,
+    *,
+    subset: str,
+    model: str,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    root: Path = Path(),
+) -> dict[str, Any]:
+    """Write ``snapshot/<corpus>/predictions/finetuned/<subset>/<model>/`` and the metrics.
+
+    ``predictions.parquet`` has a row for each record of dev, the prompt's examples apart, and of test that has gold;
+    ``spent.json`` what predicting took, without the opening of the model. Predictions do not depend on one another.
+
+    Returns:
+        ``kind``, ``records`` and ``outcomes`` by split, ``without`` and ``taken_down`` (see ``train.posts.load``),
+        ``taken_down_since`` (records that the model has learnt from or was chosen by, and that were taken down since),
+        ``data_commit`` of the training, and ``spent`` as ``spent.json`` has it.
+
+    Raises:
+        NoModel: it was not tuned here.
+        ModelOutdated: it was tuned for other labels.
+        SeenInTraining: it has learnt from what is dev or test now, or was chosen by what is test now.
+        NotVoted: the labeller that it is blended with has not voted.
+    """
+    folder = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
+    card = finetuned.read(folder)
+    task = finetuned.task_asked(card, folder=folder)
+    material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
+    seen = finetuned.lineage(folder)
+    refuse_seen(material, seen=seen, model=card.name)
+    said = votes_for(card, corpus=corpus, material=material, root=root)
+    predictor = finetuned.open_model(folder, params=params, settings=settings, vault=vault, said=said)
+    answers, seconds = ask(predictor, material.asked, name=card.name)
+    spent = Spent.here(answers, seconds=seconds)
+    place = root / "snapshot" / corpus / "predictions" / "finetuned" / subset / model
+    rows = rows_of(material, answers, task=task.key, model=card.name, seed=card.seed)
+    write(place, rows=rows, spent=spent)
+    metrics = {
+        "kind": card.kind,
+        **counted(material, answers),
+        "taken_down_since": len(vault.tombstoned(seen)),
+        "data_commit": card.data_commit,
+        "spent": asdict(spent),
+    }
+    return write_metrics(metrics, root / "metrics" / corpus / f"predict_finetuned-{subset}-{model}.json")
+
+
+def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None:
+    """Refuse to ask a model about records that it has learnt from, and about those of test that it was chosen by.
+
+    Raises:
+        SeenInTraining: naming how many.
+    """
+    items = sum(
+        seen.get(example.item[0]) == TRAIN or (example.split == TEST and example.item[0] in seen)
+        for example in material.asked
+    )
+    if items:
+        raise SeenInTraining(model=model, items=items)
+
+
+def votes_for(card: Card, *, corpus: str, material: Posts, root: Path) -> dict[str, LabelSet] | None:
+    """Return the votes by record id that a kNN model is blended with, ``None`` where it is blended with none."""
+    if not isinstance(card.spec, KnnModel) or card.spec.labeller is None:
+        return None
+    task = material.task
+    return voted.labels(voted.read(corpus, labeller=card.spec.labeller, task=task, root=root))
+
+
+def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Said], float]:
+    """Return what a model says of each example, and the seconds that it took."""
+    began = time.monotonic()
+    answers = predictor.predict(
+        [example.text for example in examples],
+        record_ids=[example.item[0] for example in examples],
+        progress=reporter(name, total=len(examples)),
+    )
+    return answers, time.monotonic() - began
+
+
+def rows_of(
+    material: Posts, answers: Sequence[Said | None], *, task: str, model: str, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of ``store.tables.PREDICTIONS``; who has no answer has no row."""
+    for example, said in zip(material.asked, answers, strict=True):
+        if said is not None:
+            yield {
+                "record_id": example.item[0],
+                "image": example.item[1],
+                "task": task,
+                "model": model,
+                "seed": seed,
+                "split": material.split_of(example),
+                "outcome": said.outcome,
+                "scores": list(said.scores),
+                "labels": sorted(said.labels),
+            }
+
+
+def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) -> None:
+    """Write predictions, and beside them what they took; of an earlier try nothing stays."""
+    table = pa.Table.from_pylist(list(rows), schema=tables.PREDICTIONS)
+    tables.write(table, folder / PREDICTIONS, name="predictions")
+    (folder / SPENT).unlink(missing_ok=True)
+    if spent is not None:
+        write_metrics(asdict(spent), folder / SPENT)
+
+
+def counted(material: Posts, answers: Sequence[Said | None]) -> dict[str, Any]:
+    """Count, by the corpus's own splits, who was asked about and what became of it; ``missing`` has no answer."""
+    names = {VALIDATION: material.validation_name, TEST: TEST}
+    outcomes: dict[str, Counter[str]] = {name: Counter() for name in names.values()}
+    for example, said in zip(material.asked, answers, strict=True):
+        outcomes[material.split_of(example)][said.outcome if said else "missing"] += 1
+    return {
+        "records": {name: sum(found.values()) for name, found in outcomes.items()},
+        "outcomes": {name: dict(sorted(found.items())) for name, found in outcomes.items()},
+        "without": {name: material.without[split] for split, name in names.items()},
+        "taken_down": {name: material.taken_down[split] for split, name in names.items()},
+    }
