@@ -62,7 +62,7 @@ class Pulled:
 
 @dataclass(frozen=True)
 class Desk:
-    """The context of a command. ``going`` are the manifests of all open rounds that share the backend."""
+    """The context of a command. ``going`` are the manifests of all rounds that are not closed and use its backend."""
 
     backend: Backend
     settings: Settings

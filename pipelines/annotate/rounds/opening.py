@@ -29,7 +29,7 @@ class NothingToDraw(AnnotationError):
     """No item is left for a round."""
 
     message = "Round {name} of {corpus} has nothing to draw: {candidates} items fit it, {taken} are of earlier rounds."
-    remedy = "Sample more items (raise sample.{corpus}.size in params.yaml), or open another round of the protocol."
+    remedy = "Sample more items (raise sample.{corpus}.size in params.yaml), or open a review, which may reuse items."
     exit_code = 65
 
 

@@ -1,4 +1,4 @@
-"""Report the status of rounds to people and to Dags that wait for them: counts and the annotators' addresses."""
+"""Report the status of rounds, for people and for Dags that wait for people: counts and annotators' addresses."""
 
 from __future__ import annotations
 
