@@ -1,4 +1,4 @@
-"""What annotators are asked, rendered from the taxonomy and from nothing else; a backend turns it into its own form."""
+"""Build annotation forms from the taxonomy, independently of the backend that renders them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal
 from pipelines.taxonomy import Category, Checked, Scheme, tiers_of
 from pipelines.taxonomy.guideline import guideline, how_many, offered
 
-# What may be put right without asking: how a label is written, never which one is meant.
+# Repairs that change only the spelling of a label, never which label is meant.
 SPELLING = frozenset({"alias", "duplicate"})
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One label that may be chosen, and what it means."""
+    """One label that may be chosen, and its definition."""
 
     value: str
     hint: str
@@ -23,7 +23,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One category. ``required`` is false for an adjudicator, who decides only what is disputed."""
+    """One category. ``required`` is false for an adjudicator, who decides only the disputed categories."""
 
     key: str
     text: str
@@ -34,7 +34,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Form:
-    """A whole form. ``guideline`` is Markdown; ``note`` is the caption of the free field."""
+    """A complete form. ``guideline`` is Markdown; ``note`` is the caption of the free-text field."""
 
     title: str
     content: Literal["images", "texts"]
@@ -50,7 +50,7 @@ class Form:
 def annotation_form(
     scheme: Scheme, *, title: str, content: Literal["images", "texts"], warning: str, contacts: Sequence[str]
 ) -> Form:
-    """Return the form of an annotator: every category is asked and must be answered, the note is free."""
+    """Return the form of an annotator: every category is required, the note is optional."""
     return _form(
         scheme,
         title=title,
@@ -65,7 +65,7 @@ def annotation_form(
 def adjudication_form(
     scheme: Scheme, *, title: str, content: Literal["images", "texts"], warning: str, contacts: Sequence[str]
 ) -> Form:
-    """Return the form of the adjudicator, who answers what is disputed and says why."""
+    """Return the form of the adjudicator, who answers the disputed categories and gives a rationale."""
     return _form(
         scheme,
         title=title,
@@ -78,16 +78,16 @@ def adjudication_form(
 
 
 def read_values(category: Category, values: Sequence[str]) -> Checked:
-    """Return the label set that a person's answer to one question means.
+    """Return the label set of a person's answer to one question.
 
-    Only spelling is put right: an alias and a label given twice. Everything else is for the person to decide and
-    becomes a violation, by the name that the scheme's check gives it: ``unknown_label`` (also for a label that people
-    are not offered), ``empty`` (nothing chosen, which is not the same as the label for nothing), ``several``,
-    ``exclusive``, and the scheme's own rules of the tier ``improved`` (SPEC 23, (d) and (e)).
+    Only the spelling is repaired: aliases and duplicate labels. Every other fault is a violation, named as in the
+    scheme's check: ``unknown_label`` (also for a label that annotators are not offered), ``empty`` (nothing chosen,
+    which differs from choosing the label for nothing), ``several``, ``exclusive``, and the scheme's own rules of the
+    tier ``improved`` (SPEC 23, (d) and (e)).
 
     Returns:
-        the set in the annotators' label space (an empty one for "None" where that stands outside the task), and the
-        repairs. Where there are violations, the set is empty and stands for nothing; ``problem`` says which kind.
+        the set in the annotators' label space (empty for "None" if that label is outside the task), and the repairs. If
+        there are violations, the set is empty and has no meaning; ``problem`` returns their kind.
     """
     checked = category.check(values, mode="repair", tiers=tiers_of("improved"), task=False)
     strange = checked.labels - {label.name for label in offered(category)}
@@ -100,7 +100,7 @@ def read_values(category: Category, values: Sequence[str]) -> Checked:
 
 
 def problem(checked: Checked) -> Literal["outside_scheme", "against_rules"] | None:
-    """Return the one of ``backend.PROBLEMS`` that keeps an answer from counting, or ``None`` where it counts."""
+    """Return the entry of ``backend.PROBLEMS`` that invalidates an answer, or ``None`` if the answer is valid."""
     if checked.unknown:
         return "outside_scheme"
     return "against_rules" if checked.violations else None

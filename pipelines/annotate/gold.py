@@ -1,8 +1,8 @@
-"""The stage ``gold``: the labels that people gave, checked against the scheme, and which of them serve as examples.
+"""Build the gold labels from people's decisions, checked against the scheme, and mark prompt examples (stage ``gold``).
 
-Gold is what every vote is measured against, and says of each label set how it came about. A few records of dev stand
-in the prompt as examples (CRADLE B); they are marked ``example``, because a labeller that was shown the answer cannot
-be scored on it. Labels are the annotators' own; the models' label space is made of them later
+Gold is the reference for every vote and states the origin of each label set. A few records of dev appear in the prompt
+as examples (CRADLE B); they are marked ``example``, because a labeller that was shown the answer cannot be scored on
+it. Labels are the annotators' own; later steps map them to the models' label space
 (``Category.check(mode="repair", task=True)``).
 """
 
@@ -35,13 +35,13 @@ from pipelines.taxonomy import Scheme, load, tiers_of
 from pipelines.vault.vault import Vault
 
 HEADER = ["record_id", "image", "category", "labels"]
-# ``how`` of the table; within a round a decision beats what annotators agree on
+# Values of the column ``how``; within a round an adjudicator's decision overrides the annotators' agreement.
 TRUTH, PUBLISHED, SINGLE, AGREED, ADJUDICATED = "truth", "published", "single", "agreed", "adjudicated"
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The gold of one category of one item: the set, how it came about, and in which round."""
+    """The gold of one category of one item: the label set, its origin and its round."""
 
     labels: frozenset[str]
     how: str
@@ -50,7 +50,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Source:
-    """Where gold comes from: ``where`` names it in errors; ``waiting`` are items that it will have gold of later."""
+    """A source of gold: ``where`` names it in errors; ``waiting`` are items that will get gold from it later."""
 
     where: str
     known: Mapping[Question, Label]
@@ -61,18 +61,19 @@ class Source:
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
     """Write ``snapshot/<corpus>/gold/gold.parquet`` for the items of ``gold.<corpus>.splits``, and its metrics.
 
-    Sources in rising order: the sandbox's truth, the published file, the rounds that count (``gold`` in the manifest
-    and, once decided, ``go_on``) in the order of their opening. Of a round, only what is settled counts, be it closed
-    or not: ``single`` (one annotator assigned), ``agreed`` (several, who all answered, alike) or ``adjudicated``.
+    Sources in rising precedence: the sandbox's truth, the published file, the rounds that count (``gold`` in the
+    manifest and, once decided, ``go_on``) in the order of opening. Only the settled labels of a round count, whether or
+    not it is closed: ``single`` (one annotator assigned), ``agreed`` (several, all with the same answer) or
+    ``adjudicated``.
 
     Returns:
-        ``records`` (items with gold) by split, ``labels``, ``examples``, ``without`` (items of those splits that have
-        no gold), ``how`` (rows by how they came about), ``pending`` (items of rounds still running that lack some
-        category), ``rounds`` (rows that each round gave).
+        ``records`` (items with gold) by split, ``labels``, ``examples``, ``without`` (items of those splits without
+        gold), ``how`` (rows by origin), ``pending`` (items of running rounds that lack a category), ``rounds`` (rows
+        from each round).
 
     Raises:
-        BadParams: a source names an unknown category, an unknown label or a set that the scheme forbids, or the
-            published file cannot be read.
+        BadParams: a source has an unknown category, an unknown label or a set that the scheme forbids, or the published
+            file cannot be read.
     """
     within = params.gold[corpus].splits
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
@@ -118,14 +119,14 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 def settle(
     annotations: Sequence[Row], *, assignments: Sequence[Row], log: Sequence[Row], scheme: Scheme, name: str
 ) -> dict[Question, Label]:
-    """Return the gold of one round by item and category: its last decision, or else what all annotators agree on.
+    """Return the gold of one round by item and category: the last decision, or the set that all annotators gave.
 
     Args:
-        annotations: rows of ``store.tables.ANNOTATIONS``.
-        assignments: rows of ``store.tables.ASSIGNMENTS``; who was assigned and did not answer agrees with nobody.
-        log: rows of ``store.tables.ADJUDICATIONS``.
-        scheme: of the corpus.
-        name: the round's.
+        annotations: rows of ``storage.tables.ANNOTATIONS``.
+        assignments: rows of ``storage.tables.ASSIGNMENTS``; there is no agreement while an assigned answer is missing.
+        log: rows of ``storage.tables.ADJUDICATIONS``.
+        scheme: the corpus's scheme.
+        name: the round's name.
     """
     given = answered(annotations)
     known: dict[Question, Label] = {}
@@ -143,7 +144,7 @@ def settle(
 def _sources(
     corpus: str, *, params: Params, sandbox: Path, part: Collection[Item], scheme: Scheme, vault: Vault, root: Path
 ) -> list[Source]:
-    """Return everything that gold is made of, later ones overriding earlier ones."""
+    """Return all sources of gold; later ones override earlier ones."""
     section, sources = params.gold[corpus], []
     if section.truth:
         pictures = params.corpora[corpus].content == "images"
@@ -155,7 +156,7 @@ def _sources(
 
 
 def _rounds(corpus: str, *, scheme: Scheme, root: Path) -> list[Source]:
-    """Return the rounds that gold is made of, in the order of their opening."""
+    """Return the rounds that contribute gold, in the order of opening."""
     return [
         _round(found, scheme=scheme, root=root)
         for found in manifests.opened(root, corpus)
@@ -167,7 +168,7 @@ def _round(found: Manifest, *, scheme: Scheme, root: Path) -> Source:
     folder = manifests.folder(root, found.corpus, found.round)
 
     def rows(name: str) -> list[dict[str, Any]]:
-        """Read a table without its content; a round has no answers before the first pull."""
+        """Return a table's rows without sealed content; a round has no answers before the first pull."""
         path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
         columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
         return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else []
@@ -187,7 +188,7 @@ def _round(found: Manifest, *, scheme: Scheme, root: Path) -> Source:
 def _examples(
     known: Mapping[Question, Label], *, part: Mapping[Item, str], scheme: Scheme, params: Params
 ) -> set[Item]:
-    """Return the items of dev that the prompt shows; a scheme of several categories has no such prompt."""
+    """Return the items of dev that the prompt shows; a scheme with several categories has no such prompt."""
     if len(scheme.categories) > 1:
         return set()
     category = scheme.category()
@@ -197,7 +198,7 @@ def _examples(
 
 
 def _memes(sandbox: Path, part: Collection[Item], *, vault: Vault) -> dict[Question, Label]:
-    """Return what the sandbox's people would have answered: every image of a submission has its labels."""
+    """Return the sandbox's true labels; every image of a submission has the submission's labels."""
     posts = json.loads((sandbox / "truth.json").read_text())["submissions"]
     truth = {vault.record_id(p["fullname"]): p["labels"]["figsim"] for p in posts if p["labels"]["figsim"]}
     return {
@@ -215,10 +216,10 @@ def _posts(sandbox: Path, part: Collection[Item], *, scheme: Scheme, vault: Vaul
 
 
 def _published(path: Path, *, root: Path) -> dict[Question, Label]:
-    """Read the CSV ``record_id,image,category,labels``, labels joined by ``|``.
+    """Return the labels of the CSV ``record_id,image,category,labels``, labels joined by ``|``.
 
     Raises:
-        BadParams: no such file, another header, an image that is no number, or a category of an item twice.
+        BadParams: the file is missing, its header differs, an image is not a number, or a category of an item repeats.
     """
     where = f"gold.published ({path.name})"
     known: dict[Question, Label] = {}
@@ -243,9 +244,9 @@ def _question(line: Sequence[str]) -> Question | None:
 
 
 def _checked(label: Label, *, scheme: Scheme, key: str, where: str) -> Label:
-    """Return the label with its set as the scheme has it: FigSIM's None, where it means the empty set, is that set."""
+    """Return the label with its set normalized by the scheme: FigSIM's None becomes the empty set where it means it."""
     if key not in scheme.categories:
-        raise BadParams(where=f"gold ({where})", detail="it names a category that the scheme does not have")
+        raise BadParams(where=f"gold ({where})", detail="it has a category that the scheme does not have")
     checked = scheme.categories[key].check(label.labels, mode="strict", tiers=tiers_of("paper"), task=False)
     if checked.violations:
         raise BadParams(

@@ -1,6 +1,6 @@
-"""The manifest of a round: everything that was fixed when it was opened, and how far it has come.
+"""Read and write the manifest of a round: its fixed settings and its status.
 
-It stands in git as plain YAML and holds digests, counts, dates and pseudonyms, never content.
+It is stored in git as plain YAML and holds digests, counts, dates and pseudonyms, never content.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Status = Literal["open", "adjudicating", "closed"]
 
 
 class BadManifest(DataError):
-    """The manifest of a round is missing or does not hold together."""
+    """The manifest of a round is missing or invalid."""
 
-    message = "Manifest {file}: {detail}."
-    remedy = "`corpus round` writes it; restore it from the corpus repository's history."
+    message = "Manifest {file} is invalid: {detail}."
+    remedy = "`corpus round` writes it; restore it in the corpus repository (`git checkout <commit> -- <file>`)."
 
 
 class Decision(Section):
-    """What was decided when the round was closed: whether gold is made of it, and why, as a code and no prose."""
+    """The decision at the close of a round: whether the round becomes gold, and the reason as a code, not as prose."""
 
     go_on: bool
     reason: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
@@ -43,10 +43,10 @@ class Manifest(Section):
     """One round.
 
     ``scheme_digest`` and ``guideline`` are the first 16 hex digits of the SHA-256 of the scheme's file and of the
-    rendered guideline. ``blinding`` is always ``queues``: each annotator has a queue of their own and sees neither
-    answers nor votes of anybody. ``size`` is what was drawn, which may be less than the protocol asks for. ``base`` is
-    the commit of the corpus repository that the items were drawn from. The protocol's fields mean what they mean in
-    ``Planned``.
+    rendered guideline. ``blinding`` is always ``queues``: each annotator has a queue of their own and sees no other
+    person's answers and no votes. ``size`` is the number of drawn items, which may be less than the protocol's.
+    ``base`` is the commit of the corpus repository that the items were drawn from. The protocol's fields have the same
+    meaning as in ``Planned``.
     """
 
     corpus: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -81,7 +81,7 @@ class Manifest(Section):
     def _consistent(self) -> Manifest:
         ended = self.status == "closed"
         if ended != (self.closed is not None) or ended != (self.decision is not None):
-            raise ValueError("a closed round, and no other, has a closing date and a decision")
+            raise ValueError("a closed round must have a closing date and a decision; another round has neither")
         if len({*self.annotators, self.adjudicator}) <= len(self.annotators):
             raise ValueError("annotators and adjudicator must be different people")
         return self
@@ -91,7 +91,7 @@ def folder(root: Path, corpus: str, name: str) -> Path:
     """Return where a round is kept: ``annotations/<corpus>/<round>``.
 
     Raises:
-        UnknownRound: no round can have such a name.
+        UnknownRound: the name is not valid for a round.
     """
     if not re.fullmatch(NAME, name):
         raise UnknownRound(corpus=corpus, name=name, known="the rounds that `corpus round status` lists")
@@ -102,7 +102,7 @@ def read(path: Path) -> Manifest:
     """Return the manifest that a file holds.
 
     Raises:
-        BadManifest: naming every key at fault, never a value.
+        BadManifest: the file is invalid; the error names every faulty key, never a value.
     """
     try:
         return Manifest.model_validate(yaml.safe_load(path.read_bytes()))
@@ -113,10 +113,10 @@ def read(path: Path) -> Manifest:
 
 
 def write(manifest: Manifest, path: Path) -> None:
-    """Write a manifest as YAML, keys in the order of the class; the same values give the same bytes.
+    """Write a manifest as YAML with the keys in the class's order; the same values give the same bytes.
 
     Raises:
-        BadManifest: the values do not hold together (a copy with changed fields was never checked).
+        BadManifest: the values are inconsistent (``model_copy`` does not validate changed fields).
     """
     try:
         whole = Manifest.model_validate(manifest.model_dump())
@@ -128,16 +128,16 @@ def write(manifest: Manifest, path: Path) -> None:
 
 
 def opened(root: Path, corpus: str) -> list[Manifest]:
-    """Return every round of a corpus that was ever opened, by date of opening and name.
+    """Return all opened rounds of a corpus, closed ones included, sorted by opening date and name.
 
     Raises:
-        BadManifest: a manifest does not hold together or stands in another round's folder.
+        BadManifest: a manifest is invalid or is in another round's folder.
     """
     found = []
     for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):
         manifest = read(path)
         if (manifest.corpus, manifest.round) != (corpus, path.parent.name):
-            raise BadManifest(file=_short(path), detail=f"it is the one of {manifest.corpus}/{manifest.round}")
+            raise BadManifest(file=_short(path), detail=f"it is the manifest of {manifest.corpus}/{manifest.round}")
         found.append(manifest)
     return sorted(found, key=lambda m: (m.opened, m.round))
 

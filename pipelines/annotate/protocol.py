@@ -1,6 +1,6 @@
-"""Protocols as data: the rounds that people go through, each with its size, its overlap and what its labels are for.
+"""Load annotation protocols: the rounds of a corpus with their sizes, overlaps and the use of their labels.
 
-A protocol is one file of ``protocols/``; another one needs no code. The two that ship are the papers' own.
+A protocol is one YAML file in ``protocols/``; adding one needs no code. The two included ones are the papers' own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipelines.errors import ConfigError, UnknownRound
 
 FOLDER = Path(__file__).parent / "protocols"
 NAME = r"^[a-z][a-z0-9-]*$"
-# Cohen's kappa and its kin compare people, so a figure wants two of them.
+# Cohen's kappa and related statistics compare at least two annotators.
 PAIR = 2
 
 Name = Annotated[str, Field(pattern=NAME)]
@@ -26,26 +26,27 @@ Draw = Literal["sample", "disagreement"]
 
 
 class UnknownProtocol(ConfigError):
-    """No annotation protocol of this name is described."""
+    """No annotation protocol has this name."""
 
-    message = "There is no annotation protocol '{name}'."
-    remedy = "Name one of {known} as round.protocol in params.yaml, or add its file to pipelines/annotate/protocols."
+    message = "Unknown annotation protocol '{name}'."
+    remedy = "Set round.protocol in params.yaml to one of {known}, or add a file to pipelines/annotate/protocols."
 
 
 class BadProtocol(ConfigError):
-    """The data file of a protocol does not hold together."""
+    """The data file of a protocol is invalid."""
 
-    message = "Protocol file {file}: {detail}."
-    remedy = "pipelines/annotate/protocols/cradle.yaml shows every key in use."
+    message = "Protocol file {file} is invalid: {detail}."
+    remedy = "Correct the file; pipelines/annotate/protocols/cradle.yaml shows every key in use."
 
 
 class Planned(Section):
     """One round of a protocol.
 
-    ``overlap`` is how many annotators answer an item, 0 where only the adjudicator does; ``annotators`` how many of
-    ``round.annotators`` take part. ``gold`` says whether its labels become gold, ``agreement`` whether its figures
-    count as the published agreement. ``splits`` are the splits it draws from, ``None`` the whole sample. ``draw`` is
-    where its items come from: a seeded draw, or the items whose gold differs from all labellers of ``against``.
+    ``overlap`` is the number of annotators that answer each item, 0 if only the adjudicator does. ``annotators`` is how
+    many of ``round.annotators`` take part. ``gold`` says whether its labels become gold, ``agreement`` whether its
+    figures are part of the published agreement. ``splits`` are the splits to draw from, ``None`` for the whole sample.
+    ``draw`` is the source of its items: a seeded draw, or the items whose gold differs from all labellers in
+    ``against``.
     """
 
     name: Name
@@ -64,18 +65,18 @@ class Planned(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Planned:
         if self.annotators < self.overlap or (self.annotators > 0) != (self.overlap > 0):
-            raise ValueError("annotators must be at least overlap, and 0 exactly where overlap is 0")
+            raise ValueError("annotators must be at least overlap, and 0 if and only if overlap is 0")
         if (self.phase == "review") != (self.overlap == 0):
-            raise ValueError("a review, and nothing else, has an overlap of 0")
+            raise ValueError("a review must have an overlap of 0, and no other phase may")
         if self.agreement and self.overlap < PAIR:
-            raise ValueError("agreement needs an overlap of two")
+            raise ValueError("agreement needs an overlap of at least 2")
         if (self.draw == "disagreement") != bool(self.against) or (self.against and self.overlap):
-            raise ValueError("a draw of disagreements, and nothing else, has against and an overlap of 0")
+            raise ValueError("a draw of disagreements needs against and an overlap of 0; no other draw may set against")
         return self
 
 
 class Protocol(Section):
-    """All rounds of a corpus, in the order in which they are held; ``source`` is the section of the paper."""
+    """All rounds of a corpus in the order in which they take place; ``source`` is the section of the paper."""
 
     name: Name
     title: str
@@ -85,12 +86,12 @@ class Protocol(Section):
     @model_validator(mode="after")
     def _named_once(self) -> Protocol:
         if len({planned.name for planned in self.rounds}) < len(self.rounds):
-            raise ValueError("two rounds have one name")
+            raise ValueError("two rounds have the same name")
         return self
 
 
 def available() -> list[str]:
-    """Return the names of the protocols that the package brings along."""
+    """Return the names of the protocols included in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
@@ -99,8 +100,8 @@ def load(name: str) -> Protocol:
     """Return the protocol of this name.
 
     Raises:
-        UnknownProtocol: there is none.
-        BadProtocol: its file does not hold together.
+        UnknownProtocol: no such protocol exists.
+        BadProtocol: its file is invalid.
     """
     if name not in available():
         raise UnknownProtocol(name=name, known=", ".join(available()))
@@ -111,7 +112,7 @@ def load_file(path: Path) -> Protocol:
     """Return the protocol that a data file describes.
 
     Raises:
-        BadProtocol: naming the file and every key at fault.
+        BadProtocol: the file is invalid; the error names every faulty key.
     """
     try:
         found = Protocol.model_validate(yaml.safe_load(path.read_bytes()))
@@ -121,7 +122,7 @@ def load_file(path: Path) -> Protocol:
         faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'protocol'}: {e['msg']}" for e in error.errors())
         raise BadProtocol(file=path.name, detail=faults) from None
     if found.name != path.stem:
-        raise BadProtocol(file=path.name, detail=f"its name is {found.name}")
+        raise BadProtocol(file=path.name, detail=f"name must equal the file's name, but its name is {found.name}")
     return found
 
 
@@ -129,7 +130,7 @@ def round_of(protocol: Protocol, name: str, *, corpus: str) -> Planned:
     """Return the round of this name.
 
     Raises:
-        UnknownRound: the protocol plans none.
+        UnknownRound: the protocol has no such round.
     """
     for planned in protocol.rounds:
         if planned.name == name:

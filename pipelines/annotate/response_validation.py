@@ -1,7 +1,7 @@
-"""What people answered, held against the scheme: rows for the table ``annotations``, and counts of what is wrong.
+"""Validate annotators' answers against the scheme; return rows for the table ``annotations`` and counts of problems.
 
-Whatever a tool hands over, one rule decides: an answer that the scheme does not know is no answer, and it harms nothing
-beside it. Skips are counted for all together and never by person: skipping costs nobody anything.
+An answer outside the scheme counts as missing and does not affect the item's other answers. Skips are counted in total
+and never per person, so that skipping has no consequences for an annotator.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 Row = Mapping[str, object]
 Question = tuple["Item", str]
 """An item and a category."""
-# ``outcome`` of the table: labels stand in rows that are answered, and in no others
+# Values of the column ``outcome``; only answered rows have labels.
 ANSWERED, SKIPPED = "answered", "skipped"
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a pull found.
+    """The result of a pull.
 
-    ``rows`` are plain rows of ``store.tables.ANNOTATIONS``, for :func:`pipelines.storage.seal.write_rows`: one for each
-    category that was answered, or one for each category of a skipped item, without labels. The first row of an answer
-    carries its note and its seconds, so that sums are right. ``problems`` counts by pseudonym and by name
+    ``rows`` are plain rows of ``storage.tables.ANNOTATIONS`` for :func:`pipelines.storage.seal.write_rows`: one for
+    each answered category, or one for each category of a skipped item, without labels. Only the first row of an answer
+    carries its note and its seconds, so that sums are correct. ``problems`` counts by pseudonym and by name
     (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the others.
-    ``answered`` counts the items that each pseudonym is done with, *skipped ones included*: nobody's skips can be
-    reckoned from it. ``skipped`` counts skips of all together.
+    ``answered`` counts the items that each pseudonym has finished, *including skipped ones*, so that one person's skips
+    cannot be derived from it. ``skipped`` counts the skips of all annotators together.
     """
 
     rows: list[dict[str, object]]
@@ -52,18 +52,18 @@ def read(
     manifest: Manifest,
     accounts: Mapping[str, str],
 ) -> Read:
-    """Read the queues of a round; the order of answers and of assignments changes nothing.
+    """Return the validated answers of a round's queues; the result does not depend on the order of the input.
 
-    Of several answers to one item the latest counts that is complete and valid, or, if none is, the latest of all. A
-    category whose labels the scheme does not know or forbids counts as unanswered, the item's others stay. Answers to
-    items that were not assigned, and answers of another account, are left out.
+    If an item has several answers, the latest complete and valid one counts, or the latest of all if none is. A
+    category whose labels are unknown to the scheme or break its rules counts as unanswered; the item's other categories
+    are kept. Answers to unassigned items and answers from another account are left out.
 
     Args:
-        answers: what each pseudonym's queue holds, unchecked.
-        assignments: rows of ``store.tables.ASSIGNMENTS``.
-        scheme: of the corpus.
-        manifest: of the round.
-        accounts: the account (``Answer.by``) that each pseudonym answers from; one that is not named may use any.
+        answers: the unchecked content of each pseudonym's queue.
+        assignments: rows of ``storage.tables.ASSIGNMENTS``.
+        scheme: the corpus's scheme.
+        manifest: the round's manifest.
+        accounts: the account (``Answer.by``) of each pseudonym; a pseudonym without one may answer from any account.
     """
     asked: dict[str, dict[Item, Row]] = defaultdict(dict)
     for assignment in assignments:
@@ -87,12 +87,12 @@ def read(
 
 
 def item_of(row: Row) -> Item:
-    """Return the item that a row of any table speaks of."""
+    """Return the item of a row of any table."""
     return str(row["record_id"]), cast(int, row["image"])
 
 
 def labels_of(row: Row) -> frozenset[str]:
-    """Return the label set of a row; an empty one where it has none."""
+    """Return the label set of a row, empty if the row has no labels."""
     return frozenset(cast("list[str] | None", row["labels"]) or ())
 
 
@@ -105,7 +105,7 @@ def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
 
 
 def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[str]]]:
-    """Return the label sets that were really given, by question and annotator."""
+    """Return the label sets of all answered rows, by question and annotator."""
     found: dict[Question, dict[str, frozenset[str]]] = defaultdict(dict)
     for row in annotations:
         if row["outcome"] == ANSWERED:
@@ -114,21 +114,21 @@ def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[s
 
 
 def agreed(given: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) -> frozenset[str] | None:
-    """Return the one label set that every annotator gave, or ``None`` where one is missing or two differ."""
+    """Return the label set that every annotator gave, or ``None`` if an answer is missing or two differ."""
     sets = {given.get(annotator) for annotator in annotators}
     return sets.pop() if len(sets) == 1 else None
 
 
 def latest(answer: Answer) -> tuple[object, ...]:
-    """Order answers by time; numbers as ids are strings, so that the longer one is the later one."""
+    """Return a sort key by time and id; ids are numbers as strings, so the longer one is the later one."""
     return answer.answered, len(answer.id), answer.id
 
 
 def check(answer: Answer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    """Return the valid label sets of an answer by category, and what is wrong with the rest.
+    """Return the valid label sets of an answer by category, and the faults of the rest.
 
-    Nothing chosen is no answer (``incomplete``, once an item); a question that the scheme does not have is
-    ``outside_scheme``. A skip has neither labels nor faults.
+    A category without a choice is unanswered (``incomplete``, once per item); a question that the scheme does not have
+    is ``outside_scheme``. A skip has neither labels nor faults.
     """
     labels: dict[str, frozenset[str]] = {}
     faults: Counter[str] = Counter()
@@ -151,7 +151,7 @@ def check(answer: Answer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]],
 def _own(
     given: Sequence[Answer], *, asked: Mapping[Item, Row], account: str | None
 ) -> tuple[dict[Item, list[Answer]], Counter[str]]:
-    """Return the answers that count as the annotator's, by item, and what is wrong with the queue as a whole."""
+    """Return the annotator's own answers by item, and the faults of the queue as a whole."""
     own: dict[Item, list[Answer]] = defaultdict(list)
     strange: dict[str, set[Item]] = {"other_account": set(), "not_assigned": set()}
     for answer in given:

@@ -1,7 +1,7 @@
-"""Call the parts of Airflow's REST API that the demo and the tests need, and survive a server that is overloaded.
+"""Call the parts of Airflow's REST API that the demo and the tests need, with retries for an overloaded server.
 
-Every call is repeated while the server answers 5xx or does not answer: reads and PATCHes are idempotent, and a run is
-triggered under an id of the client's own, so that a repeated POST finds the first one's run (409) and starts no second.
+Every call is repeated while the server answers 5xx or does not answer: reads and PATCHes are idempotent, and the client
+chooses the id of a run, so that a repeated POST finds the first one's run (409) and does not start a second.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from pipelines.errors import DataError
 # A run's state changes every few seconds; each poll costs the API server some 20 ms of CPU.
 POLL_SECONDS = 3.0
 PARSE_SECONDS = 90.0
-# No run of the demo takes half as long; a scheduler that stands still is reported instead of waited for.
+# No run of the demo takes half as long; after this time a stalled scheduler is reported.
 RUN_SECONDS = 2700.0
 ENDED = {"success", "failed"}
-# A call may wait for the database's lock as long as the server does (services.py), and a little longer.
+# Slightly longer than the server waits for the database's lock (services.py).
 CALL_SECONDS = 75.0
-# How long a call is repeated: a restart of the API server takes some 30 s on a busy machine.
+# How long a call is retried: a restart of the API server takes some 30 s on a busy machine.
 PATIENCE = 150.0
-# The server cuts larger pages; services.py raises its default of 100 to this.
+# The server truncates larger pages; services.py raises its default of 100 to this.
 PAGE = 1000
 
 
 class RunFailed(DataError):
-    """A Dag run failed, or nothing moved."""
+    """A Dag run failed or made no progress."""
 
     message = "{dag} is {state}: {detail}."
-    remedy = "Open {address} and read the task's log; `make demo` again goes on from there."
+    remedy = "Open {address} and read the task's log; then run `make demo` again, which continues from there."
 
 
 class Airflow:
     """The REST API of one Airflow.
 
     Args:
-        base: the address of the API server, without a path.
-        patience: for how many seconds a call is repeated that met 5xx or no answer.
+        base: the URL of the API server, without a path.
+        patience: for how many seconds a call is retried after 5xx or no answer.
     """
 
     def __init__(self, base: str, *, patience: float = PATIENCE) -> None:
@@ -69,7 +69,7 @@ class Airflow:
         """Unpause a Dag once the Dag processor has parsed it.
 
         Raises:
-            RunFailed: the Dag did not appear, with the import errors that say why.
+            RunFailed: the Dag did not appear; the error has the import errors.
         """
         deadline = time.monotonic() + PARSE_SECONDS
         while time.monotonic() < deadline:
@@ -83,11 +83,11 @@ class Airflow:
         raise RunFailed(dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base)
 
     def trigger(self, dag_id: str, *, dag_run_id: str | None = None, **body: Any) -> str:
-        """Start a run of a Dag, unless a run of that id exists, and return the id.
+        """Start a run of a Dag unless a run with that id exists, and return the id.
 
         Args:
-            dag_id: which Dag.
-            dag_run_id: the run's id; a new one is made if none is given.
+            dag_id: the Dag's id.
+            dag_run_id: the run's id; default: a new one.
             **body: may hold ``conf`` or ``partition_key``.
         """
         run_id = dag_run_id or f"manual__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{secrets.token_hex(4)}"
@@ -100,32 +100,32 @@ class Airflow:
         return list(self._all(f"/dags/{dag_id}/dagRuns", "dag_runs", order_by="id"))
 
     def tasks(self, dag_id: str, run_id: str) -> Counter[str]:
-        """Return how many task instances of a run are in which state."""
+        """Return the number of a run's task instances in each state."""
         found = self._all(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", "task_instances")
         return Counter(t["state"] or "waiting" for t in found)
 
     def runs_and_tasks(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return all runs and all task instances of all Dags, as the API gives them, in two requests.
+        """Return all runs and all task instances of all Dags, unchanged from the API, in two requests.
 
-        Runs come oldest first. Read the runs' ids first: a task instance's run may be missing where it was created
-        between the two requests.
+        Runs come oldest first and are read first: a run that is created between the two requests is missing, although
+        its task instances are returned.
         """
         runs = list(self._all("/dags/~/dagRuns", "dag_runs", order_by="id"))
         return runs, list(self._all("/dags/~/dagRuns/~/taskInstances", "task_instances", order_by="id"))
 
     def task(self, dag_id: str, run_id: str, task_id: str) -> str:
-        """Return the state of a task instance; ``None`` as a word before it was scheduled."""
+        """Return the state of a task instance, the string ``None`` before it is scheduled."""
         found = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}")
         return str(found["state"])
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the JSON answer of a POST that may be repeated, ``None`` where Airflow has it already (409)."""
+        """Return the JSON answer of a repeatable POST, ``None`` if Airflow has the object already (409)."""
         answer = self._call("POST", path, json=dict(body), expected=HTTPStatus.CONFLICT)
         result: dict[str, Any] | None = None if answer.status_code == HTTPStatus.CONFLICT else answer.json()
         return result
 
     def set_pools(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
-        """Create or overwrite pools, given as in the file that ``airflow pools import`` reads."""
+        """Create or overwrite pools, given in the format of ``airflow pools import``."""
         entities = [{"name": name, **pool} for name, pool in pools.items()]
         body = {"actions": [{"action": "create", "action_on_existence": "overwrite", "entities": entities}]}
         answer = self._call("PATCH", "/pools", json=body).json()
@@ -133,10 +133,10 @@ class Airflow:
             raise RunFailed(dag="pools", state="not set", detail=str(errors[0]), address=self.base)
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Say what a person would click if the task asks and has no answer; return whether it has gone on.
+        """Answer a human-in-the-loop task that waits without a response; return whether the task succeeded.
 
-        Ask it again until it has: Airflow 3.3 retries a task that is answered in the moment in which its worker ends
-        (the scheduler takes the worker's end for the task's), and the retry forgets the answer.
+        Call it again until it returns true: Airflow 3.3 retries a task that is answered at the moment its worker ends
+        (the scheduler takes the worker's end for the task's), and the retry loses the answer.
         """
         place = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
         now = self.task(dag_id, run_id, task_id)
@@ -147,15 +147,15 @@ class Airflow:
         return now == "success"
 
     def finish(self, dag_id: str, run_id: str, *, answers: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
-        """Wait for the end of a run, and answer what its tasks ask.
+        """Wait for the end of a run and answer its human-in-the-loop tasks.
 
         Args:
-            dag_id: whose run.
-            run_id: which.
-            answers: task -> the option, and what goes into the form.
+            dag_id: the Dag's id.
+            run_id: the run's id.
+            answers: task -> the option and the form's fields.
 
         Raises:
-            RunFailed: it failed, or nothing moved.
+            RunFailed: the run failed or did not finish in time.
         """
         deadline = time.monotonic() + RUN_SECONDS
         while time.monotonic() < deadline:
@@ -165,12 +165,12 @@ class Airflow:
             if state == "success":
                 return
             if state == "failed":
-                raise RunFailed(dag=dag_id, state=state, detail="a task gave up", address=self.base)
+                raise RunFailed(dag=dag_id, state=state, detail="a task failed", address=self.base)
             time.sleep(POLL_SECONDS)
         raise RunFailed(dag=dag_id, state="unfinished", detail=f"after {RUN_SECONDS:.0f} s", address=self.base)
 
     def _all(self, path: str, key: str, **params: Any) -> Iterator[dict[str, Any]]:
-        """Yield every element of a listing; by cursor, since an element that moves shifts all offsets."""
+        """Yield every element of a listing; pages use cursors, because a moving element shifts all offsets."""
         cursor: str | None = ""
         while cursor is not None:
             page = self.get(path, limit=PAGE, cursor=cursor, **params)

@@ -1,8 +1,8 @@
-"""The embedded Label Studio: a real server in an environment of its own, on loopback, kept quiet and private.
+"""Run the embedded Label Studio: a server in its own environment, on loopback, without telemetry.
 
-Blinding is real: in the community edition whoever is logged in may read every project. So each pseudonym has an
-organization of their own, an account to log in with and a service account that works for us, and ``label_studio_site``
-makes Label Studio hold organizations apart, which it does not do by itself.
+In the community edition every logged-in user may read every project. To blind annotators, each pseudonym has its own
+organization with a login and a service account for our API calls, and ``label_studio_site`` makes Label Studio isolate
+organizations, which it does not do by default.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pipelines.config.settings import Settings
 from pipelines.deployment.services import ServiceFailed, running
 from pipelines.errors import BackendUnavailable
 
-# A first start makes the database: 35 s on two cores, measured.
+# The first start creates the database: 35 s on two cores, measured.
 READY_SECONDS = 180.0
 ACCOUNTS_SECONDS = 120.0
 NAME = "label-studio"
 ACCOUNTS = "accounts.json"
-# Beside 8080, which is Airflow's.
+# Next to 8080, which is Airflow's.
 PORT = 8081
 
 
@@ -38,12 +38,12 @@ class EnvironmentMissing(ServiceFailed):
     """Label Studio is not installed."""
 
     message = "{name} did not come up: there is no {detail}."
-    remedy = "Run `make annotate`, which installs it into an environment of its own and starts it."
+    remedy = "Run `make annotate`, which installs it into its own environment and starts it."
 
 
 @dataclass(frozen=True)
 class Account:
-    """One pseudonym's login, and the token of the service account that shares their organization."""
+    """One pseudonym's login, and the token of the service account in the same organization."""
 
     email: str
     password: str
@@ -57,7 +57,8 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
     """Start the server if it does not run, wait until it answers, and return its process.
 
     Raises:
-        ServiceFailed: not installed (``EnvironmentMissing``), the port is taken, it ended, or no answer in 180 s.
+        ServiceFailed: it is not installed (``EnvironmentMissing``), the port is taken, it ended, or it does not answer
+            in 180 s.
     """
     note, log = _note(settings), settings.home / "logs" / f"{NAME}.log"
     if (process := running(note)) is None:
@@ -80,10 +81,10 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
 
 
 def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
-    """Start the server with an account for everybody whom ``params.round`` names.
+    """Start the server with an account for every person in ``params.round``.
 
     Args:
-        port: where it listens; else the setting's, else 8081. A server that runs already stays where it is.
+        port: the port to listen on; default: the setting, else 8081. A running server keeps its port.
 
     Returns:
         ``url``, ``pseudonyms``, and ``accounts``: the file with their addresses and passwords, which are not shown.
@@ -102,7 +103,7 @@ def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, 
 
 
 def address(settings: Settings) -> str:
-    """Return where Label Studio answers: an outside server if one is set, else the embedded one.
+    """Return the URL of Label Studio: an external server if one is set, else the embedded one.
 
     Raises:
         BackendUnavailable: the embedded server does not run.
@@ -115,12 +116,12 @@ def address(settings: Settings) -> str:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the server's whole environment; nothing of ours is inherited, least of all keys."""
+    """Return the server's complete environment; it does not inherit ours, so that no key leaks."""
     return {
         **{name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ},
         "PYTHONPATH": str(Path(__file__).with_name("label_studio_site")),
         "DJANGO_SETTINGS_MODULE": "crisis_settings",  # organizations do not isolate without it
-        "HOME": str(settings.label_studio),  # it would keep a config file and a data folder in the user's
+        "HOME": str(settings.label_studio),  # otherwise it keeps a config file and a data folder in the user's home
         "LABEL_STUDIO_BASE_DATA_DIR": str(settings.label_studio),
         "LABEL_STUDIO_COLLECT_ANALYTICS": "false",  # default true: sends requests to the vendor
         "LABEL_STUDIO_LATEST_VERSION_CHECK": "false",
@@ -130,19 +131,19 @@ def environment(settings: Settings) -> dict[str, str]:
         "LABEL_STUDIO_DISABLE_SIGNUP_WITHOUT_LINK": "true",
         "LABEL_STUDIO_ENABLE_LOCAL_FILES_STORAGE": "false",
         "LABEL_STUDIO_ALLOWED_HOSTS": "127.0.0.1,localhost",
-        "LABEL_STUDIO_CORS_ALLOW_ALL_ORIGINS": "false",  # default true: any site that is open in the browser may ask
+        "LABEL_STUDIO_CORS_ALLOW_ALL_ORIGINS": "false",  # default true: any site open in the browser may send requests
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
 
 def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accounts:
-    """Make the organizations and accounts that are missing; all are kept in ``accounts.json`` (mode 600).
+    """Return the accounts of the pseudonyms, creating missing ones; all are stored in ``accounts.json`` (mode 600).
 
-    The server must have been started once, which makes its database. Whoever knows ``accounts.json`` hands each
-    annotator their own address and password.
+    The server must have been started once, which creates its database. The operator gives each annotator their own
+    address and password from ``accounts.json``.
 
     Raises:
-        BackendUnavailable: they could not be made.
+        BackendUnavailable: the accounts could not be created.
         EnvironmentMissing: Label Studio is not installed.
     """
     path = settings.label_studio / ACCOUNTS
@@ -157,7 +158,7 @@ def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accou
 
 def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
     python = _program(settings, name="python", log=settings.home / "logs" / f"{NAME}.log")
-    # Django's settings must be importable as Label Studio lays them out; -P keeps our own modules out of its way.
+    # Django must import the settings from Label Studio's own layout; -P keeps our modules off its path.
     argv = [str(python), "-P", str(Path(__file__).with_name("label_studio_accounts.py"))]
     asked = {name: secrets.token_urlsafe(18) for name in pseudonyms}
     try:
@@ -167,7 +168,7 @@ def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
         )  # fmt: skip
         made = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        detail = f"accounts could not be made ({type(error).__name__})"
+        detail = f"accounts could not be created ({type(error).__name__})"
         raise BackendUnavailable(backend="label_studio", detail=detail) from None
     return {
         name: Account(email=made[name]["email"], password=password, token=made[name]["token"])

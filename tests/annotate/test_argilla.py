@@ -281,7 +281,7 @@ def test_nothing_is_left_where_the_server_looks_and_in_live_rows(backend: Argill
 def test_other_annotators_in_a_workspace_stop_the_round(backend: Argilla) -> None:
     workspace = backend.admit("a2")
     workspace.add_user("c1")
-    with pytest.raises(BackendUnavailable, match="team-a2 are other annotators"):
+    with pytest.raises(BackendUnavailable, match="team-a2 has other annotators"):
         backend.prepare(Queue("memes/shared", "a2"), form=contract.form())
     workspace.remove_user("c1")
 

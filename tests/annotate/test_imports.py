@@ -350,7 +350,7 @@ def test_a_file_without_the_columns_is_refused_and_not_quoted(run, tmp_path):
     with pytest.raises(UnreadableFile, match=r"figsim\.csv cannot be read at line 2"):
         run("memes", "figsim", path)
     path.write_text("permalink,split\n")
-    with pytest.raises(BadImport, match="no row"):
+    with pytest.raises(BadImport, match="no rows"):
         run("memes", "figsim", path)
 
 

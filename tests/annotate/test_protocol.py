@@ -111,7 +111,7 @@ def test_a_round_that_contradicts_itself_is_refused(tmp_path: Path, changes: dic
     ("text", "said"),
     [
         ("a: [", "ParserError"),
-        (yaml.safe_dump({"name": "own", "title": "t", "source": "s", "rounds": [PILOT, PILOT]}), "one name"),
+        (yaml.safe_dump({"name": "own", "title": "t", "source": "s", "rounds": [PILOT, PILOT]}), "the same name"),
         (yaml.safe_dump({"name": "other", "title": "t", "source": "s", "rounds": [PILOT]}), "its name is other"),
     ],
 )

@@ -1,9 +1,9 @@
-"""The stage ``agreement``: how far annotators agree, by category, batch and round, with intervals.
+"""Compute inter-annotator agreement by category, batch and round, with intervals (the stage ``agreement``).
 
-Every statistic is over items that two or more people answered; a skip is no answer. A round's figures say whether
-it can go on; the published ones are over the rounds whose manifest says so (FigSIM 3.3: the large-scale doubles,
-without pilot and calibration; CRADLE's Table 10: rounds 1 to 3). Rounds of single annotation are listed without
-figures.
+Every statistic covers the items that two or more people answered; a skip is no answer. A round's figures show whether
+the annotation can go on. The published figures cover the rounds whose manifest sets ``agreement`` (FigSIM 3.3: the
+large-scale doubles, without pilot and calibration; CRADLE's Table 10: rounds 1 to 3). Rounds of single annotation are
+listed without figures.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pipelines.taxonomy import Category, Scheme, load
 
 Json: TypeAlias = dict[str, Any]
 COLUMNS = ["record_id", "image", "annotator", "category", "round", "batch", "outcome", "labels"]
-DIGITS = 6  # far below what 1,000 resamples can tell, far above the last bit of a sum
-# the readings are for agreement beyond chance
+DIGITS = 6  # finer than 1,000 resamples can resolve, coarser than floating-point error
+# Landis and Koch's words describe agreement beyond chance.
 READ = ("kappa", "weighted_kappa", "ac1", "alpha")
 
 
@@ -36,11 +36,11 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
     """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``.
 
     Returns:
-        a summary for whoever decides: of each round and ``overall`` the number of items, each category's kappa and
-        ``sufficient``: whether every defined kappa reaches ``agreement.enough`` (``None``: none is defined).
+        a summary for the decision about each round: for each round and ``overall`` the number of items, each category's
+        kappa and ``sufficient``: whether every defined kappa reaches ``agreement.enough`` (``None``: none is defined).
 
     Raises:
-        BadManifest: a round's manifest does not hold together.
+        BadManifest: a round's manifest is invalid.
     """
     scheme = load(params.corpora[corpus].scheme)
     found: list[tuple[Manifest, list[Json]]] = []
@@ -57,10 +57,10 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
 def measure(
     rounds: Iterable[tuple[Manifest, Iterable[Mapping[str, Any]]]], *, scheme: Scheme, settings: Agreement
 ) -> Json:
-    """Return all figures of rounds given in their order: each manifest with its rows of ``annotations``.
+    """Return all figures of the given rounds, each a manifest with its rows of ``annotations``, in their order.
 
-    Every figure is ``{value, low, high}``, all ``None`` where it is undefined, with a ``word`` where it is read after
-    Landis and Koch, and ``defined`` where some resamples left it undefined.
+    Every figure is ``{value, low, high}``, all ``None`` if it is undefined, with a ``word`` for the figures that Landis
+    and Koch's scale describes, and ``defined`` if some resamples left it undefined.
     """
     described: Json = {}
     pooled: list[Mapping[str, Any]] = []
@@ -90,7 +90,7 @@ def measure(
 
 
 def summary(metrics: Mapping[str, Any]) -> Json:
-    """Return of each round and overall: ``items`` of the category that has most, kappas and ``sufficient``."""
+    """Return for each round and overall: ``items`` (the largest category's count), kappas and ``sufficient``."""
 
     def short(scope: Mapping[str, Any]) -> Json:
         categories = scope["categories"]
@@ -117,7 +117,7 @@ def _scope(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme, settings: Agree
 
 
 def figures(answers: Answers, *, category: Category, settings: Agreement, labels: bool = True) -> Json:
-    """Return every figure of one category; the seed and the category's key choose the bootstrap's draws."""
+    """Return every figure of one category; the seed and the category's key determine the bootstrap's draws."""
     places = answers.doubles()
     names = measured(category)
     raters = sorted({annotator for place in places for annotator in answers.given[place]})
@@ -139,7 +139,7 @@ def figures(answers: Answers, *, category: Category, settings: Agreement, labels
     plain |= {"items": len(places), "left_out": answers.left_out(), "annotators": len(raters)}
     plain["distance"] = "masi" if category.kind == "multi" else "ordinal" if category.ordinal else "nominal"
     if category.kind == "multi":
-        # a mean over labels is one over fewer where nobody used a label
+        # labels that no annotator used are not part of the mean
         plain["labels_used"] = {name: int((~np.isnan(array[0])).sum()) for name, array in by_label.items()}
         plain["labels_offered"] = len(names)
     if labels:
@@ -154,7 +154,7 @@ def figures(answers: Answers, *, category: Category, settings: Agreement, labels
 
 
 def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str, c.Floats]:
-    """Return the figures of answers that are exactly one label each."""
+    """Return the figures of a category whose answers are exactly one label each."""
     size = sets.shape[2]
     codes = np.where((sets == c.MISSING).any(axis=2), c.MISSING, sets.argmax(axis=2))
     found = {
@@ -164,7 +164,7 @@ def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str
     }
     if not category.ordinal:
         return {**found, "alpha": c.alpha(codes, distance=c.nominal(size), weights=weights)}
-    # the task's classes have the order: FigSIM's attempt and death are one degree (SPEC 1.1)
+    # the task's classes define the order: FigSIM's attempt and death are one degree (SPEC 1.1)
     merged = [_class(category, label=name) for name in measured(category)]
     degrees = list(dict.fromkeys(merged))
     ranks = np.array([degrees.index(name) for name in merged])
@@ -180,7 +180,7 @@ def _class(category: Category, *, label: str) -> str:
 
 
 def _multi(sets: c.Codes, *, by_label: Mapping[str, c.Floats], weights: c.Floats) -> dict[str, c.Floats]:
-    """Return the figures of answers that are sets; kappa and AC1 are means over labels (FigSIM 3.3, CRADLE T10)."""
+    """Return the figures of a category whose answers are sets; kappa and AC1 are means (FigSIM 3.3, CRADLE T10)."""
     codes, known = c.distinct(sets)
     return {
         "observed": c.observed(codes, classes=len(known), weights=weights),

@@ -1,4 +1,4 @@
-"""The figure of the stage ``agreement``: each category's kappa from batch to batch, with its interval."""
+"""Plot each category's kappa per batch with its interval, for the stage ``agreement``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FILE = "agreement.png"
-COLOUR, GREY = "#0072B2", "#8a8a8a"  # blue of Okabe and Ito's palette, told apart by everyone
+COLOUR, GREY = "#0072B2", "#8a8a8a"  # blue of Okabe and Ito's palette for colour-blind readers
 INCHES = {"panel": 1.75, "batch": 0.55, "least": 7.5, "most": 30.0}
 
 
 def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: Path) -> None:
-    """Write ``agreement.png`` into the folder ``path``: one panel a category, batches of doubles in their order.
+    """Write ``agreement.png`` into the folder ``path``: one panel per category, the doubly annotated batches in order.
 
-    A batch whose kappa is undefined has its place and no point. The same metrics give the same bytes.
+    A batch with an undefined kappa keeps its place on the axis and has no point. The same metrics give the same bytes.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -29,14 +29,14 @@ def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: 
     points = _points(metrics)
     shown = categories if points else categories[:1]
     width = min(INCHES["most"], max(INCHES["least"], 2 + INCHES["batch"] * len(points)))
-    # the library's own defaults, not those of a user's matplotlibrc
+    # the library's defaults, not those of a user's matplotlibrc
     with mpl.rc_context(mpl.rcParamsDefault):
         figure = Figure(figsize=(width, 1.2 + INCHES["panel"] * len(shown)), layout="constrained")
         FigureCanvasAgg(figure)
         panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for panel, category in zip(panels, shown, strict=True):
             _panel(panel, points=points, category=category)
-        # the panels share their axis: down to the lowest interval, ticks first because they would widen it
+        # the panels share an axis that reaches the lowest interval; set ticks first, because they would widen it
         lows = [_bound(found[key]["kappa"], key="low") for _, found in points for key in shown]
         panels[0].set_yticks([n / 5 for n in range(-5, 6)])
         panels[0].set_ylim(min([0.0, *(low for low in lows if not math.isnan(low))]) - 0.05, 1.05)
@@ -54,7 +54,7 @@ def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: 
 
 
 def _points(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the batches in which some item has two answers: what each is called, and its categories."""
+    """Return the batches in which some item has two answers, each as its name and its categories."""
     points = []
     rounds = metrics["rounds"]
     for name in sorted(rounds, key=lambda n: rounds[n]["order"]):
@@ -86,6 +86,6 @@ def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], cate
 
 
 def _bound(kappa: Mapping[str, Any], *, key: str) -> float:
-    """Return a bound, or the value itself where no resample has one; NaN where it is undefined."""
+    """Return a bound, or the value itself if no resample has a bound; NaN if it is undefined."""
     value = kappa["value"] if kappa[key] is None else kappa[key]
     return math.nan if value is None else float(value)

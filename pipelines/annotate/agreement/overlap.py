@@ -1,4 +1,4 @@
-"""Who answered what, sorted so that two answers to one question can be compared."""
+"""Group answers by question so that the annotators' answers can be compared."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pipelines.taxonomy.guideline import offered
 
 Place = tuple[str, str, int]
 """Round, record and image: an item counts for its own round only."""
-# Why an item has fewer than two answers to compare, graver reasons first.
+# Why an item has fewer than two answers to compare, the more serious reasons first.
 LEFT_OUT = ("outside_scheme", "skipped", "single")
 
 
 @dataclass
 class Answers:
-    """What people answered to one category: ``given[place][annotator]`` is the set chosen; ``skipped`` are places."""
+    """Answers to one category: ``given[place][annotator]`` is the chosen set; ``skipped``, ``outside`` are places."""
 
     given: dict[Place, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
     skipped: set[Place] = field(default_factory=set)
     outside: set[Place] = field(default_factory=set)
 
     def doubles(self) -> list[Place]:
-        """Return the places with two answers or more, in order."""
+        """Return the places with two or more answers, sorted."""
         return sorted(place for place, by in self.given.items() if len(by) > 1)
 
     def left_out(self) -> dict[str, int]:
-        """Count the places without two answers, by the first reason that holds."""
+        """Return the number of places with fewer than two answers, by the first reason that applies."""
         less = (self.given.keys() | self.skipped | self.outside) - set(self.doubles())
         reasons = [
             "outside_scheme" if p in self.outside else "skipped" if p in self.skipped else "single" for p in less
@@ -39,7 +39,7 @@ class Answers:
 
 
 def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, Answers]:
-    """Sort rows of ``annotations`` by category; what the scheme does not know (any more) is counted and left out."""
+    """Return rows of ``annotations`` by category; labels outside the current scheme are counted and left out."""
     found = {key: Answers() for key in scheme.categories}
     for row in rows:
         answers = found.get(row["category"])
@@ -61,7 +61,7 @@ def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, An
 
 
 def measured(category: Category) -> tuple[str, ...]:
-    """Return the labels that agreement is measured on: what annotators may choose, the empty set's name left out.
+    """Return the labels that agreement is measured on: those offered to annotators, without the empty set's name.
 
     FigSIM leaves "None" of its multi-label categories out (3.3); CRADLE's ``no_crisis`` is a label (Table 10).
     """

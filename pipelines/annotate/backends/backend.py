@@ -1,7 +1,7 @@
-"""What a place where people annotate must be able to do, whatever tool it is.
+"""Define the interface of annotation backends, independent of the tool.
 
-A *queue* is what one annotator is asked in one round; queues of a round know nothing of each other, which is what makes
-annotators blind to one another. Backends keep plain content for as long as a round lasts, and nothing after ``purge``.
+A *queue* holds one annotator's items of one round; the queues of a round are isolated, which blinds annotators to each
+other. Backends hold plain content while a round is open, and nothing after ``purge``.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ Item = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Where one annotator answers: ``corpus/round`` (or ``corpus/round/adjudication``) and their pseudonym."""
+    """One annotator's queue: ``corpus/round`` (or ``corpus/round/adjudication``) and the annotator's pseudonym."""
 
     name: str
     annotator: str
 
     @property
     def title(self) -> str:
-        """The one string that a tool shows and finds the queue by."""
+        """The string by which a tool shows and finds the queue."""
         return f"{self.name} · {self.annotator}"
 
 
 @dataclass(frozen=True)
 class Task:
-    """One item as it is shown.
+    """One item with the content that is shown.
 
-    ``text`` holds named passages (``title``, ``body``), ``image`` the bytes of a picture and ``media_type`` what they
-    are (``image/png``). ``sides`` are the answers between which an adjudicator decides, by category and without names;
-    ``disputed`` the categories that are to be decided. ``position`` orders tasks within the queue.
+    ``text`` holds named passages (``title``, ``body``), ``image`` the bytes of a picture and ``media_type`` their type
+    (``image/png``). ``sides`` are the answers between which an adjudicator decides, by category and without names;
+    ``disputed`` are the categories to decide. ``position`` orders tasks within the queue.
     """
 
     item: Item
@@ -50,11 +50,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for one item, as the tool has it and unchecked.
+    """The unchecked answer to one item, unchanged from the tool.
 
-    ``values`` has the strings chosen for each question that was answered at all. ``note`` is the annotator's own words
-    (an adjudicator's rationale). ``by`` is the account that answered, as the tool names it. ``id`` and ``answered``
-    tell two answers to one item apart.
+    ``values`` has the strings chosen for each answered question. ``note`` is the annotator's free text (an
+    adjudicator's rationale). ``by`` is the tool's name of the account that answered. ``id`` and ``answered``
+    distinguish several answers to one item.
     """
 
     item: Item
@@ -68,41 +68,41 @@ class Answer:
 
 
 class Backend(Protocol):
-    """A place where people annotate. Every call may be repeated: what is there already is left as it is.
+    """An annotation tool. Every call is repeatable: existing queues and items are left unchanged.
 
-    ``accounts`` says which account each pseudonym answers from (``Answer.by``), where the place tells accounts apart.
+    ``accounts`` has the account (``Answer.by``) of each pseudonym, if the tool distinguishes accounts.
     """
 
     accounts: Mapping[str, str]
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Make the queue with its form, where it does not exist.
+        """Create the queue with its form if it does not exist.
 
         Raises:
             BackendUnavailable: the tool does not answer or rejects the credentials.
         """
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items that the queue holds and when each came in; empty where there is no such queue."""
+        """Return the queue's items and the time each was added; empty if the queue does not exist."""
 
     def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
-        """Put tasks into the queue; items that it holds already are left out."""
+        """Add tasks to the queue; items that it already holds are left out."""
 
     def answers(self, queue: Queue) -> list[Answer]:
-        """Return everything that was answered or skipped, drafts left out, in the order of item, time and id."""
+        """Return all answers and skips without drafts, sorted by item, time and id."""
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Take items out with their answers: the records were taken down while the round was open."""
+        """Remove items with their answers, for records that were taken down while the round was open."""
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Remove the queues with all that the tool keeps of them, deleted rows in its database included.
+        """Remove the queues with all their data, including deleted rows in the tool's database.
 
         Raises:
-            BackendUnavailable: something of them may be left; repeat it.
+            BackendUnavailable: data may be left; repeat the call.
         """
 
     def address(self, queue: Queue) -> str:
-        """Return where the annotator goes: an address or a path."""
+        """Return the URL or path where the annotator answers."""
 
 
 PROBLEMS = (
@@ -114,4 +114,4 @@ PROBLEMS = (
     "not_assigned",
     "other_account",
 )
-"""What may be wrong with an annotator's queue, counted by pseudonym and never more than counted."""
+"""Possible problems of an annotator's queue; they are only counted, by pseudonym."""

@@ -1,4 +1,4 @@
-"""Writes an imported dataset in a clone of the corpus repository and commits it as one."""
+"""Write an imported dataset into a clone of the corpus repository and commit it in one commit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 
 STEP = "import"
-# Ours: another publisher is faster now and then, hardly three times in a row.
+# Ours: another publisher may push first now and then, hardly three times in a row.
 ATTEMPTS = 3
 Items = Map[tuple[str, int], Entry]
 
@@ -45,17 +45,17 @@ def publish(
     vault: Vault,
     now: datetime,
 ) -> dict[str, object]:
-    """Commit labels, splits and texts of ``entries`` (by record and image); the same again is no commit.
+    """Commit labels, splits and texts of ``entries`` (by record and image); a repeated import makes no commit.
 
-    ``record`` is kept beside them in ``import.json``, with the digests of the pointers to the texts.
+    ``record`` is stored with them in ``import.json``, with the digests of the pointers to the texts.
 
     Returns:
-        ``gold``, ``silver`` and ``splits`` (items of each), ``texts`` (``kept``; ``dropped`` by reason, ``collected``
-        among them: posts that the corpus has from Reddit already), ``commit`` and ``changed``.
+        ``gold``, ``silver`` and ``splits`` (items of each), ``texts`` (``kept``; ``dropped`` by reason, including
+        ``collected``: posts that the corpus already has from Reddit), ``commit`` and ``changed``.
 
     Raises:
         BadImport: a month holds collected posts, or a round has the dataset's name; nothing is committed.
-        CommitLost: others were faster three times.
+        CommitLost: other publishers pushed first three times.
     """
 
     def attempt() -> dict[str, object]:
@@ -74,10 +74,10 @@ def publish(
 
 
 class _Place:
-    """Where a dataset stands in a clone.
+    """The files of a dataset in a clone.
 
-    ``pointers`` (file to the digest of its pointer) is what the last import of it left there, and after
-    :meth:`replace` what this one leaves; ``months`` are those of them that nobody else has written since.
+    ``pointers`` (file to the digest of its pointer) are those of the dataset's last import and, after :meth:`replace`,
+    those of this one. ``months`` are the months of these pointers that have not been changed since.
     """
 
     def __init__(self, clone: Workspace, *, corpus: str, dataset: str) -> None:
@@ -85,7 +85,7 @@ class _Place:
         self.folder = clone.path / "annotations" / corpus / dataset
         self.data = clone.path / "data" / corpus
         if (self.folder / "manifest.yaml").exists():
-            raise BadImport(file=dataset, mapping=dataset, detail="an annotation round has this name")
+            raise BadImport(file=dataset, mapping=dataset, detail="an annotation round has this name already")
         before = self.folder / "import.json"
         self.pointers: dict[str, str] = json.loads(before.read_text())["pointers"] if before.exists() else {}
         months = {Path(name).relative_to("data", corpus).parts[0] for name in self.pointers}
@@ -101,7 +101,7 @@ class _Place:
             raise BadImport(file=self.dataset, mapping=self.dataset, detail=detail)
 
     def collected(self) -> set[str]:
-        """Return the records that the corpus has from elsewhere."""
+        """Return the records that the corpus has from other sources."""
         pointers = [p for p in self.data.glob("*/posts.parquet.dvc") if p.parent.name not in self.months]
         names = [str(p.with_suffix("").relative_to(self.clone.path)) for p in pointers]
         self.clone.checkout(*names)
@@ -109,7 +109,7 @@ class _Place:
         return set(posts["record_id"].to_pylist())
 
     def replace(self, months: Sequence[str]) -> None:
-        """Push the data of these months and leave no pointer of an earlier import."""
+        """Push the data of these months and delete the pointers of earlier imports."""
         files = [path for month in months for path in (self.data / month).rglob("*.parquet")]
         pointers = self.clone.add(files)
         self.clone.check_remote(pointers)
@@ -119,8 +119,8 @@ class _Place:
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
     def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:
-        """Push these files of lines, the header first, and leave no other of an earlier import."""
-        # lines that git has of an earlier release of this software are DVC's from now on
+        """Push these CSV files (rows, the header first) and delete those of earlier imports."""
+        # An earlier release of this software kept the CSV files in git; DVC tracks them now.
         git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv*", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)
         for path, rows in files.items():
@@ -136,7 +136,7 @@ def _digest(text: str) -> str:
 def _texts(
     where: _Place, *, entries: Items, mapping: Mapping, params: Params, vault: Vault, now: datetime
 ) -> dict[str, object]:
-    """Bring the texts in, one month after the other, through the steps that collected posts go through."""
+    """Import the texts month by month through the same steps as collected posts; return counts."""
     with_text = {record_id: entry for (record_id, _), entry in entries.items() if entry.text is not None}
     here = where.collected() if any(entry.reddit for entry in with_text.values()) else set()
     months: dict[str, dict[str, Submission]] = {}
@@ -159,7 +159,7 @@ def _texts(
 def _month(
     where: _Place, posts: Map[str, Submission], *, month: str, params: Params, vault: Vault, now: datetime
 ) -> dict[str, Any]:
-    """Admit and seal the texts of one month, judge them and join them to its tables; return what became of them."""
+    """Admit, seal and filter the texts of one month and write its tables; return the counts."""
     corpus, root, window = where.corpus, where.clone.path, Window.from_key(month)
     admitted = vault.admit([(r, post.fullname) for r, post in posts.items()], corpus=corpus, month=month, now=now)
     kinds = params.collect.scrub
@@ -174,10 +174,10 @@ def _month(
 
 
 def _submission(entry: Entry, *, text: Text, mapping: Mapping, record_id: str) -> Submission:
-    """Return the entry as the sources give a post. Who has no author is a person of their own, linked to nobody."""
+    """Return the entry as a submission. A post without an author gets an author of its own, linked to no other post."""
     author = text.author
     if author is None or mapping.level == "user":
-        # the slash keeps a dataset's own names apart from Reddit's
+        # No Reddit name contains a slash, so the dataset's own names cannot collide with Reddit's.
         author = f"{mapping.dataset}/{author or record_id}"
     return Submission(
         fullname=entry.name,
@@ -196,9 +196,9 @@ def _submission(entry: Entry, *, text: Text, mapping: Mapping, record_id: str) -
 
 
 def _labels(where: _Place, *, entries: Items, mapping: Mapping) -> dict[str, int]:
-    """Push ``gold.csv``, ``silver.csv`` and ``splits.csv``; one without rows goes.
+    """Push ``gold.csv``, ``silver.csv`` and ``splits.csv``, omitting empty files; return the number of items in each.
 
-    They hold ids, so git has pointers to them and no line: a takedown cannot rewrite git's history.
+    They hold ids, so git has only pointers to them: a takedown cannot rewrite git's history.
     """
     models = {name for name, part in mapping.parts.items() if not part.human}
     labels: dict[str, list[list[str]]] = {"gold": [], "silver": []}

@@ -1,6 +1,6 @@
-"""Counts of an imported dataset beside those that its paper prints: what agrees, and what does not.
+"""Compare the counts of an imported dataset with those that its paper prints.
 
-A published file may differ from its paper, so a difference is told and stops nothing.
+A published file may differ from its paper, so a difference is reported and does not stop the import.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Answers = Mapping[str, frozenset[str]]
 
 
 class Expected(Section):
-    """What a paper prints of one part, each of these only where it does.
+    """The counts that a paper prints for one part; a count that it does not print is absent.
 
-    ``by_label`` has any spelling of a label that means one label of the scheme (a code, where a name stands in two
-    categories). ``by_size`` is the number of items that have so many labels in all, ``by_row`` that of labels in a
-    row of the scheme's ``display``, ``by_attribute`` that of labels with a value of an attribute. ``labels`` is the
-    number of labels in all. Two names of one label that says "nothing of this" count the items without a label.
+    ``by_label`` has any spelling that means exactly one label of the scheme (a code, if two categories share a name).
+    ``by_size`` is the number of items by their total number of labels, ``by_row`` the number of labels by row of the
+    scheme's ``display``, ``by_attribute`` the number of labels by value of an attribute. ``labels`` is the total number
+    of labels. The name of a category's empty set counts the items without a label.
     """
 
     source: str
@@ -39,7 +39,7 @@ class Expected(Section):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure: ``what`` it counts in which ``part``, and both values."""
+    """One count: the ``part``, ``what`` is counted, the expected and the found value."""
 
     part: str
     what: str
@@ -48,7 +48,7 @@ class Line:
 
     @property
     def matches(self) -> bool:
-        """Whether both are the same."""
+        """Whether both values are equal."""
         return self.expected == self.found
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Line:
 
 
 def unknown_names(expected: Expected, *, scheme: Scheme) -> list[str]:
-    """Return what of ``expected`` the scheme does not know, or knows twice."""
+    """Return the names in ``expected`` that are unknown to the scheme or ambiguous."""
     found = [f"one label {name}" for name in expected.by_label if len(_meant(name, scheme=scheme)) != 1]
     found += [f"display row {row}" for row in expected.by_row if row not in scheme.display]
     labels = [label for category in scheme.categories.values() for label in category.labels]
@@ -72,7 +72,7 @@ def compare(expected: Expected, items: Collection[Answers], *, part: str, scheme
 
 
 def totals(items: Collection[Answers], *, scheme: Scheme) -> dict[str, dict[str, int]]:
-    """Return the number of items with each label by category, in the scheme's order; labels of nobody are left out."""
+    """Return the number of items with each label by category, in the scheme's order; unused labels are left out."""
     counts = _by_label(items, scheme=scheme)
     return {
         key: {label.name: n for label in category.labels if (n := counts[key, label.name])}
@@ -105,7 +105,7 @@ def _given(items: Iterable[Answers]) -> Iterator[tuple[str, str]]:
 
 
 def _by_label(items: Iterable[Answers], *, scheme: Scheme) -> Counter[tuple[str, str]]:
-    """Count the items with each label; one without any has the category's label for that."""
+    """Count the items with each label; an item without labels counts under the category's name for the empty set."""
     counts: Counter[tuple[str, str]] = Counter()
     for answers in items:
         for key, labels in answers.items():

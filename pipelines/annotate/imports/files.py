@@ -1,7 +1,7 @@
-"""Reads the files of a published dataset into rows, whatever their format, and tells what a cell says.
+"""Read the files of a published dataset (CSV, JSON Lines, JSON, Parquet) into rows, and parse cells.
 
-A file is somebody else's: cells are bounded, no message quotes one, and a line that cannot be read is a row with a
-fault, so that it is counted with its number.
+The files are untrusted: cells are bounded, no message quotes one, and an unreadable line becomes a row with a fault, so
+that it is counted with its line number.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FORMATS: dict[str, Format] = {
     ".json": "json",
     ".parquet": "parquet",
 }
-# ours: a prolific person's posts stay far below it, and Python's own parser takes it in a blink
+# Ours: far above a prolific person's posts, and small enough for Python's parser to read at once.
 MAX_CELL = 4 * 2**20
 ADDRESS = re.compile(r"(?:/comments/|redd\.it/)([0-9a-z]{1,13})(?:[/?#]|$)", re.IGNORECASE)
-# a shorter number is likelier a row's own; Reddit's ids have five digits and more since 2006
+# Reddit's ids have had five or more characters since 2006; a shorter one is more likely a row number.
 BARE = re.compile(r"([0-9a-z]{5,13})", re.IGNORECASE)
 REDDIT_BEGAN = 2005
 TRUE, FALSE = {"1", "1.0", "true", "yes", "y", "x"}, {"0", "0.0", "false", "no", "n", ""}
@@ -43,15 +43,15 @@ Cells = dict[str, object]
 
 
 class UnreadableFile(DataError):
-    """A file is not of its format at all."""
+    """A file does not have the expected format."""
 
     message = "{file} cannot be read{where}: {detail}."
-    remedy = "Nothing was written. State the file's format in the mapping, or repair the file."
+    remedy = "Nothing was written. Set `format` in the mapping to the file's format, or repair the file."
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: its cells by the columns' letters and digits, or why it has none (``fields``, ``not_json``)."""
+    """One line: its cells by normalized column name, or the fault if it has none (``fields``, ``not_json``)."""
 
     line: int
     cells: Cells = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file: its name, the SHA-256 of its bytes, the columns that any row has, and the rows."""
+    """One file: its name, the SHA-256 of its bytes, the union of its rows' columns, and the rows."""
 
     name: str
     digest: str
@@ -69,16 +69,16 @@ class File:
 
 
 def read_file(path: Path, *, usual: Format) -> File:
-    """Read a file in the format that its name tells, else in the ``usual`` one of its dataset.
+    """Return a file's content, read in the format of its suffix or else in the dataset's ``usual`` format.
 
     Raises:
-        UnreadableFile: naming the file and, where known, the line.
+        UnreadableFile: the file has another format; the error names the file and, if known, the line.
     """
     read = {"csv": _csv, "jsonl": _jsonl, "json": _json, "parquet": _parquet}[FORMATS.get(path.suffix.lower(), usual)]
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         rows = list(read(path))
-    except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is JSON, and no int
+    except (OSError, ValueError, RecursionError) as error:  # int() rejects a JSON number of 5,000 digits
         raise UnreadableFile(file=path.name, where="", detail=type(error).__name__) from None
     return File(path.name, digest, frozenset(key for row in rows for key in row.cells), rows)
 
@@ -102,7 +102,7 @@ def _csv(path: Path) -> Iterator[Row]:
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
-    # only the line feed ends a line: a post may hold other separators
+    # split at line feeds only: a post may contain other line separators
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
         if line.strip():
             try:
@@ -115,7 +115,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
 def _json(path: Path) -> Iterator[Row]:
     rows = json.loads(path.read_text(encoding="utf-8-sig"))
     if not isinstance(rows, list):
-        raise UnreadableFile(file=path.name, where="", detail="it holds no list of rows")
+        raise UnreadableFile(file=path.name, where="", detail="it is not a JSON list of rows")
     for number, value in enumerate(rows, start=1):
         yield _object(number, value)
 
@@ -137,7 +137,7 @@ def _object(number: int, value: object) -> Row:
 
 
 def _cells(pairs: list[tuple[str, object]]) -> Cells:
-    """Return the cells by their columns; a name that two columns share means neither."""
+    """Return the cells by column; a name that two columns share is dropped."""
     found: Cells = {}
     twice = set()
     for name, value in pairs:
@@ -149,7 +149,7 @@ def _cells(pairs: list[tuple[str, object]]) -> Cells:
 
 
 def first(cells: Cells, names: Names) -> object:
-    """Return the first cell that is there and not blank; ``None`` where none is."""
+    """Return the first of the named cells that exists and is not blank, else ``None``."""
     for name in names:
         value = cells.get(normal(name))
         if value is not None and value != "":
@@ -158,14 +158,14 @@ def first(cells: Cells, names: Names) -> object:
 
 
 def text_of(value: object) -> str:
-    """Return a cell as text: nothing for ``None``, half a surrogate pair becomes a question mark."""
+    """Return a cell as text: empty for ``None``; an unpaired surrogate becomes a question mark."""
     return "" if value is None else str(value).encode(errors="replace").decode()
 
 
 def list_of(value: object) -> list[str] | None:
-    """Return a list of strings: a JSON list, or one in a cell as JSON or Python writes it; ``None`` for anything else.
+    """Return a list of strings from a JSON list or from a cell with a JSON or Python list; ``None`` for anything else.
 
-    Python's literals are parsed, never run, and only up to ``MAX_CELL`` characters.
+    Python literals are parsed, never executed, and only up to ``MAX_CELL`` characters.
     """
     if isinstance(value, str):
         value = _literal(value)
@@ -190,7 +190,7 @@ def _literal(cell: str) -> object:
 
 
 def flag_of(value: object) -> bool | None:
-    """Return whether a 0/1 cell is set; ``None`` where it says neither."""
+    """Return whether a 0/1 cell is set; ``None`` if it is neither 0 nor 1."""
     if isinstance(value, float) and math.isnan(value):
         return None
     word = "" if value is None else str(value).strip().casefold()
@@ -198,7 +198,7 @@ def flag_of(value: object) -> bool | None:
 
 
 def fullname_of(value: object) -> str | None:
-    """Return the fullname (``t3_...``) that a fullname, a bare id or a post's address means, else ``None``."""
+    """Return the fullname (``t3_...``) of a fullname, a bare id or a post's address, else ``None``."""
     word = text_of(value).strip()
     if FULLNAME.fullmatch(word.lower()):
         return word.lower()

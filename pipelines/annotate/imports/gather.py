@@ -1,4 +1,4 @@
-"""Gathers the rows of all files of a dataset into one entry an item, and counts what did not hold."""
+"""Collect the rows of all files of a dataset into one entry per item, and count the invalid rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pipelines.taxonomy.rules import TIERS
 
 @dataclass(frozen=True)
 class Gathered:
-    """The entries in the order of their names, and what became of the other rows.
+    """The entries sorted by name, and counts of the other rows.
 
-    ``bad`` has for each reason the places (file and line) of its rows; ``repeated`` counts rows that say of an item
-    what another row says; ``unknown`` counts strings that are no label; ``rules`` counts items by each rule of the
-    scheme beyond the hard ones that their labels break (SPEC 23), which is told and changes nothing.
+    ``bad`` has for each reason the places (file and line) of its rows; ``repeated`` counts rows that repeat another row
+    of the same item; ``unknown`` counts strings that are not labels; ``rules`` counts items by each rule of the scheme
+    beyond the hard ones that their labels break (SPEC 23); it is reported only.
     """
 
     entries: list[Entry]
@@ -31,12 +31,12 @@ class Gathered:
 
     @property
     def bad_rows(self) -> int:
-        """The number of rows left out for a reason."""
+        """The number of invalid rows."""
         return sum(len(places) for places in self.bad.values())
 
 
 def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
-    """Return for what a file has no column of those that the mapping tries."""
+    """Return the fields of the mapping for which a file has no column."""
     found = set()
     for file in files:
         columns = mapping.columns
@@ -51,10 +51,10 @@ def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
 
 
 def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> Gathered:
-    """Read every row; see :mod:`import_rows` for the reasons that leave one out, beside ``conflict``.
+    """Return the entries of all rows; :mod:`pipelines.annotate.imports.rows` has the reasons besides ``conflict``.
 
-    Two rows of one item that say the same are one entry, of the parts of both. Where they differ, neither counts:
-    which of them is right cannot be known.
+    Two equal rows of one item make one entry with the parts of both. If they differ, both are left out: which of them
+    is right cannot be known.
     """
     bad: dict[str, list[tuple[str, int]]] = {}
     found: dict[tuple[bool, str, int], list[tuple[Entry, tuple[str, int]]]] = {}

@@ -1,9 +1,9 @@
-"""``corpus import``: a published dataset becomes gold, splits and, where it brings texts, posts like any other.
+"""Import a published dataset as gold, splits and, if it has texts, posts (``corpus import``).
 
 Labels and splits go to ``annotations/<corpus>/<dataset>/`` as CSV files of ids, for ``gold.<corpus>.published`` and
-``split.<corpus>.published``; texts are scrubbed, sealed and judged by the steps that also take Reddit's own. Labels
-that models gave stand apart in ``silver.csv``: they are no gold. Nothing is committed where too many rows are unfit;
-a count that differs from the paper's is told and stops nothing.
+``split.<corpus>.published``; texts are scrubbed, sealed and filtered by the same steps as Reddit's posts. Labels from
+models are written to ``silver.csv``: they are not gold. Nothing is committed if too many rows are invalid; a count that
+differs from the paper's is reported and does not stop the import.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pipelines.vault.vault import Vault
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Ours: a stray line is common in published files; more than one in a hundred means that the mapping is wrong.
+# Ours: a few invalid lines are common in published files; more than 1 % means that the mapping is wrong.
 MAX_BAD = 0.01
-# Ours: enough places to find what is wrong with a reason's rows.
+# Ours: lines shown per reason, enough to find the fault.
 SHOWN = 20
 Report = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Read:
-    """What the files say: ``lines`` are the paper's figures beside those found, in the parts that the files have."""
+    """The content of the files; ``lines`` compare the paper's counts with those found, for the parts in the files."""
 
     files: tuple[File, ...]
     gathered: Gathered
@@ -48,7 +48,7 @@ class Read:
 
     @property
     def entries(self) -> list[Entry]:
-        """The items that hold, in the order of their names."""
+        """The valid items, sorted by name."""
         return self.gathered.entries
 
 
@@ -66,24 +66,24 @@ def run(
 ) -> Report:
     """Import the files of one dataset into a corpus and commit it; with ``dry_run`` only read and report.
 
-    ``mapping`` is the name of one that ships, or the path of a file; ``console`` is where people see the figures before
+    ``mapping`` is the name of an included mapping or the path of a file; ``console`` receives the counts before
     anything is committed (default: stderr).
 
     Returns:
         ``rows``, ``items``, ``bad`` (by reason: ``rows`` and the first of their ``lines``), ``repeated``, ``reddit``
-        (items named by Reddit's own id, which may meet collected ones), ``unknown_labels``, ``rules`` (items that break
-        a rule of the scheme beyond the hard ones), ``tombstoned``, ``parts`` (items and label counts of each),
-        ``table`` (the paper's figures beside those found), ``absent`` (parts with figures of which the files hold
-        nothing), ``differences``, ``matches`` (there were figures to compare, and none differs), ``refused`` (why an
-        import would be refused, else null); after an import also what was committed, see
-        :func:`import_commit.publish`.
+        (items named by a Reddit id, which may match collected posts), ``unknown_labels``, ``rules`` (items that break a
+        rule of the scheme beyond the hard ones), ``tombstoned``, ``parts`` (items and label counts of each), ``table``
+        (the paper's counts and those found), ``absent`` (parts with expected counts that the files do not contain),
+        ``differences``, ``matches`` (there were counts to compare, and none differs), ``refused`` (why an import would
+        be refused, else null); after an import also the result of
+        :func:`pipelines.annotate.imports.commit.publish`.
 
     Raises:
-        BadMapping: there is no such mapping, or it contradicts itself.
-        BadParams: the corpus is not described, labels by another scheme, or holds images where the dataset has texts.
-        BadImport: the files lack columns, hold nothing, or more than 1 % of their rows do not hold.
-        UnreadableFile: a file is not of its format.
-        VaultUnavailable: nothing was written.
+        BadMapping: the mapping does not exist or contradicts itself.
+        BadParams: the corpus is not configured, uses another scheme, or holds images although the dataset has texts.
+        BadImport: the files lack columns, have no rows, or more than 1 % of their rows are invalid.
+        UnreadableFile: a file does not have the expected format.
+        VaultUnavailable: the vault cannot be used; nothing was written.
     """
     meant = read_mapping(mapping)
     scheme = _fit(corpus, mapping=meant, params=params)
@@ -108,15 +108,15 @@ def run(
 
 
 def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> Read:
-    """Read the files and hold their counts against the paper's.
+    """Return the content of the files and its counts compared with the paper's.
 
     Raises:
-        BadImport: a column that the mapping needs is missing, or there is no row.
+        BadImport: a column that the mapping needs is missing, or there are no rows.
     """
     read = tuple(sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest)))
     gathered = gather(read, mapping=mapping, scheme=scheme)
     if not gathered.rows:
-        raise BadImport(file=_names(read), mapping=mapping.dataset, detail="there is no row")
+        raise BadImport(file=_names(read), mapping=mapping.dataset, detail="it has no rows")
     if missing := missing_columns([file for file in read if file.rows], mapping=mapping):
         raise BadImport(file=_names(read), mapping=mapping.dataset, detail=f"no column for {', '.join(missing)}")
     parts = _by_part(gathered.entries, mapping=mapping)
@@ -130,7 +130,7 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> Read
 
 
 def describe(read: Read, *, mapping: Mapping, scheme: Scheme) -> Report:
-    """Return the report on what was read: counts, digests, names of labels and line numbers, no word of a row."""
+    """Return the report: counts, digests, names of labels and line numbers, never the content of a row."""
     parts = _by_part(read.entries, mapping=mapping)
     differences = [str(line) for line in read.lines if not line.matches]
     return {
@@ -161,12 +161,12 @@ def describe(read: Read, *, mapping: Mapping, scheme: Scheme) -> Report:
 
 
 def record_id(entry: Entry, *, vault: Vault) -> str:
-    """Return the pseudonym of an entry's record: that of the collected post where the dataset names Reddit's id."""
+    """Return the pseudonym of an entry's record: that of the collected post if the dataset has Reddit's id."""
     return vault.record_id(entry.name) if entry.reddit else vault.record_id(entry.name, domain="import")
 
 
 def show(read: Read, *, mapping: Mapping, console: Console | None = None) -> None:
-    """Print the paper's figures beside those found, and what was left out, for people; on stderr by default."""
+    """Print the paper's counts, those found and the rows left out; on stderr by default."""
     from rich.console import Console
     from rich.table import Table
 
@@ -190,12 +190,16 @@ def show(read: Read, *, mapping: Mapping, console: Console | None = None) -> Non
 def _fit(corpus: str, *, mapping: Mapping, params: Params) -> Scheme:
     section = params.corpora.get(corpus)
     if section is None:
-        raise BadParams(where=f"corpora.{corpus}", detail=f"describe it to import {mapping.dataset} into it")
+        raise BadParams(
+            where=f"corpora.{corpus}", detail=f"it is missing; describe it to import {mapping.dataset} into it"
+        )
     if section.scheme != mapping.scheme:
-        detail = f"it labels by {section.scheme}, and {mapping.dataset} by {mapping.scheme}"
+        detail = f"it labels by {section.scheme}, but {mapping.dataset} by {mapping.scheme}"
         raise BadParams(where=f"corpora.{corpus}.scheme", detail=detail)
     if mapping.columns.body and section.content != "texts":
-        raise BadParams(where=f"corpora.{corpus}.content", detail=f"{mapping.dataset} brings texts")
+        raise BadParams(
+            where=f"corpora.{corpus}.content", detail=f"{mapping.dataset} has texts, but this corpus has images"
+        )
     return load(mapping.scheme)
 
 
@@ -207,7 +211,7 @@ def _refusal(gathered: Gathered) -> str | None:
     if gathered.bad_rows <= MAX_BAD * gathered.rows:
         return None
     reasons = "; ".join(f"{reason}: {_summary(places)}" for reason, places in gathered.bad.items())
-    return f"{gathered.bad_rows:,} of {gathered.rows:,} rows do not hold ({reasons})"
+    return f"{gathered.bad_rows:,} of {gathered.rows:,} rows are invalid ({reasons})"
 
 
 def _summary(places: Sequence[tuple[str, int]]) -> str:

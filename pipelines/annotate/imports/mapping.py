@@ -1,8 +1,8 @@
-"""What the columns of a published dataset mean: one YAML file of ``mappings/`` a dataset, and no code.
+"""Load column mappings of published datasets: one YAML file in ``mappings/`` per dataset, and no code.
 
-We have none of these files ourselves. What a mapping says of column names is therefore an assumption, stated in its
-comments; several names may be given for everything, and a file with others needs a changed copy of the mapping only.
-Names of columns are compared by their letters and digits, whatever their case.
+The datasets were not available to us, so the column names in a mapping are assumptions, stated in its comments. A
+mapping may list several names for each column; a file with other names needs only an edited copy of the mapping. Column
+names are compared by letters and digits, ignoring case.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 class BadMapping(ConfigError):
-    """A column-mapping file is not there or does not hold together."""
+    """A column-mapping file is missing or invalid."""
 
-    message = "Mapping {mapping}: {detail}."
-    remedy = "Name one of {known}, or the path of a copy of one that you changed (pipelines/annotate/imports/mappings)."
+    message = "Mapping {mapping} is invalid: {detail}."
+    remedy = "Give one of {known}, or the path of an edited copy (from pipelines/annotate/imports/mappings)."
 
 
 class Columns(Section):
-    """Where everything but the labels stands: for each thing the names to try, none where the dataset lacks it.
+    """The columns of everything except the labels: the names to try for each field, none if the dataset lacks it.
 
-    A record is named by the first of these that the file has: ``reddit`` (a fullname, a bare id or an address of a
-    post), ``own`` (the dataset's own number or user), ``text`` (true: the digest of its title and body, for datasets
-    that give no id at all). Only the first meets what was collected from Reddit.
+    A record's name comes from the first of these that the file has: ``reddit`` (a fullname, a bare id or a post's
+    address), ``own`` (the dataset's own number or user), ``text`` (true: the digest of its title and body, for datasets
+    without ids). Only records named by ``reddit`` can match posts collected from Reddit.
     """
 
     reddit: Names = ()
@@ -52,18 +52,18 @@ class Columns(Section):
     @model_validator(mode="after")
     def _named(self) -> Columns:
         if not (self.reddit or self.own or self.text):
-            raise ValueError("give reddit, own or text, for a record needs a name")
+            raise ValueError("set reddit, own or text; a record needs a name")
         if self.text and not self.body:
-            raise ValueError("text names records by their body, and no column of it is given")
+            raise ValueError("text names records by their body; set the columns of body")
         return self
 
 
 class Part(Section):
     """A part of the dataset, such as its test set or the unanimous share of its training set.
 
-    A row belongs to every part that claims it: by a column of ``columns`` holding one of ``values``, or, where the
-    file has no such column, by ``files``, patterns of the file's name. ``split`` is what the row's item becomes in
-    ``splits.csv`` (``None``: no split). ``human`` tells whether people gave its labels; what models gave is no gold.
+    A row belongs to every part that matches it: a column of ``columns`` holds one of ``values`` or, if the file has no
+    such column, the file's name matches a pattern of ``files``. ``split`` is the item's split in ``splits.csv``
+    (``None``: no split). ``human`` says whether people gave the labels; labels from models are not gold.
     """
 
     split: str | None = None
@@ -74,16 +74,16 @@ class Part(Section):
 
     @property
     def meant(self) -> frozenset[str]:
-        """The values, by letters and digits."""
+        """The values, normalized to letters and digits."""
         return frozenset(normal(value) for value in self.values)
 
 
 class Labels(Section):
-    """How one category is written: a 0/1 column a label (``flags``: any spelling of the label to the names to try), or
-    one column (``columns``) with a label, a list, or labels joined by ``separator``.
+    """The columns of one category: a 0/1 column per label (``flags``: any spelling of the label to the names to try),
+    or one column (``columns``) with a label, a list, or labels joined by ``separator``.
 
-    Where both are given, the flags count if the file has a column for each of them. A blank cell of ``columns`` is
-    ``missing`` and spoils its row, unless the dataset writes the empty set so (``none``).
+    If both are given, the flags are used if the file has a column for each of them. A blank cell of ``columns`` is
+    ``missing`` and invalidates its row, unless the dataset writes the empty set as a blank (``none``).
     """
 
     flags: dict[str, Names] = Field(default_factory=dict)
@@ -94,22 +94,22 @@ class Labels(Section):
     @model_validator(mode="after")
     def _somewhere(self) -> Labels:
         if not (self.flags or self.columns):
-            raise ValueError("give flags or columns")
+            raise ValueError("set flags or columns")
         return self
 
 
 class Lengths(Section):
-    """Words that a text may have, in place of ``texts.min_words`` and ``texts.max_words`` of params.yaml."""
+    """Limits for the words of a text that replace ``texts.min_words`` and ``texts.max_words`` of params.yaml."""
 
     min_words: Positive
     max_words: Positive
 
 
 class Mapping(Section):
-    """A mapping file. ``month`` is the partition that content without a date goes to; its rows are dated its first day.
+    """A mapping file. ``month`` is the partition of content without a date, which is dated to the month's first day.
 
     ``level: user``: a row is a person with all their posts, which become one text; the dataset's own names of people
-    are kept apart from Reddit's.
+    are kept separate from Reddit's.
     """
 
     dataset: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
@@ -127,33 +127,33 @@ class Mapping(Section):
 
     @property
     def digest(self) -> str:
-        """The first 16 hex digits of the SHA-256 of what the mapping says."""
+        """The first 16 hex digits of the SHA-256 of the mapping's values."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     @model_validator(mode="after")
     def _parts(self) -> Mapping:
         if unknown := sorted(set(self.expected) - (set(self.parts) or {EVERYTHING})):
-            raise ValueError(f"expected names no part: {', '.join(unknown)}")
+            raise ValueError(f"expected has keys that are no part: {', '.join(unknown)}")
         if self.columns.body and not (self.month or self.columns.created):
-            raise ValueError("texts need a month or a column created")
+            raise ValueError("texts need a month or the columns of created")
         return self
 
 
-# the one part of a dataset that names none
+# The single part of a dataset that defines no parts.
 EVERYTHING = "all"
 
 
 def available() -> list[str]:
-    """Return the names of the mappings that the package brings along."""
+    """Return the names of the mappings included in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def read(name: str) -> Mapping:
-    """Return the mapping of this name, or the one in a file of this path.
+    """Return the mapping with this name, or the mapping in the file at this path.
 
     Raises:
-        BadMapping: there is none, or it contradicts itself or its scheme.
-        UnknownScheme: its scheme is not described.
+        BadMapping: it does not exist, or contradicts itself or its scheme.
+        UnknownScheme: its scheme does not exist.
     """
     path = FOLDER / f"{name}.yaml" if name in available() else Path(name)
     known = ", ".join(available())
@@ -170,12 +170,12 @@ def read(name: str) -> Mapping:
 
 
 def _faults(mapping: Mapping, *, scheme: Scheme) -> str:
-    """Say what of a mapping its scheme does not know."""
+    """Return the parts of a mapping that its scheme does not know, as one message."""
     faults = [f"no category {key}" for key in mapping.labels if key not in scheme.categories]
     for key, labels in mapping.labels.items():
         faults += _unknown_flags(labels, category=scheme.categories.get(key))
     for part, expected in mapping.expected.items():
-        faults += [f"expected.{part} names no {what}" for what in unknown_names(expected, scheme=scheme)]
+        faults += [f"expected.{part} does not name {what}" for what in unknown_names(expected, scheme=scheme)]
     return "; ".join(faults)
 
 

@@ -1,7 +1,7 @@
-"""Turns a row of a published dataset into an entry: who the record is, what was said of it, what it says itself.
+"""Convert a row of a published dataset to an entry: the record's name, its labels and its text.
 
-A row that does not hold is left out with a reason: ``fields``, ``not_json``, ``no_id``, ``image``, ``created``,
-``no_text``, ``not_a_list``, ``no_part``, ``two_splits``, or ``<category>: <what>`` for its labels.
+An invalid row is left out with a reason: ``fields``, ``not_json``, ``no_id``, ``image``, ``created``, ``no_text``,
+``not_a_list``, ``no_part``, ``two_splits``, or ``<category>: <what>`` for its labels.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pipelines.collect.month import Window
 from pipelines.taxonomy import Category, Scheme
 from pipelines.taxonomy.rules import normal
 
-# what two spellings of one answer may differ in; anything else people must decide
+# Repairs that do not change the meaning of an answer; other faults make the row invalid.
 HARMLESS = {"alias", "duplicate"}
 ONE_PART = {EVERYTHING: Part(files=("*",))}
-# Reddit's names of subreddits. ``u_name`` is a person's own page, and so that person's name.
+# Reddit's subreddit names. ``u_name`` is a user's profile page, which would reveal the user's name.
 SUBREDDIT = re.compile(r"(?!u_)[A-Za-z0-9][A-Za-z0-9_]{1,20}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What the dataset brings of a post, or of all posts of a person."""
+    """The content and metadata of a post, or of all posts of a person."""
 
     title: str
     body: str
@@ -38,8 +38,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One item. ``name`` is its fullname where ``reddit``, else the dataset's own name of it; ``digest`` is that of
-    its file, and ``text`` is ``None`` where the dataset brings none."""
+    """One item. ``name`` is its fullname if ``reddit`` is true, else the dataset's own name for it; ``digest`` is that
+    of its file; ``text`` is ``None`` if the dataset has no texts."""
 
     name: str
     reddit: bool
@@ -52,12 +52,12 @@ class Entry:
 
     @property
     def said(self) -> tuple[object, ...]:
-        """What another row of the same item must say too."""
+        """The values that must be equal in all rows of the same item."""
         return self.split, self.answers, self.text
 
 
 class BadRow(Exception):
-    """Leaves one row out; the reason is counted, and nobody else sees this."""
+    """Internal error that leaves one row out; only its reason is counted."""
 
     def __init__(self, reason: str, *, unknown: int = 0) -> None:
         self.reason, self.unknown = reason, unknown
@@ -65,10 +65,10 @@ class BadRow(Exception):
 
 
 def entry_of(row: Row, *, file: File, mapping: Mapping, scheme: Scheme) -> Entry:
-    """Return the entry that a row makes.
+    """Return the entry of a row.
 
     Raises:
-        BadRow: with the reason why it makes none.
+        BadRow: the row is invalid; the error carries the reason.
     """
     if row.fault:
         raise BadRow(row.fault)
@@ -93,7 +93,7 @@ def entry_of(row: Row, *, file: File, mapping: Mapping, scheme: Scheme) -> Entry
 
 
 def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, str]:
-    """Return whether Reddit knows the record by its name, and the name."""
+    """Return whether the record's name is a Reddit fullname, and the name."""
     for column in mapping.columns.reddit:
         if (fullname := fullname_of(cells.get(normal(column)))) is not None:
             return True, fullname
@@ -119,7 +119,7 @@ def _text(cells: Cells, *, mapping: Mapping) -> Text:
 
 
 def _body(cells: Cells, *, mapping: Mapping) -> str:
-    """Return the text; a person's posts become one, apart by a blank line."""
+    """Return the text; a person's posts are joined by blank lines."""
     value = first(cells, mapping.columns.body)
     if mapping.level == "user":
         posts = list_of(value)
@@ -134,7 +134,7 @@ def _body(cells: Cells, *, mapping: Mapping) -> str:
 
 def _image(value: object) -> int:
     text = text_of(value).strip().removesuffix(".0") or "0"
-    # the tables hold 16 bits
+    # the tables store images as 16-bit integers
     if not text.isdecimal() or len(text) > 5 or int(text) >= 2**15:
         raise BadRow("image")
     return int(text)
@@ -175,7 +175,7 @@ def _answer(cells: Cells, *, file: File, labels: Labels, category: Category) -> 
         raise BadRow(f"{category.key}: {checked.violations[0]}", unknown=checked.unknown)
     if set(checked.repairs) - HARMLESS:
         raise BadRow(f"{category.key}: against_rules")
-    # what models are asked about is no answer of people's
+    # a merged label exists only in the models' label space
     if merged & checked.labels:
         raise BadRow(f"{category.key}: merged_label")
     return checked.labels
@@ -186,7 +186,7 @@ def _flags(cells: Cells, labels: Labels, *, category: Category) -> list[str]:
     if None in flags.values():
         raise BadRow(f"{category.key}: not_0_or_1")
     chosen = [name for name, is_set in flags.items() if is_set]
-    # with a column for "nothing of this", no flag at all is no answer
+    # if a column exists for "nothing of this", a row without any flag is unanswered
     if not chosen and category.none in {category.spellings[normal(name)] for name in flags}:
         raise BadRow(f"{category.key}: empty")
     return chosen

@@ -1,1 +1,1 @@
-"""The data files of the annotation protocols; a package, so that an installation brings them along."""
+"""Provide the data files of the annotation protocols; a package, so that they are installed."""

@@ -1,1 +1,1 @@
-"""Annotation rounds, from the drawn items to the adjudicated labels."""
+"""Run annotation rounds, from the drawn items to the adjudicated labels."""

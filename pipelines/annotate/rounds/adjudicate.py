@@ -1,7 +1,7 @@
-"""What a third person decides: which items, between which anonymous sides, and the log of the decisions.
+"""Select the items for adjudication, with anonymous sides, and read the adjudicator's decisions into the log.
 
-The log only grows: a decision that is changed is a new row of a later time, and the last row counts. A decision without
-a rationale is none.
+The log is append-only: a changed decision is a new row with a later time, and the last row counts. A decision without a
+rationale does not count.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Side = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Case:
-    """One item to decide: the disputed ``categories`` in the scheme's order, and what each side answered to all.
+    """One item to decide: the disputed ``categories`` in the scheme's order, and each side's answers to all categories.
 
-    ``sides`` bear no names and stand in an order drawn for the item; an item that nobody answered has none. Where the
-    empty set has a word of its own (FigSIM's None), that word stands for it.
+    ``sides`` have no names and are in an order drawn per item; an unanswered item has none. If the scheme has a name
+    for the empty set (FigSIM's None), that name is shown for it.
     """
 
     item: Item
@@ -48,12 +48,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Decided:
-    """The log after a pull, and what is wrong with the adjudicator's queue.
+    """The log after a pull, and the problems of the adjudicator's queue.
 
-    ``rows`` are plain rows of ``store.tables.ADJUDICATIONS``: all that were known, unaltered and first, then the new
-    ones. ``problems`` counts categories for ``unanswered`` (of all cases, without a decision so far),
-    ``outside_scheme``, ``against_rules``, ``not_assigned`` and ``not_later`` (changed under the time of the decision
-    in the log, so that it cannot count); items for ``without_rationale``.
+    ``rows`` are plain rows of ``storage.tables.ADJUDICATIONS``: the known rows first and unchanged, then the new ones.
+    ``problems`` counts categories for ``unanswered`` (cases without a decision so far), ``outside_scheme``,
+    ``against_rules``, ``not_assigned`` and ``not_later`` (changed with the same time as the decision in the log, so
+    that it does not count); items for ``without_rationale``.
     """
 
     rows: list[dict[str, object]]
@@ -68,17 +68,17 @@ def cases(
     decided: Collection[Question],
     seed: int,
 ) -> list[Case]:
-    """Return what the annotators of a round leave open, in the order of the items.
+    """Return the undecided items of a round, sorted by item.
 
-    A category of an item is disputed where not everybody who was assigned answered it, or where the answers differ;
-    what was ``decided`` before is not asked again. Where one annotator was assigned, only what they left open remains.
+    A category of an item is disputed if an assigned annotator did not answer it, or if the answers differ. Questions in
+    ``decided`` are not asked again. If one annotator was assigned, only unanswered categories are disputed.
 
     Args:
-        annotations: rows of ``store.tables.ANNOTATIONS``.
-        assignments: rows of ``store.tables.ASSIGNMENTS``.
-        scheme: of the corpus.
-        decided: items and categories that the log has a decision of.
-        seed: draws the order of the sides.
+        annotations: rows of ``storage.tables.ANNOTATIONS``.
+        assignments: rows of ``storage.tables.ASSIGNMENTS``.
+        scheme: the corpus's scheme.
+        decided: items and categories with a decision in the log.
+        seed: determines the order of the sides.
     """
     given = answered(annotations)
     found = []
@@ -105,18 +105,18 @@ def review_cases(
 ) -> list[Case]:
     """Return the items whose gold differs from the valid votes of all labellers ``against`` (CRADLE 3.4, SPEC 31).
 
-    The sides are the different label sets among gold and votes: a set that both models gave stands once, lest the odd
-    one out be known as gold. A refusal is no vote: an item that one of them has no valid vote on is not flagged, and
-    :func:`unvoted` counts it. Labels are compared as they stand, so the scheme's annotators and models must share
-    their labels, as CRADLE's do.
+    The sides are the distinct label sets of gold and votes: a set that both models gave appears once, so that gold
+    cannot be recognized as the odd one out. A refusal is not a vote: an item without a valid vote from every labeller
+    is not flagged, and :func:`unvoted` counts it. Labels are compared unchanged, so annotators and models must share
+    the scheme's labels, as CRADLE's do.
 
     Args:
-        gold: rows of ``store.tables.GOLD``.
-        votes: rows of ``store.tables.VOTES`` by labeller.
-        against: the labellers that count.
-        splits: the items of the splits that are reviewed (a mapping from item to split will do).
-        seed: draws the order of the sides.
-        decided: items and categories that the log has a decision of.
+        gold: rows of ``storage.tables.GOLD``.
+        votes: rows of ``storage.tables.VOTES`` by labeller.
+        against: the labellers to compare with.
+        splits: the items of the splits under review (a mapping from item to split also works).
+        seed: determines the order of the sides.
+        decided: items and categories with a decision in the log.
     """
     ballots = _ballots(votes, against=against)
     disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
@@ -133,7 +133,7 @@ def review_cases(
 def unvoted(
     gold: Sequence[Row], votes: Mapping[str, Sequence[Row]], *, against: Sequence[str], splits: Collection[Item]
 ) -> int:
-    """Return how many items with gold cannot be reviewed, because one of the labellers has no valid vote on them."""
+    """Return the number of items with gold that cannot be reviewed because a labeller has no valid vote on them."""
     ballots = _ballots(votes, against=against)
     asked = [(item_of(row), str(row["category"])) for row in gold]
     return len(
@@ -149,14 +149,14 @@ def read_decisions(
     scheme: Scheme,
     manifest: Manifest,
 ) -> Decided:
-    """Add what the adjudicator's queue holds to the log; the same answers add nothing the second time.
+    """Return the log with the decisions of the adjudicator's queue added; repeated answers add nothing.
 
     Args:
-        answers: of the adjudicator's queue.
-        cases: what the adjudicator was asked; questions that the log knows count as asked too.
+        answers: the answers in the adjudicator's queue.
+        cases: what the adjudicator was asked; questions in the log also count as asked.
         known: plain rows of the log so far.
-        scheme: of the corpus.
-        manifest: of the round.
+        scheme: the corpus's scheme.
+        manifest: the round's manifest.
     """
     sides = {(case.item, key): len(case.sides) for case in cases for key in case.categories}
     rows = [dict(row) for row in known]
@@ -170,7 +170,7 @@ def read_decisions(
         by_item[answer.item].append(answer)
     for item in sorted(by_item):
         faults: Counter[str] = Counter()
-        # of two answers of one moment, only the one whose id is later
+        # of two answers with the same time, only the one with the later id counts
         for answer in {a.answered: a for a in sorted(by_item[item], key=latest)}.values():
             labels, faults = _decisions(answer, asked=sides.keys(), scheme=scheme)
             for key in labels:
@@ -189,7 +189,7 @@ def read_decisions(
 def _side(
     item: Item, annotator: str, *, given: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
 ) -> dict[str, tuple[str, ...]]:
-    """Return what one annotator answered, by category; empty where they answered nothing."""
+    """Return one annotator's answers by category, empty if there are none."""
     answers = {key: given.get((item, key), {}).get(annotator) for key in scheme.categories}
     return {
         key: _shown(labels, category=scheme.categories[key]) for key, labels in answers.items() if labels is not None
@@ -197,7 +197,7 @@ def _side(
 
 
 def _shown(labels: frozenset[str], *, category: Category) -> tuple[str, ...]:
-    """Return the labels in the scheme's order, and the word that was chosen for the empty set."""
+    """Return the labels in the scheme's order, or the scheme's name for the empty set."""
     if not labels and category.none is not None:
         return (category.none,)
     return tuple(label.name for label in category.labels if label.name in labels)
@@ -231,7 +231,7 @@ def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: i
 def _decisions(
     answer: Answer, *, asked: Collection[Question], scheme: Scheme
 ) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    """Return what an answer decides of what was asked, by category, and what is wrong with it."""
+    """Return an answer's decisions on the asked categories, and its faults."""
     faults: Counter[str] = Counter()
     chosen = {key for key, values in answer.values.items() if values}
     if answer.skipped or not chosen:
@@ -239,7 +239,7 @@ def _decisions(
     if not answer.note.strip():
         return {}, Counter(without_rationale=1)
     labels, wrong = check(answer, scheme=scheme)
-    # what was left empty was left to the annotators' agreement
+    # a category left empty keeps what the annotators agreed on
     del wrong["incomplete"]
     wrong["not_assigned"] = sum((answer.item, key) not in asked for key in chosen & scheme.categories.keys())
     return {key: given for key, given in labels.items() if (answer.item, key) in asked}, wrong
@@ -269,5 +269,5 @@ def _differ(row: Row, last: Row) -> bool:
 
 
 def _text(value: object) -> object:
-    """Return content as text: an opened column holds bytes."""
+    """Return content as text; an opened column holds bytes."""
     return value.decode() if isinstance(value, bytes) else value

@@ -1,6 +1,6 @@
-"""Who is asked about what: the seeded draw of a round's items, their assignment, and how many come out on one day.
+"""Draw a round's items, assign them to annotators, and release them under the daily cap.
 
-Everything goes by keyed hashes of the items, so that no order of rows and no later item changes what was drawn.
+Draws use keyed hashes of the items, so that neither the order of rows nor later items change what was drawn.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One item that one annotator is asked about.
+    """One item assigned to one annotator.
 
-    ``batch`` counts from 0 and is the same for all who get the item; ``position`` counts from 0 in the annotator's own
-    queue, batch after batch.
+    ``batch`` counts from 0 and is the same for all annotators of the item; ``position`` counts from 0 in the
+    annotator's own queue, batch after batch.
     """
 
     item: Item
@@ -34,7 +34,7 @@ class Assignment:
 def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, seed: int) -> list[Item]:
     """Return at most ``size`` of the candidates, none of ``taken``, in the order of their keyed hashes.
 
-    A larger size begins with a smaller one's items, and a new candidate leaves the order of the others as it was.
+    A larger size starts with the items of a smaller one, and a new candidate does not change the order of the others.
     """
     free = set(candidates) - set(taken)
     return _shuffled(free, key=f"round/{seed}")[: max(0, size)]
@@ -43,19 +43,19 @@ def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, se
 def assign(
     items: Sequence[Item], *, annotators: Sequence[str], overlap: int, batch_size: int, seed: int
 ) -> list[Assignment]:
-    """Give each item to ``overlap`` different annotators, so that their loads differ by one at the most.
+    """Assign each item to ``overlap`` different annotators, so that their loads differ by at most one.
 
-    Batch ``n`` holds the ``n``-th ``batch_size`` of ``items``. Within a batch every annotator has an order of their
-    own, so that nobody's tiredness falls on the same items as another's.
+    Batch ``n`` holds the ``n``-th ``batch_size`` of ``items``. Within a batch each annotator has a different order, so
+    that fatigue does not affect the same items for all.
 
     Returns:
-        the assignments in the order of annotator (as given) and position; none where ``overlap`` is 0.
+        the assignments in the order of annotator (as given) and position; none if ``overlap`` is 0.
 
     Raises:
-        BadParams: an annotator twice, or fewer annotators than ``overlap``.
+        BadParams: an annotator is named twice, or there are fewer annotators than ``overlap``.
     """
     if len(set(annotators)) < max(len(annotators), overlap):
-        detail = f"{len(set(annotators))} different names of {len(annotators)}, and an item needs {overlap}"
+        detail = f"{len(set(annotators))} different names of {len(annotators)}, but each item needs {overlap}"
         raise BadParams(where="round.annotators", detail=detail)
     queues: dict[str, list[Assignment]] = {annotator: [] for annotator in annotators}
     loads: Counter[str] = Counter()
@@ -72,12 +72,12 @@ def assign(
 
 
 def release(waiting: Sequence[T], *, used: int, cap: int) -> list[T]:
-    """Return the next of ``waiting`` that today's ``cap`` still has room for, ``used`` of it being taken."""
+    """Return the first items of ``waiting`` that fit into today's ``cap``, of which ``used`` is taken."""
     return list(waiting[: max(0, cap - used)])
 
 
 def _least(annotators: Sequence[str], *, loads: Counter[str], overlap: int, key: str, item: Item) -> list[str]:
-    """Return the ``overlap`` annotators with the least to do; a hash decides among equals, so that pairs vary."""
+    """Return the ``overlap`` annotators with the lowest load; a hash breaks ties, so that pairs vary."""
     return sorted(annotators, key=lambda a: (loads[a], _hash(item, key=f"{key}/{a}"), a))[:overlap]
 
 
@@ -86,5 +86,5 @@ def _shuffled(items: Collection[Item], *, key: str) -> list[Item]:
 
 
 def _hash(item: Item, *, key: str) -> bytes:
-    # a key of BLAKE2b has at most 64 bytes, so the key is hashed along instead
+    # a BLAKE2b key has at most 64 bytes, so the key is part of the hashed text instead
     return hashlib.blake2b(f"{key}/{item[0]}/{item[1]}".encode(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""A round at work: what the corpus knows of it on one side, the queues of its backend on the other."""
+"""Synchronize a round between the corpus repository and the queues of its annotation backend."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from pipelines.workspace.clone import workspace
 
 @dataclass(frozen=True)
 class Pulled:
-    """What the queues hold, read against what is known.
+    """The content of the queues merged with the stored rows.
 
-    ``round`` has the rows as they are now. ``answered`` counts items by person, skipped ones included, and ``skipped``
-    those of all together. ``problems`` are counts by person and name. ``cases`` are what is open for an adjudicator.
+    ``round`` has the current rows. ``answered`` counts items by person, including skipped ones; ``skipped`` counts the
+    skips of all people together. ``problems`` are counts by person and name. ``cases`` are the adjudicator's open
+    cases.
     """
 
     round: Stored
@@ -49,7 +50,7 @@ class Pulled:
 
     @property
     def told(self) -> dict[str, object]:
-        """Counts, by pseudonym where they are anybody's."""
+        """The counts that commands report, by pseudonym where they belong to one person."""
         return told(self.round.manifest) | {
             "answered": self.answered,
             "skipped": self.skipped,
@@ -61,7 +62,7 @@ class Pulled:
 
 @dataclass(frozen=True)
 class Desk:
-    """Where a command works. ``going`` are the manifests of all rounds that are not closed and share the backend."""
+    """The context of a command. ``going`` are the manifests of all rounds that are not closed and use its backend."""
 
     backend: Backend
     settings: Settings
@@ -74,10 +75,10 @@ class Desk:
     def of(
         cls, found: Stored, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
     ) -> Desk:
-        """Open the backend that a round was opened in, or take ``backend``.
+        """Return the context of a round, with the backend of its manifest or with ``backend``.
 
         Raises:
-            BackendUnavailable: it does not answer or rejects the credentials.
+            BackendUnavailable: the backend does not answer or rejects the credentials.
         """
         root = found.clone.path
         every = [m for corpus in found.params.corpora for m in manifests.opened(root, corpus)]
@@ -87,45 +88,45 @@ class Desk:
         return cls(place, settings, vault, now, load_scheme(found.manifest.scheme), going)
 
     def check_guideline(self, found: Stored) -> None:
-        """Refuse to ask anybody, or to read what they answered, by another guideline than they were given.
+        """Refuse to fill or read queues if the guideline differs from the one that the annotators were given.
 
         Raises:
-            RoundState: the guideline is not the one that the round was opened with.
+            RoundState: the guideline changed since the round was opened.
         """
         manifest = found.manifest
         now = guideline(self.scheme, content=found.params.corpora[manifest.corpus].content)
         if digest(now) != manifest.guideline:
-            raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another")
+            raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another round")
 
     def take_out(self, found: Stored) -> int:
-        """Remove the records that were taken down; return how many items of them the queues held."""
+        """Remove records that were taken down from the queues; return the number of removed items."""
         return queues.remove_records(queues.of_round(found.manifest), backend=self.backend, gone=found.gone)
 
     def look(self, found: Stored) -> Pulled:
-        """Read the queues; nothing is changed.
+        """Return the content of the queues without changing anything.
 
-        While a round is open, the annotators' answers count as they are now. Once it is with the adjudicator they stay
-        as they were, for they were shown as sides, and the decisions are read.
+        While a round is open, the annotators' current answers count. During adjudication they are frozen, because they
+        were shown as sides, and the decisions are read.
         """
         return self._decisions(found) if found.manifest.status == "adjudicating" else self._answers(found)
 
     def asked(self, found: Stored) -> list[Case]:
-        """Return everything that an adjudicator is asked in this round, decided or not."""
+        """Return all cases of the adjudicator in this round, decided or not."""
         manifest = found.manifest
         if manifest.draw == "disagreement":
-            # gold moves on with each decision; what was asked stays as it was when the items were drawn
+            # gold changes with each decision; the cases stay those of the commit that the items were drawn from
             with workspace(self.settings, revision=manifest.base) as clone:
                 return opening.review(clone, manifest=manifest, items=found.of(manifest.adjudicator))
         return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, decided=(), seed=manifest.seed)
 
     def pending(self, found: Stored, *, asked: Sequence[Case]) -> list[Case]:
-        """Return what is asked and not decided."""
+        """Return the cases that are not decided yet."""
         decided = {(item_of(row), str(row["category"])) for row in found.decisions}
         left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
         return [case for case in left if case.categories]
 
     def fill(self, found: Stored, *, pending: Sequence[Case]) -> dict[str, int]:
-        """Give everybody who is asked now what the day has room for; return how many items came in by person."""
+        """Fill the active queues up to the daily cap; return the number of added items by person."""
         manifest = found.manifest
         by_item = {case.item: case for case in pending}
         if manifest.status == "adjudicating":
@@ -163,7 +164,7 @@ class Desk:
         ]
 
     def _adjudicator(self, found: Stored, *, by_item: Mapping[Item, Case]) -> Wanted:
-        # a review has its own order, an adjudication that of the items, which says nothing of anybody
+        # a review has its own order; an adjudication uses the items' order, which reveals nothing about annotators
         order = found.of(found.manifest.adjudicator) or {item: at for at, item in enumerate(sorted(by_item))}
         items = {item: at for item, at in order.items() if item in by_item}
         queue = queues.of_adjudicator(found.manifest)
@@ -183,7 +184,7 @@ class Desk:
     def _answers(self, found: Stored) -> Pulled:
         own = queues.of_annotators(found.manifest)
         held = {queue.annotator: self.backend.present(queue).keys() for queue in own}
-        # an answer outlives its queue: a backend that lost its data takes nothing away
+        # keep stored answers whose items are missing from the queue: a backend that lost its data deletes nothing
         kept = [row for row in found.annotations if item_of(row) not in held[str(row["annotator"])]]
         done = {(row["annotator"], item_of(row)) for row in kept}
         read = response_validation.read(
@@ -210,7 +211,7 @@ class Desk:
 
 
 def told(manifest: Manifest) -> dict[str, object]:
-    """Return what every answer of a command begins with."""
+    """Return the fields that every command's result starts with."""
     return {
         "corpus": manifest.corpus,
         "round": manifest.round,
@@ -221,12 +222,12 @@ def told(manifest: Manifest) -> dict[str, object]:
 
 
 def wrong(manifest: Manifest, *, detail: str) -> RoundState:
-    """Return the error that says why a command cannot do anything with a round."""
+    """Return the error for a round whose state does not allow the command."""
     return RoundState(corpus=manifest.corpus, name=manifest.round, status=manifest.status, detail=detail)
 
 
 def _counts(rows: Sequence[Row]) -> tuple[dict[str, int], int]:
-    """Return how many items each annotator is done with, and how many were skipped by all together."""
+    """Return the number of items that each annotator has finished, and the number of skips of all together."""
     items = {(str(row["annotator"]), item_of(row), row["outcome"] == response_validation.SKIPPED) for row in rows}
     answered: dict[str, int] = defaultdict(int)
     for annotator, _, _ in items:

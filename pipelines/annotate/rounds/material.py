@@ -1,4 +1,4 @@
-"""What annotators are shown: content opened in memory, on its way into a backend and nowhere else."""
+"""Open sealed content in memory as annotation tasks, only for transfer into a backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.vault.vault import Vault
 
-# What every browser shows; the first bytes of the format's own specification.
+# Formats that every browser shows, with the first bytes from their specifications.
 _MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 _OTHER = "application/octet-stream"
 
@@ -29,11 +29,11 @@ def tasks(
     vault: Vault,
     root: Path,
 ) -> list[Task]:
-    """Open ``items`` (each with its position) as tasks, in the order of their positions.
+    """Return ``items`` (each with its position) as tasks in the order of their positions.
 
-    A meme is its picture and nothing else (FigSIM 3.3: annotators see the meme); a post is its title and body. With
-    ``cases``, a task shows what is disputed and the sides. Records that were taken down are left out, and so are items
-    that the data below ``root`` does not have.
+    A meme is its picture only (FigSIM 3.3: annotators see the meme); a post is its title and body. With ``cases``, a
+    task shows the disputed categories and the sides. Records that were taken down and items that are missing below
+    ``root`` are left out.
 
     Raises:
         SealBroken: a value was altered, or belongs to another vault.
@@ -63,7 +63,7 @@ def _posts(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator
 
 
 def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -> pa.Table:
-    """Read the rows of ``items``; the content of a file that has none of them is never loaded."""
+    """Return the rows of ``items``; the content of a file without any of them is not loaded."""
     identity: list[str] = [column for column in ("record_id", "image") if column in columns]
     rows = tables.read(path, name=name, columns=identity).to_pylist()
     wanted = pa.array([(row["record_id"], row.get("image", 0)) in items for row in rows], pa.bool_())
@@ -74,7 +74,7 @@ def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -
 
 
 def media_type(image: bytes) -> str:
-    """Return what a picture is by its first bytes."""
+    """Return the media type of a picture from its first bytes."""
     return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), _OTHER)
 
 

@@ -1,4 +1,4 @@
-"""The plan of a round: which items it draws, who is asked about which, and the manifest that fixes all of it."""
+"""Plan a round: draw its items, assign them and build its manifest."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class NothingToDraw(AnnotationError):
     """No item is left for a round."""
 
     message = "Round {name} of {corpus} has nothing to draw: {candidates} items fit it, {taken} are of earlier rounds."
-    remedy = "Sample more items (sample.{corpus}.size in params.yaml), or let a round of another kind follow."
+    remedy = "Sample more items (raise sample.{corpus}.size in params.yaml), or open a review, which may reuse items."
     exit_code = 65
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A round before it is opened: ``unvoted`` items could not be reviewed, because a labeller has no vote on them."""
+    """A round before it is opened. ``unvoted`` counts items that a review leaves out for want of a labeller's vote."""
 
     manifest: Manifest
     assignments: list[Assignment]
@@ -43,7 +43,7 @@ class Plan:
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """Rows of ``store.tables.ASSIGNMENTS``."""
+        """Rows of ``storage.tables.ASSIGNMENTS``."""
         return [
             {
                 "record_id": a.item[0],
@@ -58,29 +58,29 @@ class Plan:
 
     @property
     def loads(self) -> dict[str, int]:
-        """How many items each person gets."""
+        """The number of items of each person."""
         return dict(sorted(Counter(a.annotator for a in self.assignments).items()))
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
-    """Return what the corpus's protocol says of a round.
+    """Return the round with this name from the corpus's protocol.
 
     Raises:
         BadParams: the corpus has no protocol.
-        UnknownRound: its protocol plans no such round.
+        UnknownRound: its protocol has no such round.
     """
     if corpus not in params.round.protocol:
-        raise BadParams(where="round.protocol", detail=f"corpus {corpus} has none")
+        raise BadParams(where="round.protocol", detail=f"corpus {corpus} has no protocol")
     return protocols.round_of(protocols.load(params.round.protocol[corpus]), name, corpus=corpus)
 
 
 def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetime) -> Plan:
-    """Draw a round's items from the published split, without those of the corpus's other rounds.
+    """Return the plan of a round, drawn from the published split without the items of the corpus's other rounds.
 
-    Where fewer items are left than the protocol wants, the round takes what there is.
+    If fewer items are left than the protocol asks for, the round takes all of them.
 
     Raises:
-        NotMade: a table to draw from was never published.
+        NotMade: a table to draw from was not published.
         NothingToDraw: no item is left.
         BadParams: ``round.annotators`` names fewer people than the round needs.
     """
@@ -91,7 +91,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
         raise BadParams(where="round.annotators", detail=f"round {name} needs {planned.annotators} people")
     store.fetch_stages(clone, f"split@{corpus}", *_reviewed(planned, corpus=corpus))
     candidates, left_out = _candidates(clone, corpus=corpus, planned=planned, vault=vault)
-    # a review looks again at what other rounds had
+    # a review may draw items of other rounds
     taken = set() if planned.draw == "disagreement" else _taken(clone, corpus=corpus)
     items = draw(candidates, taken=taken, size=planned.size, seed=planned.seed)
     if not items:
@@ -123,14 +123,14 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
         status="open" if people else "adjudicating",
         opened=now,
     )
-    # where nobody annotates, the adjudicator is asked at once
+    # without annotators, the items go directly to the adjudicator
     asked, overlap = (people, planned.overlap) if people else ((params.round.adjudicator,), 1)
     drawn = assign(items, annotators=asked, overlap=overlap, batch_size=planned.batch_size, seed=planned.seed)
     return Plan(manifest, drawn, left_out)
 
 
 def review(clone: Workspace, *, manifest: Manifest, items: Collection[Item]) -> list[Case]:
-    """Return the cases of a review among ``items``, from gold and votes as they are published in ``clone``."""
+    """Return the cases of a review among ``items``, from the gold and votes published in ``clone``."""
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)
     gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
@@ -138,7 +138,7 @@ def review(clone: Workspace, *, manifest: Manifest, items: Collection[Item]) -> 
 
 
 def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault) -> tuple[set[Item], int]:
-    """Return the items that a round may draw, and how many a review has to leave out."""
+    """Return the items that a round may draw, and the number that a review leaves out."""
     path = clone.path / "snapshot" / corpus / "split" / "splits.parquet"
     splits = tables.read(path, name="splits", columns=["record_id", "image", "split"]).to_pylist()
     fit = {item_of(row) for row in splits if planned.splits is None or row["split"] in planned.splits}
@@ -152,7 +152,7 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
 
 
 def _taken(clone: Workspace, *, corpus: str) -> set[Item]:
-    """Return the items of every round that was opened before."""
+    """Return the items of all rounds opened before."""
     pointers = sorted((clone.path / "annotations" / corpus).glob("*/assignments.parquet.dvc"))
     clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
     found = tables.concat(
@@ -162,7 +162,7 @@ def _taken(clone: Workspace, *, corpus: str) -> set[Item]:
 
 
 def _reviewed(of: Planned | Manifest, *, corpus: str) -> list[str]:
-    """Return the stages that a review compares."""
+    """Return the stages whose results a review compares."""
     if of.draw == "sample":
         return []
     return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in of.against)]
@@ -178,6 +178,6 @@ def _gold_and_votes(
 
 
 def differs(manifest: Manifest, *, params: Params) -> bool:
-    """Tell whether a round was opened by another protocol, or another seed, than the one in force."""
+    """Return whether a round was opened with another protocol or seed than the current one."""
     planned = planned_of(manifest.corpus, manifest.round, params=params)
     return (manifest.protocol, manifest.seed) != (params.round.protocol[manifest.corpus], planned.seed)

@@ -1,4 +1,4 @@
-"""The queues of a round: whose they are, what the day's cap lets in, and what has to leave them."""
+"""Fill, read and empty the queues of a round within the daily cap."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ADJUDICATION = "adjudication"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a queue is to be given at last, each item with its position in order, and how many a day at the most.
+    """The full content that a queue should receive: its items with their positions in order, and the daily cap.
 
-    ``form`` is called where the queue is still to be given something.
+    ``form`` is called only if the queue still lacks items.
     """
 
     queue: Queue
@@ -40,20 +40,20 @@ def of_adjudicator(manifest: Manifest) -> Queue:
 
 
 def of_round(manifest: Manifest) -> list[Queue]:
-    """Return every queue that a round can have."""
+    """Return all possible queues of a round."""
     return [*of_annotators(manifest), of_adjudicator(manifest)]
 
 
 def people(manifests: Iterable[Manifest]) -> list[str]:
-    """Return everybody who takes part in these rounds, annotators and adjudicators."""
+    """Return all annotators and adjudicators of these rounds."""
     return sorted({queue.annotator for manifest in manifests for queue in of_round(manifest)})
 
 
 def open_backend(manifest: Manifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
-    """Return the place where a round was opened, ready for these people.
+    """Return the round's backend, ready for these people.
 
     Raises:
-        BackendUnavailable: it does not answer or rejects the credentials.
+        BackendUnavailable: the backend does not answer or rejects the credentials.
     """
     if manifest.backend == "label_studio":
         from pipelines.annotate.backends.label_studio.label_studio import open_label_studio
@@ -69,11 +69,10 @@ def open_backend(manifest: Manifest, *, settings: Settings, pseudonyms: Collecti
 
 
 def used_today(manifests: Iterable[Manifest], *, backend: Backend, now: datetime) -> Counter[str]:
-    """Return how much of the day's cap each person has used, over all queues of all rounds given.
+    """Return each person's use of the daily cap over all queues of the given rounds.
 
-    What came in or was answered since midnight UTC counts, and so does what still waits, whenever it came in: all of
-    it may be answered today. The cap protects a person, not a round, so it counts what somebody has in other rounds
-    too. Queues that were purged today count no more.
+    Items added or answered since midnight UTC count, and so do all waiting items: they may be answered today. The cap
+    protects a person, so items of the person's other rounds count too. Queues that were purged today do not count.
     """
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     used: Counter[str] = Counter()
@@ -92,10 +91,9 @@ def fill(
     used: Mapping[str, int],
     tasks: Callable[[Mapping[Item, int]], list[Task]],
 ) -> dict[str, int]:
-    """Put into each queue what the day has room for; return how many items came in by person.
+    """Fill each queue up to the daily cap; return the number of added items by person.
 
-    ``tasks`` opens items (each with a position); it is called once, with everything that is needed, and not at all
-    where nothing is.
+    ``tasks`` opens items (each with a position); it is called at most once, with all needed items.
     """
     chosen: list[tuple[Queue, dict[Item, int]]] = []
     for want in wanted:
@@ -117,7 +115,7 @@ def fill(
 
 
 def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> int:
-    """Take out every item of these records; return how many there were."""
+    """Remove all items of these records from the queues; return their number."""
     removed = 0
     for queue in queues:
         doomed = [item for item in backend.present(queue) if item[0] in gone]
@@ -128,7 +126,7 @@ def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collectio
 
 
 def withdraw(queues: Iterable[Queue], *, backend: Backend) -> int:
-    """Take out what nobody answered or skipped: it is nobody's any more, and need not weigh on anyone."""
+    """Remove items that were neither answered nor skipped and are no longer needed; return their number."""
     removed = 0
     for queue in queues:
         held = backend.present(queue)
@@ -140,5 +138,5 @@ def withdraw(queues: Iterable[Queue], *, backend: Backend) -> int:
 
 
 def answers(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> dict[str, list[Answer]]:
-    """Return what the queues hold by person, without the records that were taken down."""
+    """Return the answers in the queues by person, without records that were taken down."""
     return {queue.annotator: [a for a in backend.answers(queue) if a.item[0] not in gone] for queue in queues}

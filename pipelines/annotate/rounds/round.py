@@ -1,8 +1,7 @@
-"""Annotation rounds: opened, pulled, adjudicated, closed; what is settled is in the corpus, what is asked in a backend.
+"""Open, pull, adjudicate and close annotation rounds between the corpus repository and an annotation backend.
 
-Every command may be repeated. It commits first and fills or empties queues afterwards, and what it does to a queue
-follows from the commit alone, so that whatever dies in between is made good by the same command or by the next pull. A
-pull that finds nothing new makes no commit.
+Every command is repeatable. It commits first and fills or empties the queues afterwards, based on the commit alone, so
+that the same command or the next pull completes an interrupted one. A pull without new answers makes no commit.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ def open_round(
     backend: Backend | None = None,
     dry_run: bool = False,
 ) -> Result:
-    """Draw a round's items, commit who is asked about which, then fill each queue up to the day's cap.
+    """Draw a round's items, commit the assignments, then fill each queue up to the daily cap.
 
-    A round that exists already goes on where it stopped. A review has no annotators: its adjudicator is asked at once.
+    An existing round is resumed. A review has no annotators: its items go directly to the adjudicator.
 
     Returns:
-        ``status``, ``size`` (drawn; ``planned`` is what the protocol wants), ``assigned`` and ``released`` by person,
-        ``unvoted`` (items of a review that a labeller has no vote on), ``commit``, ``changed``.
+        ``status``, ``size`` (drawn; ``planned`` is the protocol's size), ``assigned`` and ``released`` by person,
+        ``unvoted`` (items of a review without a labeller's vote), ``commit``, ``changed``.
 
     Raises:
-        UnknownRound: the protocol plans no such round.
-        RoundState: it was closed, or opened by another protocol, seed or guideline.
-        NotMade: a table to draw from was never published.
+        UnknownRound: the protocol has no such round.
+        RoundState: the round is closed, or was opened with another protocol, seed or guideline.
+        NotMade: a table to draw from was not published.
         NothingToDraw: no item is left.
-        BackendUnavailable: the round is open and its queues are not full; repeat it.
+        BackendUnavailable: the round is open and its queues may not be full; repeat the command.
     """
 
     def work(clone: Workspace) -> Result:
@@ -68,9 +67,9 @@ def open_round(
             manifests.write(plan.manifest, path)
             commit = publish_round(clone, corpus=corpus, name=name, event="opened", written=written)
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail="a closed round is never opened again")
+        _going(found, detail="a closed round cannot be opened again")
         if opening.differs(found.manifest, params=found.params):
-            raise wrong(found.manifest, detail="it was opened by another protocol or seed than is in force now")
+            raise wrong(found.manifest, detail="it was opened with another protocol or seed than the current one")
         result = told(found.manifest) | {"planned": planned.size, "assigned": loads(found), "unvoted": unvoted}
         if dry_run:
             return result
@@ -86,24 +85,24 @@ def open_round(
 def pull(
     corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
-    """Bring the answers in, and the decisions once there is an adjudicator; give out what the day's cap allows.
+    """Commit new answers, or new decisions during adjudication, and release items up to the daily cap.
 
-    Items of records that were taken down leave the queues. Annotating ends when adjudication begins: sides that were
-    shown do not change any more.
+    Items of records that were taken down are removed from the queues. Annotation ends when adjudication begins: the
+    shown sides do not change any more.
 
     Returns:
-        ``answered`` by person and ``skipped`` in all, ``decided`` and ``cases`` (still to be decided),
+        ``answered`` by person and ``skipped`` in total, ``decided`` and ``cases`` (still to be decided),
         ``problems`` by person and name (see ``backend.PROBLEMS``), ``removed``, ``released``, ``commit``, ``changed``.
 
     Raises:
-        UnknownRound: it was never opened.
-        RoundState: it is closed, or its guideline changed since.
-        BackendUnavailable: whatever was committed stays; repeat it.
+        UnknownRound: the round was not opened.
+        RoundState: the round is closed, or its guideline changed since it was opened.
+        BackendUnavailable: the backend failed; commits are kept, so repeat the command.
     """
 
     def work(clone: Workspace) -> Result:
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail="nobody is asked any more")
+        _going(found, detail="a closed round collects no answers")
         desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
         removed = desk.take_out(found)
         desk.check_guideline(found)
@@ -118,21 +117,21 @@ def pull(
 def adjudicate(
     corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
-    """End annotating: pull once more, and put what is left open before the adjudicator, without names.
+    """End annotation: pull once more and queue the undecided items for the adjudicator, without names.
 
-    What nobody answered leaves the annotators' queues.
+    Unanswered items are removed from the annotators' queues.
 
     Returns:
-        what :func:`pull` returns; ``cases`` is how many items wait for the adjudicator.
+        what :func:`pull` returns; ``cases`` is the number of items that wait for the adjudicator.
 
     Raises:
-        UnknownRound: it was never opened.
-        RoundState: it is closed, or its guideline changed since.
+        UnknownRound: the round was not opened.
+        RoundState: the round is closed, or its guideline changed since it was opened.
     """
 
     def work(clone: Workspace) -> Result:
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail="nothing is left to decide")
+        _going(found, detail="a closed round has nothing to adjudicate")
         desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
         removed = desk.take_out(found)
         desk.check_guideline(found)
@@ -161,28 +160,28 @@ def close(
     abandon: bool = False,
     dry_run: bool = False,
 ) -> Result:
-    """Pull for the last time, put the decision on record, and only then remove everything from the backend.
+    """Pull one last time, commit the decision, and only then purge the backend.
 
     Args:
-        corpus: whose round it is.
-        name: the round.
-        go_on: whether gold is made of it.
-        reason: a code of at most 64 characters, no prose (``agreement-sufficient``).
-        settings: where the corpus is.
-        vault: where the keys are.
-        now: when.
-        backend: instead of the manifest's own.
-        abandon: close with ``go_on`` although cases wait; they never get gold from this round.
-        dry_run: say how it stands, and change nothing.
+        corpus: the corpus of the round.
+        name: the name of the round.
+        go_on: whether the round becomes gold.
+        reason: a code of at most 64 characters, not prose (``agreement-sufficient``).
+        settings: the location of the corpus.
+        vault: the vault with the keys.
+        now: the closing time.
+        backend: replaces the manifest's backend.
+        abandon: close with ``go_on`` although cases are undecided; they never get gold from this round.
+        dry_run: report the state without changing anything.
 
     Returns:
-        what :func:`pull` returns, with ``cases`` left undecided and ``go_on``. Closing again purges again.
+        what :func:`pull` returns, with the undecided ``cases`` and ``go_on``. Closing again purges again.
 
     Raises:
-        UnknownRound: it was never opened.
-        RoundState: cases wait, or it was closed with another decision.
-        BadManifest: the reason is no code.
-        BackendUnavailable: the round is closed and something may be left of its queues; repeat it.
+        UnknownRound: the round was not opened.
+        RoundState: cases are undecided, or the round was closed with another decision.
+        BadManifest: the reason is not a valid code.
+        BackendUnavailable: the round is closed but its queues may not be empty; repeat the command.
     """
 
     def work(clone: Workspace) -> Result:
@@ -190,14 +189,14 @@ def close(
         desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
         if found.manifest.decision is not None:
             if found.manifest.decision.go_on != go_on:
-                raise wrong(found.manifest, detail="the decision on record is another one")
+                raise wrong(found.manifest, detail="the decision on record differs from this one")
             result = told(found.manifest) | {"go_on": go_on, "commit": clone.head, "changed": False}
         else:
             pulled = desk.look(found)
             if dry_run:
                 return pulled.told
             if pulled.cases and go_on and not abandon:
-                raise wrong(found.manifest, detail=f"{len(pulled.cases)} items wait for the adjudicator")
+                raise wrong(found.manifest, detail=f"{len(pulled.cases)} items wait for the adjudicator's decision")
             written = pulled.write(vault)
             decision = Decision(go_on=go_on, reason=reason, at=now)
             update = {"status": "closed", "closed": now, "decision": decision}

@@ -1,4 +1,4 @@
-"""Where rounds stand, for people and for the Dags that wait for people: counts, and where annotators go."""
+"""Report the status of rounds, for people and for Dags that wait for people: counts and annotators' addresses."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def status(
     now: datetime,
     backend: Backend | None = None,
 ) -> Result:
-    """Say where a corpus's rounds stand, or one of them in detail; nothing is changed.
+    """Return the status of a corpus's rounds, or the details of one round, without changing anything.
 
     Returns:
-        without a name ``rounds`` (those that were opened) and ``planned`` (names that the protocol has besides). With
-        one: ``assigned``, ``given`` (items in the queue), ``answered`` and ``address`` by person, ``skipped`` in all,
-        ``decided``, ``cases``, ``problems``, ``decision``, and ``agreement`` as it was last published.
+        without a name: ``rounds`` (opened ones) and ``planned`` (the protocol's other rounds). With a name:
+        ``assigned``, ``given`` (items in the queue), ``answered`` and ``address`` by person, ``skipped`` in total,
+        ``decided``, ``cases``, ``problems``, ``decision``, and the last published ``agreement``.
 
     Raises:
-        UnknownRound: it was never opened.
+        UnknownRound: the round was not opened.
         BackendUnavailable: the queues of an open round cannot be read.
     """
     with workspace(settings) as clone:
@@ -73,7 +73,7 @@ def _decision(manifest: Manifest) -> Result:
 
 
 def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
-    """Return ``agreement`` of a round from the metrics of the last publish: each kappa, and whether they suffice."""
+    """Return ``agreement`` of a round from the last published metrics: each kappa, and whether they suffice."""
     path = clone.path / "metrics" / corpus / "agreement.json"
     found = json.loads(path.read_text())["rounds"].get(name) if path.exists() else None
     if found is None:
@@ -83,5 +83,5 @@ def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
 
 
 def loads(found: Stored) -> dict[str, int]:
-    """Return how many items each person was assigned."""
+    """Return the number of items assigned to each person."""
     return dict(sorted(Counter(str(row["annotator"]) for row in found.assigned).items()))

@@ -1,4 +1,4 @@
-"""A round as a clone of the corpus repository holds it: its manifest in git, its tables behind pointers of DVC."""
+"""Read and write a round in a clone of the corpus repository: its manifest in git, its tables in DVC."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from pipelines.workspace.clone import Workspace, workspace
 
 T = TypeVar("T")
 
-# Ours: how often work begins anew because another publisher moved the branch first.
+# Ours: attempts when another publisher moves the branch first.
 ATTEMPTS = 5
 LOCK = "rounds.lock"
 
 
 class NotMade(ConfigError):
-    """A round needs the result of a stage that never ran."""
+    """A round needs the result of a stage that was not published."""
 
-    message = "The corpus has no result of {stage}."
-    remedy = "Run its Dag, or `dvc repro {stage}` in a clone (`corpus clone`), publish it, and repeat this."
+    message = "The corpus has no published result of the stage {stage}."
+    remedy = "Run its Dag, or `dvc repro {stage}` in a clone (`corpus clone`) and publish it; then repeat this command."
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What the tip of the corpus branch knows of a round, content opened; rows of deleted records are left out.
+    """A round at the tip of the corpus branch, content opened; rows of deleted records are left out.
 
     ``assigned``, ``annotations`` and ``decisions`` are plain rows of the tables assignments, annotations and
-    adjudications. ``gone`` are the assigned records that were taken down since.
+    adjudications. ``gone`` are the assigned records that have been taken down since.
     """
 
     clone: Workspace
@@ -53,22 +53,22 @@ class Stored:
 
     @property
     def folder(self) -> Path:
-        """Where the round is kept in the clone."""
+        """The round's folder in the clone."""
         return manifests.folder(self.clone.path, self.manifest.corpus, self.manifest.round)
 
     def of(self, annotator: str) -> dict[Item, int]:
-        """Return what a person was assigned and the positions, in the order in which they are asked."""
+        """Return a person's assigned items and their positions, in queue order."""
         mine = {item_of(row): int(str(row["position"])) for row in self.assigned if row["annotator"] == annotator}
         return dict(sorted(mine.items(), key=lambda pair: pair[1]))
 
 
 def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
-    """Do ``work`` in a clone of the branch's tip, anew where another publisher was faster.
+    """Return the result of ``work`` in a clone of the branch's tip, repeated if another publisher pushed first.
 
-    Works of one home wait for each other: what one read of the queues holds until it has changed them.
+    Only one ``work`` per home runs at a time, so that the queues do not change between its reads and its writes.
 
     Raises:
-        CommitLost: ATTEMPTS times in a row.
+        CommitLost: other publishers pushed first ATTEMPTS times in a row.
     """
     with _alone(settings):
         for _ in range(ATTEMPTS - 1):
@@ -83,7 +83,7 @@ def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
 
 @contextmanager
 def _alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock of all rounds; the kernel gives it back when the process ends."""
+    """Hold the lock of all rounds; the kernel releases it when the process ends."""
     settings.home.mkdir(parents=True, exist_ok=True)
     with (settings.home / LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -91,10 +91,10 @@ def _alone(settings: Settings) -> Iterator[None]:
 
 
 def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> Stored:
-    """Read a round that was opened.
+    """Return an opened round.
 
     Raises:
-        UnknownRound: it never was.
+        UnknownRound: the round was not opened.
     """
     path = manifests.folder(clone.path, corpus, name) / manifests.FILE
     if not path.exists():
@@ -116,7 +116,7 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> Stored:
 
 
 def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
-    """Return a table's rows with their content opened as text; none where there is no such table."""
+    """Return a table's rows with their content opened as text; empty if the table does not exist."""
     path = folder / f"{name}.parquet"
     if not path.exists():
         return []
@@ -129,9 +129,9 @@ def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
 
 
 def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> list[Path]:
-    """Write a round's table; return its path where it changed, and nothing where it holds the same bytes.
+    """Write a round's table; return a list with its path, empty if the bytes are unchanged.
 
-    The old file goes first: it may be a link into the cache that all clones share.
+    The file is replaced, never written in place: it may be a link into the cache that all clones share.
     """
     path = folder / f"{name}.parquet"
     if not content and not path.exists():
@@ -146,10 +146,10 @@ def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> l
 
 
 def fetch_stages(clone: Workspace, *stages: str) -> None:
-    """Check out the results of stages as they were published.
+    """Check out the published results of stages.
 
     Raises:
-        NotMade: naming the first that was not.
+        NotMade: a stage has no published result; the error names the first one.
     """
     published = clone.lock()
     for stage in stages:
@@ -159,7 +159,7 @@ def fetch_stages(clone: Workspace, *stages: str) -> None:
 
 
 def fetch_content(clone: Workspace, *, corpus: str, params: Params) -> None:
-    """Check out what holds the sealed content that annotators are shown."""
+    """Check out the files with the sealed content that annotators are shown."""
     name = "images" if params.corpora[corpus].content == "images" else "posts.parquet"
     clone.checkout_months(corpus, name)
 

@@ -1,1 +1,1 @@
-"""What the embedded Label Studio's own interpreter imports; nothing of this project imports it."""
+"""Provide modules for the embedded Label Studio's own interpreter; nothing in this project imports them."""

@@ -1,7 +1,8 @@
-"""Who may touch a project of the embedded Label Studio: members of its organization, and nobody else.
+"""Restrict access to the embedded Label Studio's projects to members of their organization.
 
-Two doors, because either alone leaves gaps (found by asking every address with another's ids, 1.23.2): what a request
-is about is asked for permission by most views, and what a request names is held against its sender before any view.
+Two checks, because either alone leaves gaps (found by requesting every URL with another organization's ids, 1.23.2):
+most views ask the requested object for permission, and before any view the ids in a request are checked against the
+sender's organizations.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 IN_PATH = re.compile(r"/(projects|tasks|annotations|drafts|views)/(\d+)")
-# The model behind a word, and the way from it to its organization.
+# Each kind of object: its module, its model and the lookup path to its organization.
 MODELS = {
     "project": ("projects.models", "Project", "organization"),
     "task": ("tasks.models", "Task", "project__organization"),
@@ -23,7 +24,7 @@ MODELS = {
 
 
 def _is_member(self: Any, user: Any) -> bool:
-    user.project = self  # as Label Studio's own does
+    user.project = self  # like Label Studio's own mixin
     return self.organization_id is not None and bool(self.organization.has_permission(user))
 
 
@@ -37,7 +38,7 @@ def _names_own(self: Any, request: Any, view: Any) -> bool:
 
 
 def _named(request: Any) -> Iterator[tuple[str, int]]:
-    """Yield what a request names in its path, its query and its body."""
+    """Yield the objects named in a request's path, query and body."""
     for plural, number in IN_PATH.findall(request.path):
         yield plural.removesuffix("s"), int(number)
     body = request.data if hasattr(request.data, "get") else {}
@@ -48,13 +49,13 @@ def _named(request: Any) -> Iterator[tuple[str, int]]:
 
 
 def _organization(kind: str, number: int) -> int | None:
-    """Return the organization of what is named; nothing where there is no such thing."""
+    """Return the organization of an object, ``None`` if the object does not exist."""
     module, name, way = MODELS[kind]
     found = getattr(import_module(module), name).objects.filter(pk=number).values_list(way, flat=True)
     return next((int(each) for each in found if each is not None), None)
 
 
 ProjectMixin = type("ProjectMixin", (import_module("projects.mixins").ProjectMixin,), {"has_permission": _is_member})
-# Nearly every view has this permission, and it asks nothing but the object. Its views were given it while the settings
-# were being read, so it is completed and not replaced.
+# Nearly every view has this permission class, which checks only the object. The views already refer to the class while
+# the settings are loading, so a method is added to it instead of replacing it.
 import_module("core.api_permissions").HasObjectPermission.has_permission = _names_own

@@ -1,1 +1,1 @@
-"""A backend on an Argilla server."""
+"""Annotate on an Argilla server."""

@@ -1,14 +1,13 @@
-"""Argilla, the papers' own tool, as a backend: its SDK against a server that the user runs.
+"""Run annotation queues as datasets on a user's Argilla server, the papers' own tool, through its SDK.
 
-Every annotator has a workspace of their own (``<CORPUS_ARGILLA_WORKSPACE>-<pseudonym>``) and every queue is a dataset
-in it: an account sees the datasets of its workspaces and no others, which is what keeps annotators blind to each other.
-An owner's key makes workspaces and accounts; with an admin's key they must be there.
+Every annotator has a workspace of their own (``<CORPUS_ARGILLA_WORKSPACE>-<pseudonym>``), and every queue is a dataset
+in it: an account sees only the datasets of its workspaces, which blinds annotators to each other. An owner's key
+creates workspaces and accounts; with an admin's key they must exist.
 
-Three things Argilla does not do. It keeps one response by account and record, so that of two answers the later one
-alone is there. It does not measure seconds. And its API does not reach what a database keeps of deleted rows: ``purge``
-deletes datasets with their search index, and whoever runs the server sees to the rest (SQLite: ``PRAGMA
-secure_delete=ON``, ``VACUUM``; PostgreSQL: ``VACUUM FULL`` and its log; Elasticsearch: segments are merged away; no
-backups while a round lasts).
+Argilla has three limits. It keeps one response per account and record, so only the later of two answers exists. It does
+not measure seconds. Its API cannot remove deleted rows from the database: ``purge`` deletes datasets with their search
+index, and the server's operator must do the rest (SQLite: ``PRAGMA secure_delete=ON``, ``VACUUM``; PostgreSQL: ``VACUUM
+FULL`` and its log; Elasticsearch: merge the segments; no backups during a round).
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ if TYPE_CHECKING:
     from argilla import Argilla as Client
     from argilla import User, Workspace
 
-# Ours: records hold their pictures, so pages and requests are small; the server's limits are 1,000 and 500 records.
+# Ours: records contain their pictures, so pages and requests are small; the server's limits are 1,000 and 500 records.
 _PAGE = 25
 _REQUEST = 20_000_000
-# The server's limit for one deletion.
+# The server's limit of records per deletion.
 _DELETED = 100
 _SECONDS = 60
 Json = dict[str, Any]
 
 
 class Argilla:
-    """Queues as datasets. ``accounts`` is the file that keeps the passwords of the accounts that we make."""
+    """Queues as datasets. ``accounts`` is the file with the passwords of the accounts that we create."""
 
     def __init__(self, client: Client, *, workspace: str, accounts: Path) -> None:
         self.accounts: Mapping[str, str] = {}
@@ -51,7 +50,7 @@ class Argilla:
         self._accounts = accounts
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Make account, workspace and dataset, where they do not exist; a dataset left half made is made anew.
+        """Create account, workspace and dataset if they do not exist; an incomplete dataset is created again.
 
         Raises:
             BackendUnavailable: the server does not answer, rejects the key or the form, or another annotator is in the
@@ -67,10 +66,10 @@ class Argilla:
                 argilla_form.dataset(form, name=_name(queue), workspace=workspace, client=self._client).create()
 
     def admit(self, annotator: str) -> Workspace:
-        """Return the annotator's workspace; it is made, with their account, where the key may and it does not exist.
+        """Return the annotator's workspace; create it and the account if they do not exist and the key allows it.
 
         Raises:
-            BackendUnavailable: it cannot be made, or another annotator is in it.
+            BackendUnavailable: the workspace cannot be created, or another annotator is in it.
         """
         import argilla as rg
 
@@ -79,17 +78,17 @@ class Argilla:
             workspace = self._workspace(annotator)
             if workspace is None:
                 if self._client.me.role != "owner":
-                    raise _unavailable(f"there is no workspace {name}, and only an owner's key can make it")
+                    raise _unavailable(f"there is no workspace {name}, and only an owner's key can create it")
                 workspace = rg.Workspace(name=name, client=self._client).create()
             members = {user.username for user in workspace.users if user.role == "annotator"}
             if members - {annotator}:
-                raise _unavailable(f"in the workspace {name} are other annotators than {annotator}")
+                raise _unavailable(f"the workspace {name} has other annotators than {annotator}")
             if not members:
                 workspace.add_user(self._account(annotator))
         return workspace
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of the dataset and when each came in.
+        """Return the items of the dataset and the time each was added.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key.
@@ -102,7 +101,7 @@ class Argilla:
         """Add records in the order of their position.
 
         Raises:
-            BackendUnavailable: the queue was not prepared, or the server does not take a record.
+            BackendUnavailable: the queue was not prepared, or the server rejects a record.
         """
         held = self.present(queue)
         fresh = {task.item: task for task in tasks if task.item not in held}
@@ -114,9 +113,9 @@ class Argilla:
                 self._call("POST", f"datasets/{found['id']}/records/bulk", json={"items": chunk})
 
     def answers(self, queue: Queue) -> list[Answer]:
-        """Return submitted responses as answers and discarded ones as skips; drafts are neither.
+        """Return submitted responses as answers and discarded ones as skips; drafts are left out.
 
-        The SDK's records know neither id nor time of a response, so this reads the API through the SDK's client.
+        The SDK's records have neither the id nor the time of a response, so this calls the API with the SDK's client.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key.
@@ -132,7 +131,7 @@ class Argilla:
         """Delete records with their responses.
 
         Raises:
-            BackendUnavailable: the server does not answer or rejects the key; repeat it.
+            BackendUnavailable: the server does not answer or rejects the key; repeat the call.
         """
         gone = {name_of(item) for item in items}
         with _usable():
@@ -143,10 +142,10 @@ class Argilla:
                 self._call("DELETE", f"datasets/{found['id'] if found else ''}/records", params={"ids": chunk})
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the datasets and their search indexes. Accounts and workspaces, which hold nothing, stay.
+        """Delete the datasets and their search indexes; the empty workspaces and the accounts are kept.
 
         Raises:
-            BackendUnavailable: the server does not answer or rejects the key; repeat it.
+            BackendUnavailable: the server does not answer or rejects the key; repeat the call.
         """
         with _usable():
             for queue in queues:
@@ -154,7 +153,7 @@ class Argilla:
                     self._call("DELETE", f"datasets/{found['id']}")
 
     def address(self, queue: Queue) -> str:
-        """Return where the annotator signs in and answers.
+        """Return the URL where the annotator signs in and answers.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key.
@@ -165,7 +164,7 @@ class Argilla:
         return f"{base}/dataset/{found['id']}/annotation-mode" if found else base
 
     def _account(self, annotator: str) -> User:
-        """Return the annotator's account; one that we make has its password in the file before it exists."""
+        """Return the annotator's account; a new account's password is written to the file before it is created."""
         import argilla as rg
 
         for user in self._client.users:
@@ -194,7 +193,7 @@ class Argilla:
         return next((dataset for dataset in found if dataset["name"] == _name(queue)), None)
 
     def _records(self, dataset: Json | None) -> list[Json]:
-        """Return all records of a dataset with their responses, the fields left out."""
+        """Return all records of a dataset with their responses, without their fields."""
         found: list[Json] = []
         while dataset is not None:
             params = {"include": "responses", "offset": len(found), "limit": _PAGE}
@@ -212,12 +211,12 @@ class Argilla:
 
 
 def open_argilla(settings: Settings, *, pseudonyms: Collection[str]) -> Argilla:
-    """Connect to ``CORPUS_ARGILLA_URL`` with ``CORPUS_ARGILLA_KEY`` and let these people in.
+    """Return a connection to ``CORPUS_ARGILLA_URL`` with ``CORPUS_ARGILLA_KEY``, with workspaces for these people.
 
-    Passwords of accounts that did not exist are in ``<home>/argilla-accounts.json``, mode 600, to be handed on.
+    Passwords of new accounts are in ``<home>/argilla-accounts.json``, mode 600, to be handed on.
 
     Raises:
-        BackendUnavailable: the server does not answer, rejects the key, or has no place for somebody.
+        BackendUnavailable: the server does not answer, rejects the key, or a person's workspace cannot be used.
     """
     import argilla as rg
 
@@ -230,18 +229,18 @@ def open_argilla(settings: Settings, *, pseudonyms: Collection[str]) -> Argilla:
         found = Argilla(client, workspace=settings.argilla_workspace, accounts=settings.home / "argilla-accounts.json")
         for pseudonym in sorted(pseudonyms):
             found.admit(pseudonym)
-        # ``admit`` lets in nobody but the account of that name; an owner may answer in any workspace
+        # ``admit`` allows only the account of that name as annotator, but an owner may answer in any workspace
         found.accounts = {pseudonym: pseudonym for pseudonym in pseudonyms}
     return found
 
 
 def _name(queue: Queue) -> str:
-    """Return the dataset's name; no name of a corpus or a round has two underscores."""
+    """Return the dataset's name; names of corpora and rounds never contain two underscores in a row."""
     return queue.name.replace("/", "__")
 
 
 def _chunks(tasks: Sequence[Task]) -> Iterator[list[Json]]:
-    """Yield records in requests of a bearable size."""
+    """Yield records in chunks of limited size, one per request."""
     chunk: list[Json] = []
     size = 0
     for task in tasks:
@@ -275,7 +274,7 @@ def _answers(record: Json, *, names: dict[str, str]) -> Iterator[Answer]:
 
 
 def _time(text: str) -> datetime:
-    """Read a time of the server, which writes UTC and no zone."""
+    """Return a time of the server, which writes UTC without a zone."""
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
@@ -286,13 +285,13 @@ def _unavailable(detail: str) -> BackendUnavailable:
 
 @contextlib.contextmanager
 def _usable() -> Iterator[None]:
-    """Turn what SDK and HTTP raise into ours; their own words may quote a record."""
+    """Convert errors of the SDK and of HTTP to ours; their messages may quote a record."""
     import httpx
     from argilla._exceptions import ArgillaError
 
     try:
         yield
     except httpx.HTTPStatusError as error:
-        raise _unavailable(f"it answers {error.response.status_code}") from None
+        raise _unavailable(f"it answered with HTTP status {error.response.status_code}") from None
     except (ArgillaError, httpx.HTTPError, OSError) as error:
-        raise _unavailable(f"it fails with {type(error).__name__}") from None
+        raise _unavailable(f"it failed with {type(error).__name__}") from None

@@ -1,12 +1,11 @@
-"""A form and a task as Argilla shows them.
+"""Render a form as an Argilla dataset and a task as the fields of a record.
 
-Argilla has no blur and shows the guideline on a page of its own, so two fields are custom ones, small templates of HTML
-that its page renders: the warning with the contacts stands above every record, and a picture is blurred by the style
-until it is clicked.
+Argilla cannot blur pictures and shows the guideline on a separate page, so two fields are custom HTML templates: one
+shows the warning and the contacts above every record, the other blurs a picture until it is clicked.
 
-Posts are hostile here. Argilla 2.8 renders a text field as HTML, pictures from elsewhere included, and writes the whole
-record into a script of each custom field, where ``</script>`` would end it. So no field ever holds a ``<`` of a post:
-everything goes in as entities, which the page shows as what they stand for.
+Posts are untrusted. Argilla 2.8 renders a text field as HTML, including external pictures, and writes the whole record
+into a script of each custom field, where ``</script>`` would end it. Therefore no field holds a ``<`` from a post: all
+text is written as HTML entities, which the page shows as the original characters.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ _PICTURE = """<style>
 
 
 def dataset(form: Form, *, name: str, workspace: Workspace, client: Client) -> Dataset:
-    """Return the dataset of a queue, not yet made.
+    """Return the dataset of a queue, not yet created on the server.
 
     Raises:
-        BackendUnavailable: warning, contacts and guideline are longer than Argilla takes (10,000 characters).
+        BackendUnavailable: warning, contacts and guideline exceed Argilla's limit (10,000 characters).
     """
     import argilla as rg
 
@@ -71,7 +70,7 @@ def dataset(form: Form, *, name: str, workspace: Workspace, client: Client) -> D
 
 
 def fields(task: Task) -> dict[str, object]:
-    """Return the fields of a task's record; what is empty is left out, and not shown."""
+    """Return the fields of a task's record; empty fields are left out and not shown."""
     found: dict[str, object] = {"notice": {"shown": "yes"}}
     found |= {name: _entities(words).replace("\n", "<br>") for name, words in task.text.items() if words}
     if task.image is not None:
@@ -113,7 +112,7 @@ def _guidelines(form: Form) -> str:
     contacts = "\n".join(f"- {_markdown(contact)}" for contact in form.contacts)
     text = f"**{_markdown(form.warning)}**\n\n{contacts}\n\n{form.guideline}"
     if len(text) > _GUIDELINES:
-        detail = f"warning, contacts and guideline have {len(text)} characters, it takes {_GUIDELINES}"
+        detail = f"warning, contacts and guideline have {len(text)} characters, but its limit is {_GUIDELINES}"
         raise BackendUnavailable(backend="argilla", detail=detail)
     return text
 
@@ -124,7 +123,7 @@ def _notice(form: Form) -> str:
 
 
 def _entities(text: str) -> str:
-    """Escape for HTML, in a Handlebars template too."""
+    """Return text escaped for HTML, also inside a Handlebars template."""
     return html.escape(text).replace("{", "&#123;").replace("}", "&#125;")
 
 
@@ -133,7 +132,7 @@ def _markdown(text: str) -> str:
 
 
 def _table(sides: Sequence[Mapping[str, Sequence[str]]]) -> str:
-    """Return the sides as columns A, B, … of a Markdown table, a row for each category."""
+    """Return the sides as columns A, B, … of a Markdown table with a row for each category."""
     keys = list(dict.fromkeys(key for side in sides for key in side))
     rows = [["", *(_LETTERS[n % len(_LETTERS)] for n in range(len(sides)))], ["---"] * (len(sides) + 1)]
     for key in keys:

@@ -1,1 +1,1 @@
-"""A backend of plain folders."""
+"""Annotate through plain folders."""

@@ -1,6 +1,6 @@
-"""What a team's own tool wrote: ``answers.jsonl`` or ``answers.csv``, read strictly.
+"""Read ``answers.jsonl`` or ``answers.csv`` from a team's own annotation tool.
 
-A line that cannot be read stops the pull and is named by file and line: guessing what a person meant is worse.
+Parsing is strict: an unreadable line stops the pull with its file and line, because a guess could change an answer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _FALSE = {"", "false", "0", "no"}
 
 
 class BadAnswers(DataError):
-    """A file of a queue cannot be read as what its README asks for."""
+    """A file of a queue does not have the format that its README requires."""
 
     message = "{file}, line {line}: {detail}."
-    remedy = "Correct it in the tool that wrote it, then pull again; README.txt beside it states the columns."
+    remedy = "Correct it in the tool that wrote it and run the pull again; README.txt in its folder lists the columns."
 
 
 def name_of(item: Item) -> str:
-    """Return an item as files name it: ``record_id/image``."""
+    """Return an item's name in files: ``record_id/image``."""
     return f"{item[0]}/{item[1]}"
 
 
@@ -38,7 +38,7 @@ def item_of(name: str) -> Item:
     """Return the item of ``record_id/image``.
 
     Raises:
-        ValueError: it is no such name.
+        ValueError: the name has another format.
     """
     record_id, slash, image = name.rpartition("/")
     if not (slash and record_id and image.isdecimal() and image.isascii()):
@@ -47,9 +47,9 @@ def item_of(name: str) -> Item:
 
 
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Answer]:
-    """Return the answers in a queue's folder, in the order of the file; none where nothing was written yet.
+    """Return the answers in a queue's folder in file order, empty if there is no file yet.
 
-    ``keys`` are the categories that the form asks for; ``annotator`` answers where a line names no account.
+    ``keys`` are the form's categories; ``annotator`` is the account of lines that name none.
 
     Raises:
         BadAnswers: a line cannot be read, or there are two files.
@@ -68,9 +68,9 @@ def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Answer]
 
 
 def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, bytes]]:
-    """Yield each file of answers that names one of ``items``, and what stays of it.
+    """Yield each answer file that names one of ``items``, with its content after their removal.
 
-    What cannot be read goes if the name stands in it: a line of JSON, or a row of CSV whose quote was never closed.
+    An unreadable JSON line, or a CSV row with an unclosed quote, is also removed if it contains such a name.
     """
     for path, rest in ((folder / "answers.csv", _rest_of_csv), (folder / "answers.jsonl", _rest_of_jsonl)):
         if path.exists():
@@ -80,29 +80,31 @@ def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, byt
 
 
 class _Fault(Exception):
-    """What is wrong with one line, in words that quote nothing of it."""
+    """The fault of one line, in words that quote none of its content."""
 
 
 def _path(folder: Path) -> Path | None:
     found = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
     if len(found) > 1:
-        raise BadAnswers(file=str(found[0]), line=0, detail="answers.jsonl is there too; leave one of the two")
+        raise BadAnswers(file=str(found[0]), line=0, detail="answers.jsonl exists too; leave one of the two")
     return found[0] if found else None
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
     lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines[-1].strip():
-        raise BadAnswers(file=str(path), line=len(lines), detail="the last line has no end, it may be half written")
+        raise BadAnswers(file=str(path), line=len(lines), detail="the last line has no end and may be incomplete")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            raise BadAnswers(file=str(path), line=number, detail="this is not JSON") from None
+            raise BadAnswers(file=str(path), line=number, detail="it is not JSON") from None
         if not isinstance(row, dict) or set(row) - {"item", "values", "id", *_FIELDS}:
-            raise BadAnswers(file=str(path), line=number, detail="this has other fields than an answer") from None
+            raise BadAnswers(
+                file=str(path), line=number, detail="it has other fields than those of an answer"
+            ) from None
         yield number, row
 
 
@@ -111,7 +113,9 @@ def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[st
     _, header = next(rows, (1, []))
     if header.count("item") != 1 or len(set(header)) < len(header) or set(header) - {"item", *keys, *_FIELDS}:
         known = ", ".join(["item", *keys, *_FIELDS])
-        raise BadAnswers(file=str(path), line=1, detail=f"the header must name columns of {known}, each once")
+        raise BadAnswers(
+            file=str(path), line=1, detail=f"the header must have `item` and only columns of {known}, each once"
+        )
     for line, cells in rows:
         if not cells:
             continue
@@ -128,12 +132,12 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise BadAnswers(file=str(path), line=line, detail="this is not UTF-8") from None
+        raise BadAnswers(file=str(path), line=line, detail="it is not UTF-8") from None
     while True:
         try:
             row = next(reader, None)
         except csv.Error:
-            raise BadAnswers(file=str(path), line=reader.line_num, detail="this is not CSV") from None
+            raise BadAnswers(file=str(path), line=reader.line_num, detail="it is not CSV") from None
         if row is None:
             return
         yield reader.line_num, row
@@ -157,9 +161,9 @@ def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str,
 
 
 def _values(values: object, *, keys: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the labels by category; which labels make sense is for the reader of the round to say."""
+    """Return the labels by category, without a check against the scheme, which follows later."""
     if not isinstance(values, Mapping) or set(values) - set(keys):
-        raise _Fault("'values' names other categories than the form")
+        raise _Fault("'values' has other categories than the form")
     found = {}
     for key, labels in values.items():
         chosen: Sequence[object] = (
@@ -178,7 +182,7 @@ def _time(value: object) -> datetime:
             return moment.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise _Fault("'answered' must be a date and time with its zone")
+    raise _Fault("'answered' must be a date and time with a time zone (ISO 8601)")
 
 
 def _seconds(value: object) -> float | None:
@@ -189,7 +193,7 @@ def _seconds(value: object) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise _Fault("'seconds' must be a number from 0 on")
+        raise _Fault("'seconds' must be a number of at least 0")
     return seconds
 
 
@@ -215,7 +219,7 @@ def _names(line: bytes, *, items: Collection[str]) -> bool:
 
 
 def _rest_of_csv(content: bytes, *, items: Collection[str]) -> bytes:
-    # a quote that was never closed makes one cell of the rest of the file
+    # an unclosed quote turns the rest of the file into one cell
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))
     names = re.compile("|".join(re.escape(item) + "(?![0-9])" for item in sorted(items)))
     rows = csv.reader(io.StringIO(content.decode("utf-8-sig", errors="replace"), newline=""))

@@ -1,9 +1,9 @@
-"""A backend of plain folders, for teams that annotate with a tool of their own.
+"""Exchange tasks and answers through plain folders, for teams that use their own annotation tool.
 
 A queue is the folder ``<annotation_files>/<corpus>/<round>/<annotator>``. We write ``tasks.jsonl``, ``images/``,
-``form.json`` and a ``README.txt`` that explains them; the team's tool writes ``answers.jsonl`` or ``answers.csv``. One
-folder is all that one annotator may be given: that is what keeps them blind to each other. Until ``purge`` the folders
-hold plain content, with modes 700 and 600.
+``form.json`` and a ``README.txt`` that explains them; the team's tool writes ``answers.jsonl`` or ``answers.csv``. Each
+annotator may get only their own folder, which blinds annotators to each other. Until ``purge`` the folders hold plain
+content, with modes 700 and 600.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image
 class Files:
     """Queues as folders below ``root``.
 
-    Folders have no server that knows when a task came in, so ``clock`` says it.
+    ``clock`` gives the time at which a task is added, since there is no server to record it.
     """
 
     def __init__(self, root: Path, *, clock: Callable[[], datetime]) -> None:
@@ -42,7 +42,7 @@ class Files:
         self._clock = clock
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Make the folder with form and README, where it does not exist.
+        """Create the folder with form and README if it does not exist.
 
         Raises:
             BackendUnavailable: the folder cannot be written, or a name in the queue cannot be a folder.
@@ -56,11 +56,11 @@ class Files:
             _write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of ``tasks.jsonl`` and when each came in.
+        """Return the items of ``tasks.jsonl`` and the time each was added.
 
         Raises:
             BackendUnavailable: the folder cannot be read.
-            BadAnswers: a line of ``tasks.jsonl`` was altered and cannot be read.
+            BadAnswers: a line of ``tasks.jsonl`` was altered and is unreadable.
         """
         held = {}
         for row, added in self._tasks(self._folder(queue)):
@@ -68,7 +68,7 @@ class Files:
         return held
 
     def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
-        """Write tasks below those that are there, pictures first: a task that is listed is whole.
+        """Append tasks to the list, pictures first, so that a listed task is complete.
 
         Raises:
             BackendUnavailable: the queue was not prepared, or cannot be written.
@@ -88,10 +88,10 @@ class Files:
             _write_rows(folder / "tasks.jsonl", rows)
 
     def answers(self, queue: Queue) -> list[Answer]:
-        """Return what the team's tool wrote.
+        """Return the answers that the team's tool wrote.
 
         Raises:
-            BadAnswers: naming file and line, where a line cannot be read or both files are there.
+            BadAnswers: a line is unreadable or both files exist; the error names file and line.
             BackendUnavailable: the folder cannot be read.
         """
         folder = self._folder(queue)
@@ -103,9 +103,9 @@ class Files:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Take items out: their tasks, pictures and answers.
+        """Remove items: their tasks, pictures and answers.
 
-        A line of answers that cannot be read goes too if it names one of the items.
+        An unreadable line of answers is also removed if it names one of the items.
         """
         folder = self._folder(queue)
         gone = {name_of(item) for item in items}
@@ -120,12 +120,12 @@ class Files:
                 _write(path, kept)
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Unlink the folders with everything that anybody put into them, and what stands empty above them.
+        """Delete the folders with all files in them, and the empty folders above them.
 
-        Nothing is overwritten: on today's file systems and disks that would promise more than it does.
+        Files are not overwritten first: current file systems and disks do not guarantee that this erases the data.
 
         Raises:
-            BackendUnavailable: something of them is left; repeat it.
+            BackendUnavailable: some files are left; repeat the call.
         """
         for queue in queues:
             folder = self._folder(queue)
@@ -145,17 +145,17 @@ class Files:
     def _folder(self, queue: Queue) -> Path:
         parts = [*queue.name.split("/"), queue.annotator]
         if not all(_PART.fullmatch(part) for part in parts):
-            raise BackendUnavailable(backend="files", detail=f"the queue {queue.title} cannot name a folder")
+            raise BackendUnavailable(backend="files", detail=f"the queue {queue.title} is not usable as a folder name")
         return self._root.joinpath(*parts)
 
     def _make(self, folder: Path) -> None:
-        """Make a folder and those above it with mode 700, down from the root."""
+        """Create a folder and its parents below the root with mode 700."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for above in reversed([folder, *folder.relative_to(self._root).parents][:-1]):
             (self._root / above).mkdir(mode=0o700, exist_ok=True)
 
     def _tasks(self, folder: Path) -> Iterator[tuple[dict[str, object], datetime]]:
-        """Yield each row of ``tasks.jsonl`` and when it came in."""
+        """Yield each row of ``tasks.jsonl`` and the time it was added."""
         path = folder / "tasks.jsonl"
         with _usable():
             lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -167,18 +167,18 @@ class Files:
                     item_of(str(row["item"]))
                 except (ValueError, KeyError, TypeError):
                     raise BadAnswers(
-                        file=str(path), line=number, detail="this is not the task that was written"
+                        file=str(path), line=number, detail="the task was changed after it was written"
                     ) from None
                 yield row, added
 
 
 def open_files(settings: Settings) -> Files:
-    """Return the backend of ``CORPUS_ANNOTATION_FILES``."""
+    """Return the backend with the root ``CORPUS_ANNOTATION_FILES``."""
     return Files(settings.annotation_files, clock=now)
 
 
 def _row(task: Task, *, folder: Path) -> dict[str, object]:
-    """Return a task as it is listed, with its picture written beside the list."""
+    """Return a task's row for the list, and write its picture next to the list."""
     name = None
     if task.image is not None:
         suffix = _SUFFIXES.get(task.media_type or "", "bin")
@@ -200,7 +200,7 @@ def _write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Put a file of mode 600 in place at once, so that a tool that reads meanwhile sees the old or the new one."""
+    """Write a file with mode 600 atomically, so that a concurrent reader sees either the old or the new file."""
     made = path.with_name(f".{path.name}.new")
     made.unlink(missing_ok=True)
     made.touch(mode=0o600, exist_ok=False)
@@ -213,11 +213,13 @@ def _usable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BackendUnavailable(backend="files", detail=f"a folder fails ({type(error).__name__})") from None
+        raise BackendUnavailable(
+            backend="files", detail=f"a folder cannot be read or written ({type(error).__name__})"
+        ) from None
 
 
 def _readme(form: Form) -> str:
-    """Return what a team needs to know about the folder."""
+    """Return the README of the folder for the team."""
     keys = ", ".join(question.key for question in form.questions)
     required = "required" if form.note_required else "may be empty"
     blur = "  * Keep pictures blurred until the annotator asks for one.\n" if form.content == "images" else ""
@@ -226,31 +228,31 @@ def _readme(form: Form) -> str:
 
 _README = """{title}
 
-This folder is for one annotator. Give nobody another's folder: annotators are blind to each other.
+This folder is for one annotator. Do not share it with other annotators: they must not see each other's answers.
 It holds plain content. Keep it on this machine; `corpus round close` deletes the folder.
 
 What your tool reads
-  form.json    the questions, the labels that may be chosen, the guideline, the warning and the support contacts
-  tasks.jsonl  one task a line: item, position (the order to ask in), text (title, body), image (a file below this
-               folder), and for an adjudicator sides (the answers to decide between) and disputed (the categories)
+  form.json    the questions, the labels to choose from, the guideline, the warning and the support contacts
+  tasks.jsonl  one task per line: item, position (the order of presentation), text (title, body), image (a file below
+               this folder), and for an adjudicator sides (the answers to decide between) and disputed (the categories)
 
 What your tool must do
   * Show the warning and the contacts of form.json above every task.
 {blur}  * Let the annotator skip any task without a reason and without a penalty.
 
-What your tool writes: one of these two, in UTF-8
-  answers.csv    a header, then one answer a row:
+What your tool writes: one of these two files, in UTF-8
+  answers.csv    a header, then one answer per row:
                  item, {keys}, note, seconds, answered, skipped, by
                  Labels of one category are joined by |. An empty cell means that the question was not answered.
-  answers.jsonl  one answer a line, each line ended by a line break:
+  answers.jsonl  one answer per line, each ended by a line break:
                  {{"item": "...", "values": {{"category": ["label"]}}, "note": "", "seconds": 12.5,
                   "answered": "2026-01-31T12:00:00Z", "skipped": false, "by": "..."}}
 
   item      as in tasks.jsonl
-  answered  a date and time with its zone, ISO 8601
-  note      the annotator's own words; {required}
-  seconds   how long it took; may be empty
-  skipped   true or false; empty is false
-  by        the account that answered; empty is the annotator of this folder
-Write to another name and rename it into place, so that no half of a file is ever read.
+  answered  a date and time with a time zone, ISO 8601
+  note      free text of the annotator; {required}
+  seconds   the time taken; may be empty
+  skipped   true or false; empty means false
+  by        the account that answered; empty means the annotator of this folder
+Write to a temporary name and rename the file when it is complete, so that no partial file is read.
 """

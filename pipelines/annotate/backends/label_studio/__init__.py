@@ -1,1 +1,1 @@
-"""A backend on a Label Studio server."""
+"""Annotate on a Label Studio server."""

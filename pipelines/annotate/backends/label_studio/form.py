@@ -1,8 +1,8 @@
-"""A form as Label Studio's XML, and a task as the HTML that it shows.
+"""Render a form as Label Studio's XML and a task as the HTML that it shows.
 
-Pictures stand inside the task as data URIs under a blur that is CSS alone: a checkbox around the picture lifts it, and
-the next task brings its own unchecked box. Without the style sheet, or in a browser that knows less, nothing is shown
-sharper. Everything that is shown is escaped here: posts are hostile, and ``$name`` would be a variable to the tool.
+Pictures are data URIs inside the task, blurred by CSS alone: a checkbox around the picture lifts the blur, and the next
+task has its own unchecked box. Without the style sheet, or in a browser that does not support it, the picture stays
+blurred. All content is escaped here: posts are untrusted, and Label Studio would read ``$name`` as a variable.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pipelines.annotate.backends.backend import Task
 from pipelines.annotate.form import Choice, Form, Question
 
 CONTENT, SIDES, NOTE = "_content", "_sides", "_note"
-"""Names of what is no question; a question's name is its category's key."""
+"""Names of the elements that are not questions; a question's name is its category's key."""
 
-# It stands inside a style: nothing but a plain type may.
+# The media type is written into a style attribute, so only a plain type is allowed.
 MEDIA_TYPE = re.compile(r"image/[a-z0-9.+-]+")
-# 28 px: at this radius neither a face nor a caption of a meme can be made out (looked at, ours).
+# 28 px: at this radius neither a face nor a meme's caption is recognizable (ours, checked on screen).
 STYLE = """
 .crisis-warning { border: 2px solid #b45309; border-radius: 6px; padding: 10px 14px; background: #fffbeb;
   color: #1c1917; margin-bottom: 12px; }
@@ -53,12 +53,12 @@ STYLE = """
 
 
 def config(form: Form) -> str:
-    """Return the labelling configuration: warning and contacts on top, then the item, the questions and the note."""
+    """Return the labelling configuration: warning and contacts first, then the item, the questions and the note."""
     root = ET.Element("View")
     ET.SubElement(root, "Style").text = STYLE
     _hypertext(root, name="_warning", value=_warning(form))
     folded = ET.SubElement(ET.SubElement(root, "Collapse"), "Panel", value="Guideline")
-    # A panel takes no Markdown, a view in it does.
+    # A Panel cannot hold Markdown, but a View inside it can.
     ET.SubElement(ET.SubElement(folded, "View", className="crisis-guideline"), "Markdown", value=_html(form.guideline))
     columns = ET.SubElement(root, "View", className="crisis-columns")
     left = ET.SubElement(columns, "View", className="crisis-left")
@@ -77,7 +77,7 @@ def shown(task: Task) -> dict[str, str]:
     passages = [_passage(name, text) for name, text in task.text.items() if text]
     if task.image is not None:
         passages.append(_picture(task.image, media_type=task.media_type or "application/octet-stream"))
-    # Differs from task to task even where two pictures are alike, so that the box is never carried over.
+    # The position makes the HTML of equal pictures differ, so that a checked box is not carried over to the next task.
     content = f'<div data-position="{task.position}">{"".join(passages)}</div>'
     if not task.sides and not task.disputed:
         return {CONTENT: content}
@@ -107,7 +107,7 @@ def _question(parent: ET.Element, question: Question, *, named: bool) -> None:
 def _choice(parent: ET.Element, choice: Choice) -> None:
     element = ET.SubElement(parent, "Choice", value=_plain(choice.value), hint=_plain(choice.hint))
     if "$" in choice.value:
-        element.set("alias", choice.value)  # what comes back; never read as a variable
+        element.set("alias", choice.value)  # the value in results; never read as a variable
 
 
 def _note(parent: ET.Element, form: Form) -> None:
@@ -120,7 +120,7 @@ def _note(parent: ET.Element, form: Form) -> None:
         rows="3",
         maxSubmissions="1",
         editable="true",
-        showSubmitButton="false",  # what stands in the field is sent with the answer
+        showSubmitButton="false",  # the field's text is sent with the answer
         required="true" if form.note_required else "false",
         requiredMessage=_plain(f"Please fill in: {form.note}"),
     )
@@ -137,7 +137,7 @@ def _passage(name: str, text: str) -> str:
 
 
 def _picture(image: bytes, *, media_type: str) -> str:
-    # Not <img src="data:…">: the tool takes data URIs out of src, and its list of tasks would show pictures bare.
+    # Not <img src="data:…">: Label Studio removes data URIs from src, and its task list would show pictures unblurred.
     kind = media_type if MEDIA_TYPE.fullmatch(media_type) else "application/octet-stream"
     data = f"data:{kind};base64,{base64.b64encode(image).decode()}"
     return (
@@ -165,10 +165,10 @@ def _answers(side: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _html(text: str) -> str:
-    """Escape for HTML, and for a tool that takes ``$name`` for a variable."""
+    """Return text escaped for HTML and for Label Studio, which reads ``$name`` as a variable."""
     return html.escape(text).replace("$", "&#36;")
 
 
 def _plain(text: str) -> str:
-    """Keep an attribute that is shown as it is from being read as a variable: a word joiner follows each ``$``."""
+    """Return an attribute's text with a word joiner after each ``$``, so that it is not read as a variable."""
     return text.replace("$", "$\u2060")

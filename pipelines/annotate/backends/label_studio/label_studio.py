@@ -1,9 +1,9 @@
-"""Label Studio as a place to annotate: one project a queue, answers read through its API, nothing left after a round.
+"""Run annotation queues as Label Studio projects through its API.
 
-With the embedded server each queue lies in its annotator's own organization, which is what blinds annotators to one
-another, and ``purge`` cleans its database. With an outside server (``CORPUS_LABEL_STUDIO_URL`` and ``_KEY``) one token
-does everything: there blinding is by project alone and holds only as far as that server's members are kept to their
-own projects, and deleted rows stay in that server's database as long as its own upkeep leaves them there.
+On the embedded server each queue is in its annotator's own organization, which blinds annotators to each other, and
+``purge`` cleans the database. On an external server (``CORPUS_LABEL_STUDIO_URL`` and ``_KEY``) one token is used for
+all queues: blinding is by project only and requires that the server limits members to their own projects, and deleted
+rows stay in its database until its own maintenance removes them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 # Label Studio: a title has at most 50 characters.
 LONGEST_TITLE = 50
-# The server holds a whole request in memory; ours.
+# Ours: the server keeps a whole request in memory.
 CHUNK_BYTES = 25_000_000
 PAGE = 200
 SECONDS = 120.0
-# A file beside the embedded database while tasks are deleted that are not cleaned away yet.
+# Marker file in the embedded server's data folder: tasks were deleted, but the database is not cleaned yet.
 UNCLEAN = "unclean"
-# What is asked for of an annotation; the tool applies one list of fields to tasks and to what they hold.
+# Requested fields; Label Studio applies one list to both tasks and their annotations.
 ANSWER = "id,meta,annotations,result,was_cancelled,lead_time,updated_at,completed_by"
 
 
 class LabelStudio:
-    """A ``backend.Backend``. ``keys`` gives each pseudonym's token, ``folder`` the embedded server's data, if it is."""
+    """A ``backend.Backend``. ``keys`` returns a pseudonym's token; ``folder`` is the embedded server's data folder."""
 
     def __init__(
         self, url: str, *, keys: Callable[[str], str], folder: Path | None, accounts: Mapping[str, str]
@@ -52,7 +52,7 @@ class LabelStudio:
         self._clients: dict[str, Client] = {}
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Make the project, unless it is there."""
+        """Create the project unless it exists."""
         with _errors():
             if self._project(queue) is None:
                 self._client(queue).projects.create(
@@ -68,9 +68,9 @@ class LabelStudio:
                 )
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of the project; where one came in twice, its first time.
+        """Return the items of the project; an item that was added twice has its first time.
 
-        A removal that was cut short is ended first: what it deleted is in no project any more, so nobody repeats it.
+        An interrupted removal is completed first: its items are in no project any more, so no later call would do it.
         """
         if self._folder is not None and (self._folder / UNCLEAN).exists():
             self._clean()
@@ -82,7 +82,7 @@ class LabelStudio:
         return dict(sorted(found.items()))
 
     def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
-        """Import tasks in the order of ``position``, which is the order in which they are asked."""
+        """Import tasks in the order of ``position``, which is the order in which annotators see them."""
         there = self.present(queue)
         new = sorted((task for task in tasks if task.item not in there), key=lambda task: (task.position, task.item))
         with _errors():
@@ -90,11 +90,11 @@ class LabelStudio:
             if project is None:
                 raise BackendUnavailable(backend="label_studio", detail="the queue was not prepared")
             for chunk in _chunks(new):
-                # Not repeated by the SDK: a request that was taken but not answered would come in twice.
+                # No retries by the SDK: a request that was accepted but not answered would be imported twice.
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
     def answers(self, queue: Queue) -> list[Answer]:
-        """Return the annotations: ``id`` is the tool's, ``answered`` when it was last changed, ``by`` the e-mail."""
+        """Return the annotations: ``id`` is Label Studio's, ``answered`` the last change, ``by`` the e-mail address."""
         found: list[Answer] = []
         with _errors():
             rows = list(self._rows(queue, fields="all", include=ANSWER))
@@ -104,7 +104,7 @@ class LabelStudio:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Delete the tasks of these items, and what the embedded database keeps of them."""
+        """Delete the tasks of these items, and their remains in the embedded database."""
         wanted = set(items)
         with _errors():
             rows = self._rows(queue, fields="task_only", include="id,meta")
@@ -119,7 +119,7 @@ class LabelStudio:
         self._clean()
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the projects; with the embedded server also every trace in its database and folders."""
+        """Delete the projects; on the embedded server also all traces in its database and folders."""
         with _errors():
             for queue in queues:
                 while (project := self._project(queue)) is not None:
@@ -142,7 +142,7 @@ class LabelStudio:
             import httpx
             from label_studio_sdk import LabelStudio as Sdk
 
-            # The embedded server is on loopback: a proxy of the environment has no business there.
+            # The embedded server is on loopback, so proxies from the environment are ignored.
             http = httpx.Client(timeout=SECONDS, follow_redirects=True, trust_env=self._folder is None)
             key = self._keys(queue.annotator)
             self._clients[queue.annotator] = Sdk(base_url=self._url, api_key=key, httpx_client=http)
@@ -153,7 +153,7 @@ class LabelStudio:
         return min((each.id for each in pages if each.title == title(queue)), default=None)
 
     def _rows(self, queue: Queue, *, fields: str, include: str) -> Iterator[tuple[Item, Mapping[str, Any]]]:
-        """Yield our tasks with the asked fields alone, never the pictures; what somebody imported is left out."""
+        """Yield our tasks with the requested fields only, never the pictures; tasks imported by users are left out."""
         if (project := self._project(queue)) is None:
             return
         pages = self._client(queue).tasks.list(project=project, fields=fields, include=include, page_size=PAGE)
@@ -167,10 +167,10 @@ class LabelStudio:
 
 
 def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> LabelStudio:
-    """Open the outside server that is set, else the embedded one with accounts for these pseudonyms.
+    """Return the configured external server, else the embedded one with accounts for these pseudonyms.
 
     Raises:
-        BackendUnavailable: the embedded server does not run, or the outside one has no key.
+        BackendUnavailable: the embedded server does not run, or the external one has no key.
     """
     url = address(settings)
     if settings.label_studio_url:
@@ -188,7 +188,7 @@ def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> Lab
 
 
 def title(queue: Queue) -> str:
-    """Return the queue's title, shortened with a digest where it is longer than a title may be."""
+    """Return the queue's title; a title above the limit is shortened and ends with a digest."""
     if len(queue.title) <= LONGEST_TITLE:
         return queue.title
     mark = hashlib.sha256(queue.title.encode()).hexdigest()[:8]
@@ -197,7 +197,7 @@ def title(queue: Queue) -> str:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Turn what the SDK raises into ours; its own messages hold answers' bodies and are not passed on."""
+    """Convert the SDK's errors to ours; its messages contain response bodies and are not passed on."""
     import httpx
     from label_studio_sdk.core.api_error import ApiError
 
@@ -225,7 +225,7 @@ def _chunks(tasks: Sequence[Task]) -> Iterator[list[dict[str, object]]]:
 
 
 def _meta(task: Task) -> dict[str, object]:
-    """Return what the form does not show: the item is not the annotator's business."""
+    """Return the task's metadata, which the form does not show to the annotator."""
     return {"item": f"{task.item[0]}/{task.item[1]}", "position": task.position, "disputed": list(task.disputed)}
 
 

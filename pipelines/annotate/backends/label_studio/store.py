@@ -1,7 +1,7 @@
-"""What the embedded Label Studio keeps on disk of things that were deleted, and its removal.
+"""Remove deleted data from the disk of the embedded Label Studio.
 
-SQLite leaves deleted rows in free pages of its file: the file is written anew. Exports and uploads that somebody made
-in the browser lie in folders beside it.
+SQLite leaves deleted rows in free pages of its file, so the file is rewritten. Exports and uploads made in the browser
+are in folders next to it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from pipelines.errors import BackendUnavailable
 
-# The server writes in short transactions; ours.
+# Ours: the server writes in short transactions.
 BUSY_SECONDS = 60.0
 FOLDERS = ("export", "media/export", "media/upload", "test_data")
 
 
 def clean(folder: Path) -> None:
-    """Write the database anew without deleted rows, and empty the folders of exports and uploads.
+    """Rewrite the database without deleted rows, and empty the folders of exports and uploads.
 
     Raises:
-        BackendUnavailable: the database stayed busy for a minute; repeat it.
+        BackendUnavailable: the database stayed busy for a minute; repeat the call.
     """
     for name in FOLDERS:
         for path in sorted((folder / name).glob("*")):
@@ -35,10 +35,10 @@ def clean(folder: Path) -> None:
         return
     try:
         with contextlib.closing(sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
-            # The copy that VACUUM makes stays out of the temporary folder.
+            # Keep the copy that VACUUM makes out of the temporary folder.
             for statement in ("PRAGMA temp_store=MEMORY", "VACUUM"):
                 connection.execute(statement).fetchall()
-            # Where a reader keeps it from ending it raises nothing: its first figure says so.
+            # A checkpoint that a reader blocks raises nothing; its first column is then nonzero.
             [(blocked, *_)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except sqlite3.OperationalError:
         blocked = True

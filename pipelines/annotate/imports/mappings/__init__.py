@@ -1,1 +1,1 @@
-"""Column-mapping files of published datasets; :mod:`pipelines.annotate.imports.mapping` reads them."""
+"""Provide the column mappings of published datasets, read by :mod:`pipelines.annotate.imports.mapping`."""
