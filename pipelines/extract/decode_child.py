@@ -15,7 +15,7 @@ import warnings
 
 from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
-PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)  # loaded before any picture
+PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)  # preloaded
 REQUEST = struct.Struct(">Q")
 REPLY = struct.Struct(">16sIIIQ")
 MAX_SIDE = 65_500  # libjpeg's limit, and the output is a JPEG

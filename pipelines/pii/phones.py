@@ -25,7 +25,7 @@ _TRUNK = re.compile("0[1-9]")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 # E.164: at most 15 digits including the country code; no international number in use has fewer than 8.
 _INTERNATIONAL = range(8, 16)
-# National numbers with their trunk 0: Germany's longest have 12 digits; 9 is one less than France's 10.
+# National numbers with their trunk 0: Germany's longest have 12 digits; France's have 9 without the 0.
 _NATIONAL = range(9, 13)
 _ANNOUNCED = range(7, 16)
 _MOST_GROUPS = 8

@@ -153,7 +153,7 @@ def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, in
                     except zstandard.ZstdError as error:
                         raise CorruptDump(name=path.name, offset=offset, detail=_cause(error)) from None
                     if len(data) > len(piece) * params.max_ratio + SLACK:
-                        detail = f"it expands by a factor of more than {params.max_ratio} (dump.max_ratio)"
+                        detail = f"it expands to more than {params.max_ratio} times its size (dump.max_ratio)"
                         raise CorruptDump(name=path.name, offset=offset, detail=detail)
                     piece = frame.unused_data if frame.eof else b""
                     frame = None if frame.eof else frame
@@ -166,7 +166,7 @@ def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, in
     if frame or not offset:
         raise CorruptDump(name=path.name, offset=offset, detail="it ends inside a frame")
     if sha256.hexdigest() != digest:
-        raise CorruptDump(name=path.name, offset=offset, detail="its SHA-256 differs from its .sha256 file")
+        raise CorruptDump(name=path.name, offset=offset, detail="its SHA-256 differs from the one in its .sha256 file")
 
 
 def _matching(block: bytes, *, wanted: re.Pattern[bytes]) -> Iterator[bytes]:
