@@ -142,7 +142,7 @@ class Database(Engine):
         with self.translated(), self.sql.connect() as connection:
             connection.exec_driver_sql("VACUUM")
             if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
-                raise VaultUnavailable(detail="another process is still reading its write-ahead log")
+                raise VaultUnavailable(detail="a reader still uses its write-ahead log")
 
 
 def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
