@@ -1,1 +1,1 @@
-"""From a source to a month of posts and images."""
+"""Collect a month of posts and images from a source."""

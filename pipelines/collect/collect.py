@@ -1,4 +1,4 @@
-"""The step ``collect``: one source, one month, one sealed table of submissions."""
+"""Run the step ``collect``: read one month from one source into a sealed table of submissions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEP, TOMBSTONED = "collect", "tombstoned"
 
 
 def work(root: Path, *, corpus: str, month: str) -> Path:
-    """Return the folder of a month's intermediate tables, which are handed on but never committed."""
+    """Return the folder of a month's intermediate tables, which later tasks read and which are never committed."""
     return root / "work" / corpus / month
 
 
@@ -32,17 +32,17 @@ def run(
 ) -> dict[str, Any]:
     """Scan the corpus's source once and write ``posts`` and ``drops`` of the month under ``work/``.
 
-    A submission enters only when the vault admits it: a tombstoned one stays out whatever the source says.
+    A submission is kept only if the vault admits it: a tombstoned one is always left out.
 
     Returns:
-        ``submissions`` (seen), ``kept``, ``dropped`` by reason, and ``shards`` for the tasks that follow (at least 1).
+        ``submissions`` (seen), ``kept``, ``dropped`` by reason, and ``shards`` for the following tasks (at least 1).
 
     Raises:
         SourceError: the source is unreadable; nothing was written.
         SourceNotApproved: a live source without an approval on record.
     """
     settings_of = params.corpora[corpus]
-    # sealed, private and removed when the source ends: a retried task asks a live source only for what is missing
+    # sealed, private and removed when the source is fully read: a retry requests only the missing pages
     state = settings.home / "resume" / f"{corpus}-{window.key}"
     source = open_source(settings_of.source, params=params, settings=settings, today=now.date(), state=state)
     submissions: list[Submission] = []
@@ -56,7 +56,7 @@ def run(
             submissions.append(item)
     ids = [(vault.record_id(s.fullname), s.fullname) for s in submissions]
     admitted = vault.admit(ids, corpus=corpus, month=window.key, now=now)
-    # an import may have brought a post in under another month; two rows of one record would be each other's duplicates
+    # an import may have added the post under another month; two rows of one record would be near-duplicates
     elsewhere = {r for r, month in vault.months(admitted).items() if month != window.key}
     kept_out = {r: TOMBSTONED for r, _ in ids if r not in admitted} | dict.fromkeys(elsewhere, "other_month")
     drops |= kept_out | dict.fromkeys(vault.tombstoned(drops), TOMBSTONED)
@@ -79,7 +79,7 @@ def run(
 
 
 def _unfit(item: Submission, *, content: str) -> str | None:
-    """Return why a submission has nothing that a corpus of this content could hold, or ``None``."""
+    """Return why a submission does not fit a corpus of this content, or ``None`` if it fits."""
     if content == "images":
         return None if item.media else "no_image"
     if item.kind != "text":
@@ -88,7 +88,7 @@ def _unfit(item: Submission, *, content: str) -> str | None:
 
 
 def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:
-    """Return the same with a number for the id of whoever was taken down: they are counted and not named again."""
+    """Return ``drops`` with numbers in place of the ids of tombstoned records: they are counted, not named."""
     numbers = count()
     return {f"{TOMBSTONED}/{month}/{next(numbers)}" if why == TOMBSTONED else r: why for r, why in drops.items()}
 

@@ -1,8 +1,8 @@
-"""The only code that opens an address which came from a post.
+"""Fetch pictures from addresses in posts; no other module opens such addresses.
 
-Every address is a stranger's choice, so each is checked before it is used and again at each redirect: scheme,
-exact host, port, the resolved peer (``peer.py``), size, time and rate (``pace.py``). One picture that cannot be had
-is a drop reason; a host that asks for more patience than the parameters allow stops the step.
+The addresses are untrusted. Each is checked before it is used and again at each redirect: scheme, exact host, port,
+the resolved peer (``peer.py``), size, time and rate (``pace.py``). A picture that cannot be fetched is dropped with a
+reason; the step stops if a host asks to wait longer than the parameters allow.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams
 
-BACKOFF_SECONDS = 0.5  # ours: 0.5, 1, 2 ... between tries, no jitter: nothing here draws random numbers
+BACKOFF_SECONDS = 0.5  # ours: 0.5, 1, 2 ... between tries, without jitter, as nothing here draws random numbers
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 NAMED: dict[int, str] = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.GONE: "gone"}
-# The host says that the picture was taken away: a cached preview of it must not come in by the back door.
+# The host removed the picture, so its cached previews must not be collected either.
 FINAL = frozenset({"gone", "placeholder"})
 
-# httpcore writes addresses and headers to its debug log, and addresses must not be in any log
+# httpcore writes addresses to its debug log, and no log may contain addresses
 logging.getLogger("httpcore").setLevel(logging.INFO)
 
 
 @dataclass(frozen=True)
 class Image:
-    """The bytes that a host served for one picture, and which of its addresses served them."""
+    """The bytes of one picture, and the index of the address that served them."""
 
     data: bytes
     address_used: int
@@ -52,26 +52,27 @@ async def fetch_images(
     resolver: Resolver = system_resolver,
     tls: ssl.SSLContext | None = None,
 ) -> list[Image | str]:
-    """Fetch one picture a job, many at once, each from the first of its addresses that works.
+    """Fetch one picture per job concurrently, each from the first of its addresses that works.
 
-    A job is a picture's addresses, tried in order; a picture that was taken away (``gone``, ``placeholder``) is not
-    looked for in its previews. The result has the jobs' order: an ``Image``, or the reason why the first address
-    failed: ``address`` (malformed, with credentials or a port of its own), ``scheme``, ``host_not_allowed``,
+    A job is a picture's addresses, tried in order; the previews of a removed picture (``gone``, ``placeholder``) are
+    not tried. The result is in the order of the jobs: an ``Image``, or the reason why the first address failed:
+    ``address`` (malformed, or with credentials or an explicit port), ``scheme``, ``host_not_allowed``,
     ``private_address``, ``redirects``, ``not_found``, ``gone``, ``http_<code>``, ``content_type``,
     ``content_encoding``, ``too_large``, ``too_slow``, ``timeout``, ``truncated``, ``empty``, ``placeholder`` or
-    ``connection``. All pictures are in memory at the end: hand in a shard at a time.
+    ``connection``. All pictures are held in memory: pass at most one shard.
 
-    ``timeout_seconds`` bounds one try with its redirects, without the time spent waiting for a turn. 5xx answers,
-    cut answers and connection errors are tried again ``retries`` times; a ``Retry-After`` holds back every job of
-    its host and is bounded by ``max_retry_after_seconds`` a job instead. ``contact`` fills the user agent,
-    ``on_done`` gets the number of finished jobs, ``resolver`` and ``tls`` replace the system's names and trust.
+    ``timeout_seconds`` limits one try with its redirects, without the time spent waiting for a slot. 5xx responses,
+    truncated responses and connection errors are retried ``retries`` times. A ``Retry-After`` holds back every job of
+    its host; it is limited by ``max_retry_after_seconds`` per job and does not count as a retry. ``contact`` fills the
+    user agent, ``on_done`` receives the number of finished jobs, ``resolver`` and ``tls`` replace the system's name
+    resolution and root certificates.
 
     Raises:
         BadParams: the user agent is not printable ASCII.
-        SourceThrottled: a host asks to wait longer than ``max_retry_after_seconds``; no result is given.
+        SourceThrottled: a host asks to wait longer than ``max_retry_after_seconds``; nothing is returned.
     """
     backend = CheckedBackend(allow_loopback=params.allow_loopback, resolver=resolver)
-    # max_connections is None: the gates bound them, and waiting for a turn must not count as time spent
+    # max_connections is None: the gates limit the connections, and waiting must not count towards the timeout
     async with httpcore.AsyncConnectionPool(
         ssl_context=tls or _trust(), max_connections=None, keepalive_expiry=15, network_backend=backend
     ) as pool:
@@ -97,24 +98,24 @@ async def fetch_images(
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Read the root certificates once: it takes as long as dozens of pictures from a near host."""
+    """Return the root certificates, read once: reading them takes as long as dozens of fast downloads."""
     return httpcore.default_ssl_context()
 
 
 def user_agent(params: Fetch, *, contact: str) -> str:
-    """Return the honest name under which hosts see this crawler, with a way to reach its operator.
+    """Return the crawler's user agent, with the operator's contact.
 
     Raises:
-        BadParams: it could not be sent in a header.
+        BadParams: it cannot be sent in a header.
     """
     agent = params.user_agent.replace("{contact}", contact or "no contact given")
     if not (agent.isascii() and agent.isprintable()):
-        raise BadParams(where="fetch.user_agent", detail="only printable ASCII can be sent, CORPUS_CONTACT included")
+        raise BadParams(where="fetch.user_agent", detail="not printable ASCII (it includes CORPUS_CONTACT)")
     return agent
 
 
 class _Fetcher:
-    """One call's state: the connections, the gates of the hosts, the slots of all."""
+    """The state of one call: the connections, the gates of the hosts and the slots shared by all hosts."""
 
     def __init__(self, params: Fetch, *, pool: httpcore.AsyncConnectionPool, agent: str) -> None:
         self._params = params
@@ -136,7 +137,7 @@ class _Fetcher:
         return first or "address"
 
     async def _persist(self, address: str) -> bytes | str:
-        """Try one address until it works, is refused for good, or has used up its tries and its patience."""
+        """Try one address until it works, fails permanently, or has used up its retries or its waiting time."""
         tries, backoff, patience = 0, BACKOFF_SECONDS, self._params.max_retry_after_seconds
         while True:
             try:
@@ -152,7 +153,7 @@ class _Fetcher:
             backoff *= 2
 
     async def _follow(self, address: str) -> bytes:
-        """Follow redirects from ``address`` to a picture, checking every step, within one time limit."""
+        """Follow redirects from ``address`` to a picture, with checks at every step, within one time limit."""
         left = self._params.timeout_seconds
         url = self._checked(address)
         for _ in range(self._params.max_redirects + 1):
@@ -170,7 +171,7 @@ class _Fetcher:
         raise Refused("redirects")
 
     def _checked(self, address: str, *, base: httpx.URL | None = None) -> httpx.URL:
-        """Parse ``address``, against ``base`` for a redirect, and refuse what the parameters do not allow."""
+        """Return ``address`` parsed (relative to ``base`` for a redirect), or refuse it if it is not allowed."""
         try:
             url = base.join(address) if base else httpx.URL(address)
         except (httpx.InvalidURL, ValueError):
@@ -184,7 +185,7 @@ class _Fetcher:
         return url
 
     async def _request(self, url: httpx.URL) -> bytes | str:
-        """Ask once: the picture's bytes, or where a redirect points to."""
+        """Return the picture's bytes or the target of a redirect, after one request."""
         METER.set(Meter(max_bytes=self._params.max_bytes, min_bytes_per_second=self._params.min_bytes_per_second))
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         headers = {

@@ -1,4 +1,4 @@
-"""The step ``images``: one shard of a month's submissions becomes pictures with text, language and fingerprint."""
+"""Run the step ``images``: fetch one shard of a month's pictures and extract text, language and fingerprint."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pipelines.storage.seal import open_column, write_rows
 from pipelines.vault.vault import Vault
 
 STEP = "images"
-# Pictures fetched ahead of the reading: enough to hide the network behind the OCR, few enough to fit in memory.
+# Pictures fetched ahead of OCR: enough to hide the network latency, few enough to fit in memory.
 BATCH = 32
 
 
 @dataclass(frozen=True)
 class Job:
-    """One picture of one submission, with the addresses to try in order."""
+    """A picture of a submission, with the addresses to try in order."""
 
     record_id: str
     image: int
@@ -53,7 +53,7 @@ def run(
 ) -> dict[str, Any]:
     """Fetch, decode and read the pictures of one shard.
 
-    A shard is the records ``shard * shard_size`` onwards of the month's posts in the order of ``record_id``.
+    A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on.
     Writes ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
 
     Returns:
@@ -93,7 +93,7 @@ def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[Job]:
 
 
 def _fetched(jobs: list[Job], *, params: Params, contact: str) -> Iterator[tuple[Job, Image | str]]:
-    """Yield every job with its bytes or drop reason, one batch fetched ahead of the one being read."""
+    """Yield every job with its bytes or drop reason; the next batch is fetched while the current one is read."""
 
     def fetch(batch: list[Job]) -> list[Image | str]:
         return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
@@ -108,7 +108,7 @@ def _fetched(jobs: list[Job], *, params: Params, contact: str) -> Iterator[tuple
 
 
 class _Reader:
-    """The engines that look at one picture, loaded once for a shard."""
+    """The engines that process a picture, loaded once for a shard."""
 
     def __init__(self, params: Params) -> None:
         self.engine: OcrEngine = open_engine(params.images.ocr)

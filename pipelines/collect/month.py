@@ -1,4 +1,4 @@
-"""One month, the unit of the partition layer: Airflow's partition key on one side, a half-open interval here."""
+"""Convert Airflow partition keys to half-open month intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = re.compile(r"([12][0-9]{3})-(0[1-9]|1[0-2])")
 
 @dataclass(frozen=True)
 class Window:
-    """The month ``[start, end)`` in aware UTC, so that every instant belongs to exactly one window."""
+    """A month ``[start, end)`` in aware UTC; every instant belongs to exactly one window."""
 
     start: datetime
     end: datetime
@@ -43,10 +43,11 @@ class Window:
 
     @classmethod
     def from_dag_run(cls, dag_run: Any, *, dag_id: str) -> Window:
-        """Return the month of a Dag run, whichever of its two kinds it is.
+        """Return the month of a Dag run.
 
-        A partitioned run under the scheduler has a ``partition_key`` and no ``logical_date``; ``dag.test()`` gives
-        the opposite. A run triggered by hand without a key has neither, and must fail before anything is read.
+        A partitioned run of the scheduler has a ``partition_key`` and no ``logical_date``; a run of ``dag.test()`` has
+        a ``logical_date`` and no ``partition_key``. A manually triggered run without a key has neither and must fail
+        before anything is read.
 
         Raises:
             MissingPartitionKey: neither is set.

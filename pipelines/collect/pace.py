@@ -1,4 +1,4 @@
-"""How fast a host may be, and how fast it may be asked: the meter of one answer and the gate of one host."""
+"""Limit the size and minimum speed of responses and the rate of requests to each host."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import httpcore
 
 from pipelines.errors import SourceThrottled
 
-WINDOW_SECONDS = 2.0  # ours: the first span is the grace, and a trickle is gone after two of them at most
-HEADER_BYTES = 131_072  # ours: httpcore gives up on headers at 100 KiB
+WINDOW_SECONDS = 2.0  # ours: the first window is a grace period; a slow response ends after at most two windows
+HEADER_BYTES = 131_072  # ours: httpcore rejects headers above 100 KiB
 
 
 class Refused(Exception):
-    """One picture's drop reason on its way up; it never leaves ``fetch_images``.
+    """The drop reason of one picture; it is always caught inside ``fetch_images``.
 
-    ``passing`` marks what may be gone at the next try; ``wait`` is what the host asked for, in seconds.
+    ``passing`` marks a failure that a retry may resolve; ``wait`` is the delay that the host asked for, in seconds.
     """
 
     def __init__(self, reason: str, *, passing: bool = False, wait: float | None = None) -> None:
@@ -31,14 +31,14 @@ class Refused(Exception):
 
 
 class Meter:
-    """Counts what one answer costs on the wire and ends it when it is too long or too slow.
+    """A counter of the bytes of one response, which ends a response that is too large or too slow.
 
-    The clock starts at the answer's first byte (the total time limit covers the wait for it) and every span of
-    ``WINDOW_SECONDS`` is judged on its own, so that neither a fast start nor a stall can pay for a slow rest.
+    The clock starts at the first byte (the total time limit covers the wait for it). Each window of
+    ``WINDOW_SECONDS`` is checked separately, so that a fast start cannot compensate for a slow rest.
     """
 
     def __init__(self, *, max_bytes: int, min_bytes_per_second: int) -> None:
-        """``max_bytes`` is the body's limit; an eighth more is allowed for chunk framing, and HEADER_BYTES."""
+        """Set the limits; ``max_bytes`` is for the body: an eighth is added for chunk framing, and HEADER_BYTES."""
         self._left = max_bytes + max_bytes // 8 + HEADER_BYTES
         self._rate = min_bytes_per_second
         self._since: float | None = None
@@ -86,10 +86,10 @@ METER: ContextVar[Meter] = ContextVar("METER")
 
 
 def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
-    """Read how many seconds a host asks to wait; None when it does not ask.
+    """Return how many seconds a host asks to wait, or None if it does not ask.
 
-    A date is compared with the answer's own ``Date``, so that neither clock matters; without one it counts as
-    ``longest``, the cap of the parameters.
+    A date is compared with the response's own ``Date``, so that clock differences do not matter; without ``Date`` the
+    result is ``longest``, the maximum from the parameters.
     """
     asked = headers.get("retry-after", "").strip()
     if not asked:
@@ -107,17 +107,17 @@ def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
 
 
 class Gate:
-    """One host's turnstile: so many at once, and nobody at all while the host asks to wait."""
+    """The limit on concurrent requests to one host; it admits no request while the host asks to wait."""
 
     def __init__(self, *, per_host: int) -> None:
         self._slots = asyncio.Semaphore(per_host)
         self._opens = 0.0
 
     def close(self, host: str, *, seconds: float, longest: float) -> None:
-        """Keep every request to ``host`` back for ``seconds``.
+        """Hold back every request to ``host`` for ``seconds``.
 
         Raises:
-            SourceThrottled: the host asks for more than ``longest`` seconds; the task comes back later instead.
+            SourceThrottled: the host asks for more than ``longest`` seconds; the task is retried later.
         """
         if seconds > longest:
             raise SourceThrottled(source=host, retry_after=seconds)
@@ -125,7 +125,7 @@ class Gate:
 
     @asynccontextmanager
     async def turn(self, total: asyncio.Semaphore) -> AsyncIterator[None]:
-        """Hold one of the host's slots and one of ``total``; a waiting host takes none of the others' slots."""
+        """Hold one of the host's slots and one of ``total``; a host that must wait takes no slot of ``total``."""
         async with self._slots:
             while True:
                 while (wait := self._opens - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""The step ``partition``: the shards of a month become its committed tables."""
+"""Run the step ``partition``: merge the shards of a month into its committed tables."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ STEP = "partition"
 
 
 def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Keep the submissions of which an item was kept, join all drops, and leave out what was taken down meanwhile.
+    """Keep the submissions that have a kept item, merge all drops, and leave out records taken down meanwhile.
 
-    An item is a picture or the text, as the corpus's ``content`` says. Reads the month's ``work/`` tables and the
-    shards of its items; writes ``posts`` and ``drops`` of
-    ``data/<corpus>/<month>/``. Content columns pass through sealed.
+    An item is a picture or the text, depending on the corpus's ``content``. Reads the month's ``work/`` tables and the
+    shards of its items; writes ``posts`` and ``drops`` of ``data/<corpus>/<month>/``. Content columns stay sealed.
 
     Returns:
         ``posts``, ``items`` and ``dropped`` by reason.

@@ -1,7 +1,7 @@
-"""Who is really spoken to: resolves a host, refuses addresses that are not public, connects to the one it checked.
+"""Resolve hosts, refuse addresses that are not public, and connect only to checked addresses.
 
-A post chooses the address, so a name that points into this network (or starts to, between the check and the
-connection) must never receive a byte. Checking and connecting therefore happen here, in one place.
+The address comes from a post, so no byte may be sent to a name that points into this network, or that changes to do so
+between the check and the connection. Checking and connecting therefore happen in this one module.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple
 
 DEFAULT_PORTS = frozenset({80, 443})
 GLOBAL_UNICAST = ip_network("2000::/3")
-# 96-bit prefixes before the IPv4 address that is reached: mapped, translated (RFC 2765), NAT64, compatible
+# 96-bit prefixes of an embedded IPv4 address: mapped, translated (RFC 2765), NAT64, compatible
 CARRIERS = tuple(ip_network(net) for net in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "::/96"))
 # Special-purpose blocks that Python 3.11's is_global calls public (IANA registries; RFC 7526, 9637, 4380)
 SPECIAL = tuple(ip_network(net) for net in ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20", "2001::/32"))
 
 
 def carried(address: Address) -> tuple[Address, ...]:
-    """Return what is reached through ``address``: the IPv4 inside a transition form, else the address itself."""
+    """Return the addresses reached through ``address``: the IPv4 in a transition form, else the address itself."""
     if isinstance(address, IPv4Address):
         return (address,)
     if int(address) > 1 and any(address in net for net in CARRIERS):
@@ -43,9 +43,9 @@ def carried(address: Address) -> tuple[Address, ...]:
 
 
 def is_public(address: Address) -> bool:
-    """Say whether ``address`` is on the public internet in every form that it carries.
+    """Return whether ``address`` and every address that it embeds are on the public internet.
 
-    ``ipaddress.is_global`` alone calls NAT64 and 6to4 forms of private addresses public (DESIGN.md 11).
+    ``ipaddress.is_global`` alone treats NAT64 and 6to4 forms of private addresses as public (DESIGN.md 11).
     """
     return all(_is_public(part) for part in carried(address))
 
@@ -65,7 +65,7 @@ async def system_resolver(host: str, port: int) -> list[str]:
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Connects for httpcore, but only to addresses that were checked, and sees that they are the peers in the end."""
+    """An httpcore backend that connects only to checked addresses and verifies the peer of each connection."""
 
     def __init__(
         self,
@@ -74,16 +74,16 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         resolver: Resolver = system_resolver,
         inner: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
-        """``allow_loopback`` admits 127.0.0.0/8 and ::1, on any port, beside public addresses on 80 and 443.
+        """Allow public addresses on ports 80 and 443 and, with ``allow_loopback``, 127.0.0.0/8 and ::1 on any port.
 
-        ``inner`` opens the sockets, httpcore's own by default; it is told addresses, never names.
+        ``inner`` opens the sockets (default: httpcore's own); it receives addresses, never names.
         """
         self._allow_loopback = allow_loopback
         self._resolver = resolver
         self._inner = inner or httpcore.AnyIOBackend()
 
     async def _addresses(self, host: str, port: int) -> list[Address]:
-        """Resolve ``host`` once. One forbidden answer condemns the name: honest hosts do not mix them.
+        """Resolve ``host`` once; one forbidden address rejects the name, as honest hosts do not mix them.
 
         Raises:
             Refused: ``private_address``, or ``connection`` for a name without an address.
@@ -111,7 +111,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[SocketOption] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first checked address of ``host`` that answers; nothing is sent before the peer is compared.
+        """Connect to the first checked address of ``host`` that answers; nothing is sent before the peer is verified.
 
         Raises:
             Refused: ``private_address`` or ``connection``.
@@ -132,16 +132,16 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         raise Refused("connection", passing=True)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        """Refuse: no post may name a socket of this machine."""
+        """Refuse, because a post must not address a socket of this machine."""
         raise Refused("private_address")
 
     async def sleep(self, seconds: float) -> None:
-        """Wait without blocking the loop."""
+        """Sleep without blocking the event loop."""
         await asyncio.sleep(seconds)
 
 
 class MeteredStream(httpcore.AsyncNetworkStream):
-    """A connection whose every read is counted by the meter of the request that is being answered."""
+    """A connection whose reads are counted by the meter of the current request."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
-"""One schema for every source: a Reddit-shaped item becomes a ``Submission`` or is dropped with a reason.
+"""Parse the items of every source into ``Submission``, or drop them with a reason.
 
-What Reddit, Pushshift and Arctic Shift say about one post differs in escaping, in number types and in how a deletion
-is told. All of that ends here, so that the sources equal each other item by item.
+Reddit, Pushshift and Arctic Shift differ in escaping, in number types and in how they mark a deletion. This module
+removes these differences, so that all sources give the same submission for the same post.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import orjson
 FULLNAME = re.compile(r"t3_[0-9a-z]{1,13}")
 PICTURES = {".jpg", ".jpeg", ".png", ".gif", ".webp"}
 ADDRESS = re.compile(r"https?://[^/?#\s\[\]]+(?:[/?#]\S*)?", re.IGNORECASE)
-# PRAW asks Reddit for raw_json; every archive keeps the three characters that Reddit escapes by default.
+# PRAW requests raw_json; the archives keep the three characters that Reddit escapes by default.
 RAW = "reddit"
-# A smaller preview is no longer legible: OCR reads at a side of 736 (SPEC 2.6); Reddit's ladder has 640, 960, 1080.
+# Smaller previews are not legible: OCR reads at a side of 736 (SPEC 2.6); Reddit offers 640, 960 and 1080.
 MIN_PREVIEW_WIDTH = 640
 DELETED = {"[deleted]", "[deleted by user]"}
 REMOVED = re.compile(r"\[ ?removed( by reddit\b.*)?[. ]*\]", re.IGNORECASE | re.DOTALL)
@@ -29,7 +29,7 @@ REMOVED = re.compile(r"\[ ?removed( by reddit\b.*)?[. ]*\]", re.IGNORECASE | re.
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One post that may enter the corpus. ``media`` holds, for each image, its address and then its previews."""
+    """A post that may enter the corpus; ``media`` holds each image's address, followed by its previews."""
 
     fullname: str
     author: str
@@ -47,17 +47,18 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """One post left out: ``deleted``, ``removed``, ``deleted_later``, ``crosspost`` or ``malformed``."""
+    """A post that is left out: ``deleted``, ``removed``, ``deleted_later``, ``crosspost`` or ``malformed``."""
 
     fullname: str
     reason: str
 
 
 def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submission | Dropped:
-    """Bring one item to the common schema; its reason if it must not enter.
+    """Return one item in the common schema, or ``Dropped`` with the reason.
 
-    A deletion outranks every other reason, since it also speaks about copies. A crosspost is dropped because its
-    parent is collected on its own. An item without a usable id gets a fullname made of its digest, so that it counts.
+    A deletion outranks every other reason, because it also applies to other copies of the post. A crosspost is dropped
+    because its parent is collected separately. An item without a usable id gets a fullname made from its digest, so
+    that it is counted.
     """
     fullname = fullname_of(item)
     if fullname is None:
@@ -105,16 +106,16 @@ def created_of(item: Mapping[str, Any]) -> datetime | None:
 
 
 def retrieved_of(item: Mapping[str, Any]) -> float:
-    """Return when the item was last looked at (epoch seconds), 0.0 where the source does not say."""
+    """Return when the source last retrieved the item (epoch seconds), 0.0 if unknown."""
     times = (item.get("retrieved_on"), item.get("retrieved_utc"), _get(item, "_meta", "retrieved_2nd_on"))
     return max((float(t) for t in times if isinstance(t, int | float)), default=0.0)
 
 
 def _deletion(item: Mapping[str, Any]) -> str | None:
-    """Return why the item is gone, or ``None``.
+    """Return why the item was deleted or removed, or ``None``.
 
-    ``_meta`` is Arctic Shift's second look 36 hours later: ``was_deleted_later`` stands beside the original text,
-    ``was_initially_deleted`` says that the item came back and ``removal_type`` then tells what had happened before.
+    ``_meta`` is from Arctic Shift's second retrieval, 36 hours later. An item with ``was_deleted_later`` still has its
+    original text. An item with ``was_initially_deleted`` was restored; its ``removal_type`` is the earlier removal.
     """
     author, body, title = (str(item.get(k) or "").strip() for k in ("author", "selftext", "title"))
     category = item.get("removed_by_category")
@@ -154,7 +155,7 @@ def _media(item: Mapping[str, Any], *, kind: str) -> tuple[tuple[str, ...], ...]
 
 
 def _gallery(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield each picture's addresses in the order shown; one that Reddit never processed has none."""
+    """Yield each picture's addresses in display order; a picture that Reddit never processed has none."""
     entries = _get(item, "gallery_data", "items")
     for entry in entries if isinstance(entries, list) else []:
         shown = _get(item, "media_metadata", str(_get(entry, "media_id")))
@@ -164,7 +165,7 @@ def _gallery(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _ladder(sizes: Any, names: str) -> list[str]:
-    """Return the legible previews, widest first; galleries shorten the keys."""
+    """Return the legible previews, widest first; ``short`` selects the shorter keys of galleries."""
     width, url = ("x", "u") if names == "short" else ("width", "url")
     rungs = [s for s in sizes if isinstance(s, Mapping)] if isinstance(sizes, list) else []
     legible = [s for s in rungs if isinstance(s.get(width), int) and s[width] >= MIN_PREVIEW_WIDTH]
@@ -178,7 +179,7 @@ def _get(value: Any, *path: str) -> Any:
 
 
 def _url(value: Any) -> str:
-    """Return an address with its HTML entities resolved, or nothing where it is no address at all."""
+    """Return an address with its HTML entities resolved, or an empty string if it is not an address."""
     if not isinstance(value, str) or not _is_unicode(value):
         return ""
     address = _unescape(value).strip()

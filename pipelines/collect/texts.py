@@ -1,4 +1,4 @@
-"""The step ``texts``: one shard of a month's posts is counted, judged by language and given a signature."""
+"""Run the step ``texts``: filter one shard of a month's posts by length and language and compute signatures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STEP = "texts"
 def run(
     corpus: str, *, window: Window, shard: int, params: Params, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Keep the English posts of a length that can be labelled, those of one shard.
+    """Keep the English posts of one shard that have a length that can be labelled.
 
-    A shard is the records ``shard * shard_size`` onwards of the month's posts in the order of ``record_id``.
+    A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on.
     Writes ``data/<corpus>/<month>/texts/<shard>.parquet`` and the shard's drops under ``work/``.
 
     Returns:

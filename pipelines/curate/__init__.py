@@ -1,1 +1,1 @@
-"""From what was collected to what is kept: text, language, fingerprints, duplicates, sample, split."""
+"""Turn the collected items into a deduplicated, sampled and split corpus."""

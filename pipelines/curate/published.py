@@ -1,4 +1,4 @@
-"""Import a split that somebody has published and let it win, so that figures stay comparable with theirs."""
+"""Import a published split, which takes precedence, so that results are comparable with published ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ HEADER = ["record_id", "image", "split"]
 
 
 def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
-    """Read the CSV ``record_id,image,split`` that ``split.published`` names; without one, nothing.
+    """Return the rows of the CSV ``record_id,image,split`` that ``split.published`` names; empty if it names none.
 
     Raises:
-        BadParams: no such file, another header, an unknown split, an image that is no number, or an item twice.
+        BadParams: the file is missing, or has another header, an unknown split, an image that is not a number, or an
+            item twice.
     """
     if params.published is None:
         return {}
@@ -32,15 +33,15 @@ def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
     for number, line in enumerate(lines, start=2):
         item, split = _row(line, params=params, where=f"{where} line {number}")
         if item in rows:
-            raise BadParams(where=f"{where} line {number}", detail="this item stands in the file twice")
+            raise BadParams(where=f"{where} line {number}", detail="this item is in the file twice")
         rows[item] = split
     return rows
 
 
 def _row(line: list[str], *, params: Split, where: str) -> tuple[tuple[str, int], str]:
     if len(line) != len(HEADER) or not line[1].isdecimal():
-        raise BadParams(where=where, detail=f"not a {','.join(HEADER)} with a whole number for the image")
+        raise BadParams(where=where, detail=f"not of the form {','.join(HEADER)} with a whole number for the image")
     record_id, image, split = line
     if split not in params.ratios:
-        raise BadParams(where=where, detail=f"its split is none of {', '.join(params.ratios)}")
+        raise BadParams(where=where, detail=f"its split is not one of {', '.join(params.ratios)}")
     return (record_id, int(image)), split

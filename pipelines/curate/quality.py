@@ -1,4 +1,4 @@
-"""The stage ``score``: the numbers of a snapshot, and how they compare with the truth where one exists."""
+"""Run the stage ``score``: compute the metrics of a snapshot and compare it with the ground truth, if any."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Pair = frozenset[Item]
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Count what a snapshot holds and write ``metrics/<corpus>/quality.json``.
+    """Write ``metrics/<corpus>/quality.json`` and return the metrics.
 
     Returns:
         ``collect`` (submissions, kept, items, dropped by reason), for pictures ``ocr`` (engine, and ``word_recall`` on
-        English where the truth is known) and, with ``score.truth``, ``truth``: pair ``precision`` and ``recall`` of
-        the near-duplicates (mirrored copies apart, as ``mirrored_missed``), ``unexpected`` (items in the corpus that
-        the truth leaves out) and ``missing`` (items that the truth keeps and the corpus lacks).
+        English if the truth is known) and, with ``score.truth``, ``truth``: pair ``precision`` and ``recall`` of the
+        near-duplicates (mirrored copies are counted separately, as ``mirrored_missed``), ``unexpected`` (items in the
+        corpus that the truth does not keep) and ``missing`` (items that the truth keeps and the corpus lacks).
     """
     months = root / "data" / corpus
     posts = tables.concat(list(months.glob("*/posts.parquet")), name="posts", columns=["record_id"])
@@ -69,13 +69,13 @@ def _ocr(corpus: str, *, params: Params, vault: Vault, root: Path, truth: Truth 
 
 
 class Truth:
-    """What the sandbox knows about its own content, under this vault's record ids."""
+    """The sandbox's ground truth about its content, under this vault's record ids."""
 
     def __init__(self, *, texts: dict[Item, str], kept: set[Item], pairs: set[Pair], mirrored: set[Pair]) -> None:
         self.texts, self.kept, self.pairs, self.mirrored = texts, kept, pairs, mirrored
 
     def word_recall(self, read: dict[Item, str], *, kinds: tuple[str, ...]) -> float | None:
-        """Return the share of the true words that were read, over English items; ``None`` without any word."""
+        """Return the share of the true words that were read in the items of ``read``; ``None`` without words."""
         found = total = 0
         for item, text in read.items():
             true = Counter(words(scrub(self.texts.get(item, ""), kinds=kinds)[0]))
@@ -84,7 +84,7 @@ class Truth:
         return round(found / total, 4) if total else None
 
     def compare(self, present: set[Item], found: set[Pair]) -> dict[str, Any]:
-        """Return pair precision and recall over the items present, and what is there or not against the truth."""
+        """Return pair precision and recall over the present items, and the counts of unexpected and missing items."""
         true = {pair for pair in self.pairs if pair <= present}
         mirrored = {pair for pair in self.mirrored if pair <= present}
         right = len(true & found)
@@ -101,7 +101,7 @@ class Truth:
 
 
 class Pictures(Truth):
-    """The truth about memes."""
+    """The ground truth of memes."""
 
     def __init__(self, folder: Path, *, vault: Vault) -> None:
         known = json.loads((folder / "truth.json").read_text())
@@ -116,7 +116,7 @@ class Pictures(Truth):
 
 
 class Texts(Truth):
-    """The truth about posts: the text of a record is its item 0."""
+    """The ground truth of posts; the text of a record is its image 0."""
 
     def __init__(self, folder: Path, *, vault: Vault) -> None:
         known = json.loads((folder / "truth_posts.json").read_text())

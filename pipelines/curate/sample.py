@@ -1,8 +1,8 @@
-"""Draw the corpus that is annotated: a seeded sample of fixed size, whose members never leave as the corpus grows.
+"""Draw the items to annotate: a seeded sample of fixed size that keeps its members as the corpus grows.
 
-FigSIM 3.1 samples 1,050 of 1,967 memes, CRADLE 5.1 has 5,307 posts. Here the draw is the ``size`` smallest keyed
-hashes, so that it depends on no order and a larger size contains a smaller one; items that a split has been promised
-to come before all others.
+FigSIM 3.1 samples 1,050 of 1,967 memes; CRADLE 5.1 has 5,307 posts. The sample is the ``size`` smallest keyed hashes,
+so that it does not depend on the order of the items, and a larger sample contains a smaller one. Items that are already
+assigned to a split come before all others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
 def draw(items: Iterable[Item], *, size: int, seed: int, members: Iterable[Item] = ()) -> list[Item]:
     """Return all ``members`` among ``items``, then the smallest keyed hashes up to ``size``, sorted by item.
 
-    Members beyond ``size`` stay: a sample does not shrink below what has been promised to a split.
+    Members beyond ``size`` are kept: a sample never loses items that are assigned to a split.
     """
     items, members = set(items), set(members)
     stay = items & members

@@ -1,7 +1,7 @@
-"""Strangers' picture bytes to one plain JPEG, decoded in a limited process that may die without harm.
+"""Decode untrusted pictures to plain JPEGs in a restricted child process that may crash safely.
 
-What comes out has lost its EXIF, profile, comments and frames but the first, and is the same bytes for the same
-input; what could not be decoded has a drop reason. The work itself is in ``decode_child.py``.
+The result has no EXIF, profile or comments and only the first frame; the same input gives the same bytes. A picture
+that cannot be decoded gets a drop reason. ``decode_child.py`` does the decoding.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Picture:
 
 
 class Decoder:
-    """One child process, started anew after a crash or a time-out; a context manager, for one thread.
+    """A child process, restarted after a crash or a timeout; a context manager, for one thread.
 
-    The child has ``memory_mb`` of address space, ``timeout_seconds`` of processor and wall time a picture, no files
-    to write, no core dump, and none of this process's environment. Colours are taken as sRGB: profiles go unused.
+    The child has ``memory_mb`` of address space, ``timeout_seconds`` of processor and wall time per picture, no files
+    to write, no core dump, and none of this process's environment. Colours are read as sRGB; profiles are ignored.
     """
 
     def __init__(self, params: Decode) -> None:
@@ -61,15 +61,14 @@ class Decoder:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None between a crash and the next picture."""
+        """Return the child's process id; None between a crash and the next picture."""
         return self._child.pid if self._child else None
 
     def decode(self, data: bytes) -> Picture | str:
-        """Decode one picture: a ``Picture``, or why there is none.
+        """Return one picture decoded, or the reason why it cannot be decoded.
 
-        Reasons: ``not_an_image``; ``format`` (not one of ``formats``); ``too_many_pixels`` (judged before loading);
-        ``too_many_frames``; ``truncated`` (cut or damaged); ``decoder_crashed`` (out of memory included);
-        ``decoder_timeout``.
+        Reasons: ``not_an_image``; ``format`` (not one of ``formats``); ``too_many_pixels`` (checked before loading);
+        ``too_many_frames``; ``truncated`` (or damaged); ``decoder_crashed`` (also out of memory); ``decoder_timeout``.
         """
         child = self._started()
         late = threading.Event()
@@ -87,7 +86,7 @@ class Decoder:
             outcome = "decoder_crashed"
         finally:
             timer.cancel()
-        # a timer that fires while the answer arrives has killed the child all the same
+        # a timer that fired while the answer arrived has killed the child too
         if late.is_set() or outcome == "decoder_crashed":
             self._end()
         return "decoder_timeout" if late.is_set() and outcome == "decoder_crashed" else outcome
@@ -101,7 +100,7 @@ class Decoder:
         reason, width, height, frames, size = REPLY.unpack(child.stdout.read(REPLY.size))
         if reason := reason.rstrip(b"\0").decode("ascii", "replace"):
             return reason if reason in REASONS else "decoder_crashed"
-        # the child may be in a picture's hands: it is believed nothing that memory depends on
+        # a picture may have taken over the child, so the sizes it reports are checked before memory is allocated
         if not 0 < width * height <= self._params.max_pixels or size > 4 * width * height + 65_536:
             return "decoder_crashed"
         jpeg = child.stdout.read(size)
@@ -133,6 +132,6 @@ class Decoder:
             if pipe is not None:
                 try:
                     pipe.close()
-                except OSError:  # what was not sent to a dead child is lost on purpose
+                except OSError:  # unsent data for a dead child is discarded
                     continue
         self._child = None

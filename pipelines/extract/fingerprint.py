@@ -1,8 +1,9 @@
-"""A 64-bit perceptual hash by one decoding route, because hashes of two routes differ (SPEC.md 2.6) and must not mix.
+"""Compute 64-bit perceptual hashes with one decoding route.
 
-The route: a JPEG decoded by libjpeg at the smallest scale that keeps 256 pixels a side, as grey (2.5 times as fast as
-in full), plain borders trimmed, then ``imagehash.phash``'s own steps, bit for bit: 32 x 32 by Lanczos, DCT, the 8 x 8
-lowest frequencies, above their median or not.
+Hashes of different routes differ (SPEC.md 2.6) and must not be mixed. The route: libjpeg decodes the JPEG in grey at
+the smallest scale that keeps 256 pixels a side (2.5 times as fast as in full), plain borders are trimmed, then follow
+the steps of ``imagehash.phash``, bit for bit: 32 x 32 by Lanczos, DCT, the 8 x 8 lowest frequencies, each compared with
+their median.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ DRAFT = (256, 256)
 # Ours: a line of pixels belongs to a border while at most one in a hundred differs by more than 32 of 256 grey levels
 # from the border's colour. JPEG noise at quality 20 stays within that; a line of small grey text does not.
 TOLERANCE, STRAY = 32, 0.01
-# Ours: a frame that leaves less than a quarter of the width or height is no frame but a nearly flat picture.
+# Ours: a border that leaves less than a quarter of the width or height is not trimmed: the picture is nearly flat.
 LEAST_LEFT = 0.25
-# Ours: a repost in a black frame of a picture on white paper has two borders, and its original has one.
+# Ours: the most nested borders trimmed; a picture on white paper, reposted in a black frame, already has two.
 FRAMES = 3
 FINGERPRINT_ID = f"phash64/draft-l256/trim4x{FRAMES}-{TOLERANCE}/pillow-{version('pillow')}/scipy-{version('scipy')}"
-# What makes an unnormalised DCT-II orthonormal; divided by SIDE, coefficients are grey levels of the whole picture.
+# Makes an unnormalised DCT-II orthonormal; divided by SIDE, coefficients are grey levels of the whole picture.
 SCALE = np.full(BITS_SIDE, np.sqrt(1 / (2 * SIDE)))
 SCALE[0] = np.sqrt(1 / (4 * SIDE))
 
 
 def decoded(data: bytes) -> Image.Image:
-    """Return the picture as the route sees it: grey, reduced, without plain borders.
+    """Return the picture in grey, reduced, without plain borders.
 
     Raises:
-        DataError: the bytes are no picture (they come from the decoder, so this is damage).
+        DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
     """
     try:
         with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
             image.draft("L", DRAFT)
             grey = image.convert("L")
     except OSError:
-        raise DataError(detail="An image of the corpus does not decode; rebuild its partition.") from None
+        raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.") from None
     for _ in range(FRAMES):
         inside = _inside(np.asarray(grey, dtype=np.int16))
         if inside == (0, 0, *grey.size):
@@ -54,7 +55,7 @@ def decoded(data: bytes) -> Image.Image:
 
 
 def _inside(pixels: npt.NDArray[np.int16]) -> tuple[int, int, int, int]:
-    """Return (left, top, right, bottom) without a border of one colour, if there is one on all four sides."""
+    """Return (left, top, right, bottom) without the border, if one colour borders the picture on all four sides."""
     height, width = pixels.shape
     whole = (0, 0, width, height)
     edges = np.concatenate((pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]))
@@ -67,7 +68,7 @@ def _inside(pixels: npt.NDArray[np.int16]) -> tuple[int, int, int, int]:
     if not columns.size or columns[0] == 0 or columns[-1] == width - 1:
         return whole
     left, right = int(columns[0]), int(columns[-1]) + 1
-    # The line where frame and picture were mixed by scaling belongs to neither.
+    # Scaling mixes frame and picture in the line between them, so it is trimmed too.
     left, top, right, bottom = left + 1, top + 1, right - 1, bottom - 1
     if right - left < LEAST_LEFT * width or bottom - top < LEAST_LEFT * height:
         return whole
@@ -78,11 +79,11 @@ def fingerprint(data: bytes) -> tuple[int, float]:
     """Return (hash, energy) of a JPEG.
 
     The hash is ``int(str(imagehash.phash(decoded(data))), 16)``. The energy is the standard deviation, in grey levels
-    of 256, of what the hash looks at: the picture's 63 lowest frequencies without its mean. A flat picture has about 0
-    and its bits are noise.
+    of 256, of the hash's input: the picture's 63 lowest frequencies without its mean. A flat picture has an energy of
+    about 0, and its hash is noise.
 
     Raises:
-        DataError: the bytes are no picture.
+        DataError: the bytes are not a picture.
     """
     small = decoded(data).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
     pixels = np.asarray(small, dtype=np.float64)
@@ -95,6 +96,6 @@ def fingerprint(data: bytes) -> tuple[int, float]:
 
 
 def fingerprint_or_none(data: bytes, *, params: Fingerprint) -> tuple[int | None, float]:
-    """Return (hash, energy), the hash None where the energy is below ``fingerprint.min_energy``."""
+    """Return (hash, energy); the hash is None if the energy is below ``fingerprint.min_energy``."""
     value, energy = fingerprint(data)
     return (value if energy >= params.min_energy else None), energy

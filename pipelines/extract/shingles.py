@@ -1,8 +1,8 @@
-"""How alike two texts are: the share of their shingles that they have in common, and a MinHash that proposes pairs.
+"""Measure the similarity of texts by shared shingles, and propose candidate pairs with MinHash.
 
-A shingle is a run of ``texts.shingle_words`` words. The signature is datasketch's MinHash; it is made once, when a
-text is collected, and finds candidates without comparing all with all. The texts themselves decide (SPEC.md 2.6: a
-hash proposes, text decides).
+A shingle is a run of ``texts.shingle_words`` words. The signature is datasketch's MinHash; it is computed once, when a
+text is collected, and finds candidates without comparing every pair. The texts themselves decide (SPEC.md 2.6: a hash
+proposes, text decides).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from datasketch import MinHash, MinHashLSH
 
 from pipelines.config.collect import Texts
 
-# Signatures of two seeds or two schemes of permutation cannot be compared; affine32 keeps 32 bits a value.
+# Signatures with different seeds or permutation schemes cannot be compared; affine32 keeps 32 bits per value.
 SEED, SCHEME = 1, "affine32"
 
 
 def shingles(words: Sequence[str], *, size: int) -> set[str]:
-    """Return the runs of ``size`` words; a shorter text is one run."""
+    """Return the runs of ``size`` words; a shorter text is a single run."""
     return {" ".join(words[i : i + size]) for i in range(max(1, len(words) - size + 1))}
 
 
@@ -30,7 +30,7 @@ def similarity(one: set[str], other: set[str]) -> float:
 
 
 def signature(words: Sequence[str], *, params: Texts) -> bytes:
-    """Return the MinHash of a text: ``permutations`` numbers of 32 bits, little-endian."""
+    """Return the MinHash of a text: ``permutations`` 32-bit numbers, little-endian."""
     made = MinHash(num_perm=params.permutations, seed=SEED, scheme=SCHEME)
     made.update_batch([s.encode() for s in sorted(shingles(words, size=params.shingle_words))])
     return bytes(made.hashvalues.astype("<u4").tobytes())
@@ -39,12 +39,12 @@ def signature(words: Sequence[str], *, params: Texts) -> bytes:
 def candidates(signatures: Sequence[bytes], *, threshold: float) -> Iterator[tuple[int, int]]:
     """Yield pairs of positions ``left < right`` whose signatures make a similarity of ``threshold`` likely.
 
-    Each text is looked up among those before it; datasketch chooses bands that lose few pairs at the threshold.
+    Each text is looked up among the previous ones; datasketch chooses bands that miss few pairs at the threshold.
     """
     if not signatures:
         return
     count = len(signatures[0]) // 4
-    # missing a pair is worse than proposing one, which the texts then reject
+    # a missed pair is worse than a false candidate, which the comparison of the texts rejects
     index = MinHashLSH(threshold=threshold, num_perm=count, weights=(0.2, 0.8))
     for right, data in enumerate(signatures):
         values: npt.NDArray[np.uint32] = np.frombuffer(data, "<u4").astype(np.uint32)

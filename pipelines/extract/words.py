@@ -1,8 +1,8 @@
-"""What counts as a word, said once, because deduplication, scoring and OCR must count alike.
+"""Split text into words, in one place, because deduplication, scoring and OCR must count in the same way.
 
-NFKC, then casefold; every character that is not a letter, a mark or a digit separates words, and an apostrophe
-(straight or typographic) separates unless it stands between two word characters. ``Don't-worry, "OK"`` has the words
-``don't``, ``worry`` and ``ok``. Hyphens separate because OCR engines lose and invent them.
+Text is normalised with NFKC and casefolded. Every character that is not a letter, a mark or a digit separates words; an
+apostrophe (straight or typographic) separates unless it is between two word characters. ``Don't-worry, "OK"`` has the
+words ``don't``, ``worry`` and ``ok``. Hyphens separate because OCR engines drop and add them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ WORD = re.compile(r"[^\s']+(?:'[^\s']+)*")
 
 
 def normalise(text: str) -> str:
-    """Return ``text`` with single spaces and none at its ends, because OCR's line breaks mean nothing."""
+    """Return ``text`` with single spaces and none at its ends, because OCR's line breaks carry no meaning."""
     return " ".join(text.split())
 
 
 def words(text: str) -> list[str]:
-    """Return the casefolded words of ``text`` in their order; an empty list when it has none."""
+    """Return the casefolded words of ``text`` in order."""
     folded = unicodedata.normalize("NFKC", text.translate(APOSTROPHES)).casefold()
     if folded.isascii():
         return ASCII_WORD.findall(folded)

@@ -1,6 +1,7 @@
-"""Which words with a dot are addresses: the endings that are domains, and those that in prose are something else.
+"""Decide which words with a dot are internet addresses, by lists of domain endings.
 
-From IANA's root zone, cut to what occurs in posts; ours. A name with a scheme or ``www.`` needs no list.
+The lists are ours: IANA's root zone, reduced to the endings that occur in posts, and those that are often something
+else in prose. A name with a scheme or ``www.`` needs no list.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ _WORD = """
 GENERIC = frozenset(_GENERIC.split())
 COUNTRY = frozenset(_COUNTRY.split())
 ENDINGS = GENERIC | COUNTRY
-# Endings that source files share with countries, and words that follow a forgotten blank ("sad.so").
+# Endings that are also file extensions, and words that follow a missing space ("sad.so").
 NO_ADDRESS = frozenset(_FILE.split()) | frozenset(_WORD.split())
-# Before a slash only these two are more often files.
+# Even before a slash, these two are more often file extensions.
 SOURCE = frozenset({"md", "py"})
-# Second levels under which nations hand out names, such as co.in.
+# Second-level labels under which countries register names, such as co.in.
 SECOND = frozenset({"ac", "co", "com", "edu", "gov", "net", "org"})
 
 
 def is_address(host: str, *, alone: bool) -> bool:
-    """Say whether ``host`` is an internet address rather than a file name, an abbreviation or two sentences.
+    """Return whether ``host`` is an internet address rather than a file name, an abbreviation or two sentences.
 
     Args:
-        host: at least two labels joined by dots, in any case.
-        alone: no path or port follows; with one behind it, nearly any domain ending will do.
+        host: at least two labels joined by dots, in upper or lower case.
+        alone: no path or port follows; with one, nearly every domain ending counts.
     """
     lowered = host.lower()
     if lowered.startswith("www."):

@@ -1,7 +1,7 @@
-"""Telephone numbers among all the other numbers of a post: by the shape of their groups, never by length alone.
+"""Find telephone numbers in text by the pattern of their digit groups, never by length alone.
 
 Numbers are read once, left to right, as runs of groups (``(555) 123-4567`` is ``555``, ``123``, ``4567``); a run is
-then cut into dates, telephone numbers and the rest. The rules are ours, after ITU-T E.123 and E.164.
+then divided into dates, telephone numbers and the rest. The rules are ours, based on ITU-T E.123 and E.164.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _EXTENSION = re.compile(r"[ \u00a0]?(?:x|ext\.?)[ \u00a0]?[0-9]{1,5}\b", re.IGNO
 _EXIT = re.compile("00[1-9]")
 _TRUNK = re.compile("0[1-9]")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
-# E.164: at most 15 digits with the country's own; fewer than 8 are no international number in use.
+# E.164: at most 15 digits including the country code; no international number in use has fewer than 8.
 _INTERNATIONAL = range(8, 16)
-# National numbers with their trunk 0: Germany's longest have 12 digits, 9 are France's without two.
+# National numbers with their trunk 0: Germany's longest have 12 digits; France's have 9 without the 0.
 _NATIONAL = range(9, 13)
 _ANNOUNCED = range(7, 16)
 _MOST_GROUPS = 8
@@ -41,7 +41,7 @@ class _Group:
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    """Return where telephone numbers stand in ``text``, in order and apart."""
+    """Return the spans of the telephone numbers in ``text``, in order and without overlap."""
     found: list[tuple[int, int]] = []
     for run in _RUN.finditer(text):
         if run.end() - run.start() >= 7:
@@ -55,7 +55,7 @@ def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
         groups.append(_Group(match.start(), match.end(), match.group(), text[before : match.start()]))
         before = match.end()
     if text[end : end + 1].isalnum() and not _EXTENSION.match(text, end):
-        groups.pop()  # "4567px" is no group of a number
+        groups.pop()  # "4567px" is not a group of a number
     if not groups:
         return []
     found: list[tuple[int, int]] = []
@@ -69,14 +69,14 @@ def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
             length = _phone(here, announced=announced and at == 0, continued=continued)
             if length and not _MONEY_AFTER.match(text, here[length - 1].end):
                 found.append(_span(text, first=here[0], last=here[length - 1]))
-        # "1 020 300 400" is one number in groups of three, not a number and a telephone number
+        # "1 020 300 400" is one number in groups of three, not "1" and a telephone number
         continued = not length and len(here[0].digits) <= 3
         at += length or 1
     return found
 
 
 def _date(groups: list[_Group]) -> int:
-    """Return 3 if a date of three groups comes first, else 0."""
+    """Return 3 if the groups start with a date of three groups, else 0."""
     if len(groups) < 3 or groups[1].before not in {"-", ".", "/"} or groups[1].before != groups[2].before:
         return 0
     if len(groups) > 3 and groups[3].before == groups[2].before:
@@ -88,7 +88,7 @@ def _date(groups: list[_Group]) -> int:
 
 
 def _phone(groups: list[_Group], *, announced: bool, continued: bool) -> int:
-    """Return how many groups make the telephone number that comes first, 0 if none does."""
+    """Return the number of groups of the telephone number at the start, or 0 if there is none."""
     first = groups[0]
     if "+" in first.before or _EXIT.match(first.digits):
         if length := _longest(groups, allowed=_INTERNATIONAL):
@@ -119,7 +119,7 @@ def _north_american(groups: list[_Group]) -> int:
 
 
 def _longest(groups: list[_Group], *, allowed: range) -> int:
-    """Return the most groups, up to the next date, whose digits together are ``allowed`` in number."""
+    """Return the largest number of groups, up to the next date, whose total number of digits is ``allowed``."""
     best = total = 0
     for count, group in enumerate(groups, start=1):
         if count > 1 and _date(groups[count - 1 :]):
@@ -135,7 +135,7 @@ def _span(text: str, *, first: _Group, last: _Group) -> tuple[int, int]:
     end = last.end
     if extension := _EXTENSION.match(text, end):
         end = extension.end()
-    # a bracket around the whole number stays
+    # keep a bracket around the whole number in the text
     while text[start] == "(" and text.count("(", start, end) > text.count(")", start, end):
         start += 1
     return start, end

@@ -1,7 +1,7 @@
-"""Addresses, numbers and names taken out of a post's words before anything is stored, by rules that anyone can check.
+"""Mask addresses, numbers and names in text before anything is stored.
 
-Every kind has one deterministic recogniser; what it finds becomes ``<kind>``. Where a rule is in doubt it takes out
-more, not less. Each is linear in the length of the text: possessive patterns, and each tried once a run of characters.
+Every kind has one deterministic recogniser; each match becomes ``<kind>``. In case of doubt a rule masks more, not
+less. Each rule is linear in the length of the text: patterns are possessive and tried once per run of characters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelines.pii.domains import is_address
 Finder = Callable[[str], list[tuple[int, int]]]
 
 _URL = re.compile(r"(?<![A-Za-z0-9+.\-])[A-Za-z0-9+.\-]++://(?:\[[0-9A-Fa-f:.%]*+\])?[^\s<>\[\]\"`|]++")
-# what is glued to a name belongs to it ("@a@b.example", "u/name/comments"): nothing readable may be left behind it
+# characters attached to a name are masked with it ("@a@b.example", "u/name/comments"), so that nothing readable is left
 _GLUED = r"[\w@/.:%\\-]*+"
 _EMAIL = re.compile(
     rf"(?<![\w.+%-])(?<![\w.+%-]')[\w.+%-]++(?:'[\w.+%-]++)*+@(?P<host>[\w-]++(?:\.[\w-]++)++)(?:[@/]{_GLUED}(?:'{_GLUED})*+)?"
@@ -38,28 +38,28 @@ _HANDLE = re.compile(rf"(?<![\w@])@++(?=[\d_.]*+[^\W\d_])\w{_GLUED}")
 _TIME = re.compile(r"@\d{1,2}[ap]m", re.IGNORECASE)
 _AFTER_URL = ".,;:!?'\"*_~}\\-"
 _AFTER_NAME = ".:-\\"
-# The longest text of an IPv6 address, with an IPv4 one inside.
+# The longest text form of an IPv6 address, with an embedded IPv4 address.
 _IP6_CHARACTERS = 45
 _PASSES = 16
 _TANGLE = re.compile(r"(?<![^\s<>])[^\s<>0-9@./:]*+[0-9@./:][^\s<>]*+")
-# No address in a sentence has more labels than this.
+# The most labels of an address within dotted words.
 _LABELS = 6
 
 
 def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
-    """Return ``text`` with what these recognisers find replaced, and how often each found something.
+    """Return ``text`` with all matches of these recognisers replaced, and the number of matches by kind.
 
-    Scrubbing a result again changes nothing: it is repeated here until nothing is found. Honest text needs two or
-    three passes; in text made so that each pass uncovers more, every word with a digit or one of ``@./:`` is
-    ``<removed>`` after sixteen, which no recogniser survives.
+    Passes are repeated until nothing is found, so scrubbing a result again changes nothing. Ordinary text needs two or
+    three passes. Adversarial text may yield new matches in every pass: after sixteen, every word with a digit or one
+    of ``@./:`` becomes ``<removed>``, so that no recogniser can match any more.
 
     Args:
-        text: any text; placeholders in it stay.
+        text: any text; placeholders in it are kept.
         kinds: of :data:`KINDS`, in any order. ``names`` (of persons) needs spaCy and an English model.
 
     Raises:
-        BadParams: a kind is not known.
-        RecogniserMissing: ``names`` is asked for and cannot be had.
+        BadParams: a kind is unknown.
+        RecogniserMissing: ``names`` is requested, but spaCy or its model is not installed.
     """
     if unknown := set(kinds) - set(KINDS):
         raise BadParams(where="collect.scrub", detail=f"unknown kinds {sorted(unknown)}, known are {', '.join(KINDS)}")
@@ -122,7 +122,7 @@ def _hosts(text: str) -> list[tuple[int, int]]:
 
 
 def _within(host: str, *, offset: int) -> list[tuple[int, int]]:
-    """Return the addresses among dotted words, for a forgotten blank glues a sentence to one ("example.com.It")."""
+    """Return the addresses within dotted words, as a missing space may join one to a sentence ("example.com.It")."""
     found, labels, at = [], host.split("."), 0
     while at < len(labels) - 1:
         for count in range(min(_LABELS, len(labels) - at), 1, -1):
@@ -194,8 +194,8 @@ def _valid(kind: Callable[[str], object], *, text: str) -> bool:
     return True
 
 
-# In this order: what may hold others comes first (a link has hosts, names and numbers in it), numbers come last.
-# The second entry must be in a text for the recogniser to find anything, and spares most texts the search.
+# The order matters: kinds that contain others come first (a link has hosts, names and numbers in it), numbers last.
+# The second entry is a string that every match contains; texts without it are not searched.
 _FINDERS: list[tuple[str, str, Finder]] = [
     ("url", "://", _links),
     ("email", "@", _emails),

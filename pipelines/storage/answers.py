@@ -1,8 +1,8 @@
-"""What was paid for stays paid for: every answer of a remote labeller, sealed, beside the ledger of its cost.
+"""Store the sealed answers of remote labellers together with their costs, so that no answer is paid for twice.
 
-An answer is sealed under the key of the record that it speaks of, so that a takedown closes it too, here and in every
-backup. Answers, money and batch jobs change together in one transaction, one writer at a time, on SQLite and
-PostgreSQL alike. Amounts are whole nanodollars: sums of floats would drift.
+An answer is sealed under the key of its record, so that a takedown makes it unreadable too, here and in every backup.
+Answers, costs and batch jobs change together in one transaction, one writer at a time, on SQLite and PostgreSQL.
+Amounts are whole nanodollars, because sums of floats would drift.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.vault.engine import Engine, chunks
 from pipelines.vault.vault import Vault
 
 NANO = 1_000_000_000
-# Any constant will do that is not the vault's.
+# Any constant other than the vault's.
 WRITER_LOCK = 0x0C0_4B5_A25
 
 metadata = sa.MetaData()
@@ -50,7 +50,7 @@ batches = sa.Table(
     sa.Column("records", sa.Text, nullable=False),
     sa.Column("held", sa.BigInteger, nullable=False),
 )
-# How often an answer was asked for, and how often it was there already.
+# The number of answers requested, and how many of them were already stored.
 uses = sa.Table(
     "uses",
     metadata,
@@ -64,14 +64,16 @@ ALL = "all"
 class AnswersUnavailable(LabellingError):
     """The database of answers is busy, unreachable or refuses a write."""
 
-    message = "The answers cannot be used now: {detail}."
-    remedy = "Run the same again: every answer is whole or absent, and what is there is not asked again."
+    message = "The database of answers cannot be used now: {detail}."
+    remedy = (
+        "Run the same command again: each answer is stored whole or not at all; stored ones are not requested again."
+    )
     exit_code = 75
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An answer as it was kept: whose record paid for it, the opened bytes, and what it cost (nanodollars)."""
+    """A stored answer: its record, the opened bytes, and its cost (nanodollars)."""
 
     record_id: str
     data: bytes
@@ -80,11 +82,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of the ledger, with the answer that caused it if there is one; amounts in nanodollars.
+    """A change of the ledger, with the answer that caused it, if any; amounts in nanodollars.
 
-    ``hold`` is added to what is held back (negative: let go) and ``pay`` to what is paid. With ``limit`` the change is
-    made only where paid and held together stay within it. ``answer`` is ``(key, record_id, sealed bytes)`` and costs
-    ``pay``.
+    ``hold`` is added to the reserved amount (negative: released) and ``pay`` to the paid amount. With ``limit`` the
+    change is made only if paid and reserved together stay within it. ``answer`` is ``(key, record_id, sealed bytes)``
+    and costs ``pay``.
     """
 
     hold: int = 0
@@ -95,7 +97,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A batch that a provider works on: its handle there, the record of every cache key in it, and the money held."""
+    """A batch that a provider processes: its handle, the record of every cache key in it, and the reserved amount."""
 
     job: str
     records: Mapping[str, str]
@@ -103,37 +105,37 @@ class Job:
 
     @property
     def id(self) -> str:
-        """The digest of the handle, which may be long."""
+        """Return the digest of the handle, which itself may be long."""
         return hashlib.sha256(self.job.encode()).hexdigest()
 
 
 def cache_key(
     *, api: str, model: str, prompt: str, schema: Mapping[str, Any], content: str, sampling: Mapping[str, Any]
 ) -> str:
-    """Return what makes two requests the same one, as 64 hex digits; it is the request's Idempotency-Key as well.
+    """Return the identity of a request as 64 hex digits, which is also its Idempotency-Key.
 
     Args:
         api: the provider's protocol.
-        model: the model's name there.
+        model: the provider's name of the model.
         prompt: digest of the prompt.
         schema: JSON schema of the answer.
         content: keyed digest of the post.
-        sampling: every parameter that shapes the answer or cuts the post.
+        sampling: every parameter that affects the answer or truncates the post.
     """
     parts = {"api": api, "model": model, "prompt": prompt, "schema": schema, "content": content, "sampling": sampling}
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str, str, bytes]:
-    """Return an answer as :class:`Change` takes it, sealed under its record's own key ``under``.
+    """Return an answer for :class:`Change`, sealed under its record's key ``under``.
 
-    It is bound to the record and to ``key``, so that answers of two labellers cannot be exchanged unseen.
+    It is bound to the record and to ``key``, so that an exchange of two labellers' answers is detected.
     """
     return key, record_id, seal.seal(under, record_id=record_id, column=f"answer#{key}", data=data)
 
 
 class Answers:
-    """The open database; any number of processes and threads may hold it."""
+    """The open database of answers; any number of processes and threads may hold it."""
 
     def __init__(self, engine: Engine) -> None:
         """Use :meth:`open` instead."""
@@ -146,10 +148,10 @@ class Answers:
 
     @classmethod
     def open(cls, url: str) -> Answers:
-        """Open or make the database at ``url`` (``sqlite:///file``, made with mode 600, or ``postgresql+psycopg2://``).
+        """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``).
 
         Raises:
-            BadParams: the address is malformed or of another database.
+            BadParams: the address is malformed or names another kind of database.
             AnswersUnavailable: the database does not answer.
         """
         opened = cls(Engine(url, where="CORPUS_ANSWERS_URL", lock=WRITER_LOCK, unavailable=AnswersUnavailable))
@@ -160,23 +162,23 @@ class Answers:
         return opened
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         self._engine.close()
 
     def __enter__(self) -> Self:
-        """Give the answers themselves."""
+        """Return the database itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close them."""
+        """Close the database."""
         self.close()
 
     def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, Stored]:
-        """Return those of these answers that are there and whose record was not taken down.
+        """Return those of these answers that are stored and whose record was not taken down.
 
         Raises:
             SealBroken: an answer was altered or moved.
-            UnknownRecord: the vault is not the one these answers were sealed with.
+            UnknownRecord: the answers were sealed with another vault.
         """
         rows: list[Any] = []
         with self._engine.reading() as connection:
@@ -192,13 +194,14 @@ class Answers:
         }
 
     def put(self, key: str, *, record_id: str, under: bytes, data: bytes, cost: int = 0) -> None:
-        """Keep one answer in one commit; on return it is on disk."""
+        """Store one answer in one commit; on return it is on disk."""
         self.write([Change(pay=cost, answer=sealed(key, record_id=record_id, under=under, data=data))])
 
     def write(self, changes: Sequence[Change]) -> list[bool]:
-        """Make changes in one transaction; on return they are on disk. Say of each whether the limit allowed it.
+        """Make changes in one transaction and return for each whether its limit allowed it; they are then on disk.
 
-        Changes without a limit come first: an answer that costs less than was held makes room for the next request.
+        Changes without a limit are made first: an answer that costs less than was reserved leaves room for the next
+        request.
         """
         free = [change for change in changes if change.limit is None]
         pay, hold = sum(change.pay for change in free), sum(change.hold for change in free)
@@ -216,17 +219,17 @@ class Answers:
         return made
 
     def spent(self) -> tuple[int, int]:
-        """Return what is paid and what is held back, in nanodollars.
+        """Return the paid and the reserved amount, in nanodollars.
 
-        Held is the most that requests in flight can cost, and what those cost at most whose end nobody saw: a
-        provider may have billed a request that timed out or whose sender was killed.
+        Reserved is the maximum cost of requests in flight and of requests without a known result, because a provider
+        may have billed a request that timed out or whose sender was killed.
         """
         with self._engine.reading() as connection:
             paid, held = connection.execute(sa.select(spending.c.paid, spending.c.held)).one()
         return paid, held
 
     def count(self, labeller: str, *, wanted: int, hits: int) -> None:
-        """Add to how many answers a labeller wanted, and how many of them were there."""
+        """Add to the counts of a labeller's requested answers and of those already stored."""
         where = uses.c.labeller == labeller
         more = {"wanted": uses.c.wanted + wanted, "hits": uses.c.hits + hits}
         with self._engine.writing() as connection:
@@ -234,24 +237,24 @@ class Answers:
                 connection.execute(sa.insert(uses).values(labeller=labeller, wanted=wanted, hits=hits))
 
     def hits(self) -> dict[str, int]:
-        """Return how many answers of each labeller did not have to be asked for."""
+        """Return the number of answers of each labeller that were already stored when requested."""
         with self._engine.reading() as connection:
             return {labeller: hits for labeller, _, hits in connection.execute(sa.select(uses))}
 
     def begin(self, job: Job, *, labeller: str) -> None:
-        """Note a batch before anybody waits for it, so that a later process can collect it."""
+        """Store a batch before the wait for it, so that a later process can collect it."""
         row = {"id": job.id, "job": job.job, "labeller": labeller, "held": job.held}
         with self._engine.writing() as connection:
             connection.execute(sa.insert(batches), row | {"records": json.dumps(dict(job.records))})
 
     def jobs(self, *, labeller: str) -> list[Job]:
-        """Return the batches of a labeller that nobody collected yet."""
+        """Return the batches of a labeller that are not collected yet."""
         query = sa.select(batches).where(batches.c.labeller == labeller).order_by(batches.c.id)
         with self._engine.reading() as connection:
             return [Job(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
 
     def finish(self, job: Job, *, changes: Sequence[Change]) -> bool:
-        """Keep what a batch answered, pay it, and forget the batch, all at once; ``False`` if another process did."""
+        """Store a batch's answers, pay it and delete it, in one transaction; return ``False`` if already done."""
         with self._engine.writing() as connection:
             if connection.execute(sa.delete(batches).where(batches.c.id == job.id)).rowcount == 0:
                 return False

@@ -1,4 +1,4 @@
-"""Numbers of a stage, written in the one form that gives the same bytes for the same numbers."""
+"""Write the metrics of a stage in a form that gives the same bytes for the same numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The only reader and writer of content: each value compressed, then sealed under its own record's key.
+"""Read and write content: compress each value and seal it under its record's key.
 
-Sealing is deterministic (AES-SIV, RFC 5297), so that an unchanged partition has unchanged bytes. The price is that
-equal content of one cell is recognisably equal, and that lengths after compression show.
+No other module reads or writes content. Sealing is deterministic (AES-SIV, RFC 5297), so that an unchanged partition
+has unchanged bytes. The cost: equal content of the same cell is recognisable, and compressed lengths are visible.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pipelines.errors import SchemaMismatch, SealBroken
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 
-# zstd's default; every setting is spelt out, for a changed default would change every sealed byte.
+# zstd's default; every setting is explicit, because a changed default would change every sealed byte.
 LEVEL = 3
-# Rows whose plain content is in memory at once: about 250 MB of the largest usual images.
+# Rows whose plain content is in memory at once: about 250 MB for large images.
 BATCH = 512
 
 
@@ -32,19 +32,19 @@ def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
     """Return ``data`` compressed and sealed: 16 bytes of tag, then the ciphertext; the same input gives the same bytes.
 
     Args:
-        key: 64 bytes, the record's own.
-        record_id: whose content it is; bound to the result.
-        column: where it stands (``title``, or ``bytes#0`` for image 0); bound to the result.
+        key: the record's key, 64 bytes.
+        record_id: the record of the content; bound to the result.
+        column: the column (``title``, or ``bytes#0`` for image 0); bound to the result.
         data: the plain content.
     """
     return _seal(AESSIV(key), where=f"{record_id}/{column}", data=data)
 
 
 def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
-    """Return what :func:`seal` was given.
+    """Return the plain content of a value sealed by :func:`seal`.
 
     Raises:
-        SealBroken: the value was altered, moved from another place, or sealed under another key.
+        SealBroken: the value was altered, moved from another cell, or sealed under another key.
     """
     return _unseal(AESSIV(key), record_id=record_id, column=column, data=data)
 
@@ -53,7 +53,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vaul
     """Seal plain rows and write them as the table ``name``; return how many were written.
 
     Content cells hold ``str``, ``bytes`` or ``None``. Rows of records that were taken down meanwhile are left out.
-    A table without content columns is written as it is, whatever the vault says of its records.
+    A table without content columns is written unchanged; the vault is not checked.
 
     Raises:
         SchemaMismatch: a row has other columns than the schema, or a value of another type.
@@ -66,7 +66,9 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vaul
     while batch := list(islice(iterator, BATCH)):
         for row in batch:
             if row.keys() != columns.keys():
-                raise SchemaMismatch(table=name, detail=f"columns {sorted(row.keys() ^ columns.keys())}")
+                raise SchemaMismatch(
+                    table=name, detail=f"missing or unknown columns {sorted(row.keys() ^ columns.keys())}"
+                )
         for row in _sealed(batch, name=name, vault=vault) if sealed else batch:
             for column, values in columns.items():
                 values.append(row[column])
@@ -77,24 +79,24 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vaul
 
 
 def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> list[bytes | None]:
-    """Return the plain content of one column in row order; ``None`` where a cell is null or its record was taken down.
+    """Return the plain content of a column in row order; ``None`` if the cell is null or the record was taken down.
 
     Args:
         table: of the schema ``name``, with at least ``record_id``, ``image`` if the schema has it, and ``column``.
         name: the table's name.
-        column: a content column of it.
-        vault: where the keys are.
+        column: a content column of the table.
+        vault: the vault with the records' keys.
 
     Raises:
-        SchemaMismatch: ``column`` holds no content, or a column is missing.
+        SchemaMismatch: ``column`` is not a content column, or a column is missing.
         SealBroken: a value was altered or moved.
-        UnknownRecord: the vault is not the one these rows were sealed with.
+        UnknownRecord: the rows were sealed with another vault.
     """
     if column not in tables.sealed_columns(tables.SCHEMAS[name]):
-        raise SchemaMismatch(table=name, detail=f"{column} is no content column")
+        raise SchemaMismatch(table=name, detail=f"{column} is not a content column")
     needed = ["record_id", column, *(["image"] if "image" in tables.SCHEMAS[name].names else [])]
     if missing := set(needed) - set(table.column_names):
-        raise SchemaMismatch(table=name, detail=f"missing {sorted(missing)}")
+        raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
     ids = table["record_id"].to_pylist()
     images = table["image"].to_pylist() if "image" in needed else [None] * len(ids)
     filled = table.filter(table[column].is_valid())["record_id"].unique().to_pylist()
@@ -142,13 +144,13 @@ def _place(column: str, *, image: int | None) -> str:
 
 
 def _plain(value: str | bytes) -> bytes:
-    # half a surrogate pair, which JSON allows, is no character: it becomes a question mark
+    # an unpaired surrogate, which JSON allows, is not encodable: it becomes a question mark
     return value.encode(errors="replace") if isinstance(value, str) else value
 
 
 @cache
 def _zstd(thread: int) -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor]:
-    # neither may be used by two threads at once
+    # neither is thread-safe
     compressor = zstandard.ZstdCompressor(
         level=LEVEL, write_checksum=False, write_content_size=True, write_dict_id=False, threads=0
     )

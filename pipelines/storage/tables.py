@@ -1,4 +1,4 @@
-"""The typed Parquet tables, one schema each: the contract between any two steps.
+"""Define the typed Parquet tables that the steps exchange, and read and write them.
 
 A field marked ``sealed`` holds content; only :mod:`pipelines.storage.seal` writes or opens it.
 Rows are sorted by the schema's key and written with fixed settings, so that the same rows give the same bytes.
@@ -21,7 +21,7 @@ ROW_GROUP_BYTES = 256 * 2**20
 
 
 def _sealed(name: str) -> pa.Field:
-    # plain binary columns cannot be sorted beyond 2 GiB
+    # plain binary columns over 2 GiB cannot be sorted
     return pa.field(name, pa.large_binary(), metadata=SEALED)
 
 
@@ -66,7 +66,7 @@ IMAGES = _schema(
     ("fingerprint_id", pa.string()),
     ("energy", pa.float32()),
 )
-# What a text corpus has instead of images: one row a post.
+# The items of a text corpus, one row per post; an image corpus has IMAGES instead.
 TEXTS = _schema(
     "record_id",
     RECORD,
@@ -96,7 +96,7 @@ CLUSTERS = _schema(
 SAMPLE = _schema("record_id,image", RECORD, IMAGE)
 SPLITS = _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string()))
 LABELS = ("labels", pa.list_(pa.string()))
-# Who was asked for what in an annotation round.
+# The items assigned to each annotator in an annotation round.
 ASSIGNMENTS = _schema(
     "record_id,image,annotator",
     RECORD,
@@ -106,7 +106,7 @@ ASSIGNMENTS = _schema(
     ("batch", pa.int16()),
     ("position", pa.int32()),
 )
-# One annotator's answer to one question; a skip has neither labels nor a place in any figure by annotator.
+# One annotator's answer to one question; a skip has no labels and is not counted in any figure by annotator.
 ANNOTATIONS = _schema(
     "record_id,image,annotator,category",
     RECORD,
@@ -122,7 +122,7 @@ ANNOTATIONS = _schema(
     ("answered", UTC),
     _sealed("note"),
 )
-# The log of decisions: rows are added and never altered, the last one counts.
+# The log of decisions: rows are added and never changed; the last one is valid.
 ADJUDICATIONS = _schema(
     "record_id,image,category,decided",
     RECORD,
@@ -172,7 +172,7 @@ SILVER = _schema(
 )
 QUEUE = _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string())))
 
-# What one run says of one item and task; ``scores`` are probabilities in the task's order of labels.
+# A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.
 PREDICTIONS = _schema(
     "record_id,image,task,model,seed",
     RECORD,
@@ -186,7 +186,7 @@ PREDICTIONS = _schema(
     LABELS,
 )
 
-# What a labeller says of a meme beyond its words; null where the outcome is no vote.
+# A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
 REMARKS = _schema(
     "record_id,image,labeller",
     RECORD,
@@ -196,7 +196,7 @@ REMARKS = _schema(
     _sealed("remarks"),
 )
 
-# What a tuned model of kind knn looks among; an embedding is content.
+# The training posts of a tuned model of kind knn; an embedding is content.
 NEIGHBOURS = _schema("record_id", RECORD, LABELS, _sealed("vector"))
 
 SCHEMAS: dict[str, pa.Schema] = {
@@ -240,8 +240,10 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     """
     schema = SCHEMAS[name]
     if set(table.column_names) != set(schema.names):
-        raise SchemaMismatch(table=name, detail=f"columns {sorted(set(table.column_names) ^ set(schema.names))}")
-    # the other columns decide between rows of one key, lest their order came from the input
+        raise SchemaMismatch(
+            table=name, detail=f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}"
+        )
+    # rows with the same key are ordered by the other columns, so that the order does not depend on the input
     order = list(dict.fromkeys([*key_of(schema), *schema.names]))
     try:
         table = table.select(schema.names).cast(schema)
@@ -250,7 +252,7 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
         raise SchemaMismatch(table=name, detail=type(error).__name__) from None
     rows = max(1, int(ROW_GROUP_BYTES / max(1.0, table.nbytes / max(1, table.num_rows))))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # sealed bytes neither compress nor repeat: looking for either costs three times the writing
+    # sealed bytes neither compress nor repeat; trying to would make writing three times as slow
     plain = [c for c in schema.names if c not in sealed_columns(schema)]
     pq.write_table(
         table,
@@ -265,7 +267,7 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
 
 
 def _sortable(table: pa.Table) -> pa.Table:
-    """Return the table with its lists as text, because Arrow does not order lists."""
+    """Return the table with its lists as text, because Arrow cannot sort lists."""
     for i, field in enumerate(table.schema):
         if pa.types.is_list(field.type):
             texts = [None if value is None else repr(value) for value in table[field.name].to_pylist()]
@@ -274,20 +276,20 @@ def _sortable(table: pa.Table) -> pa.Table:
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Read the table ``name``; content columns stay sealed.
+    """Return the table ``name`` from a file; content columns stay sealed.
 
     Raises:
-        SchemaMismatch: the file holds other columns.
+        SchemaMismatch: a column is missing.
     """
     schema = SCHEMAS[name]
     missing = set(columns or schema.names) - set(pq.read_schema(path).names)
     if missing:
-        raise SchemaMismatch(table=name, detail=f"missing {sorted(missing)}")
+        raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
     return pq.read_table(path, columns=columns)
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Read and join many files of one table; no files give an empty table of its schema."""
+    """Return the rows of many files of one table; no files give an empty table with its schema."""
     schema = SCHEMAS[name]
     empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
     return (
@@ -303,5 +305,5 @@ def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) ->
 
 
 def strings(values: list[str]) -> pa.Array:
-    """Return a string array, also when it is empty."""
+    """Return a string array, also for an empty list."""
     return pa.array(values, type=pa.string())

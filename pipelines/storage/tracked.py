@@ -1,4 +1,4 @@
-"""A file of a checkout that DVC may track, read wherever its bytes are."""
+"""Read a file of a checkout that DVC may track, from the checkout, the cache or the remote."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 def read_tracked(path: Path, *, root: Path) -> str:
-    """Return a UTF-8 file of a checkout as it stands there or, where only its pointer does, from cache or remote.
+    """Return the text of a UTF-8 file of a checkout; if only its pointer exists, from the cache or remote.
 
     Raises:
-        OSError: neither is there, or the object behind the pointer is in no place.
-        UnicodeDecodeError: it is no UTF-8.
+        OSError: file and pointer are missing, or the pointer's object is neither in the cache nor on the remote.
+        UnicodeDecodeError: the file is not UTF-8.
     """
     if path.exists() or not path.with_name(f"{path.name}.dvc").exists():
         return path.read_bytes().decode()

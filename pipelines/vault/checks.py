@@ -1,6 +1,7 @@
-"""What the vault remembers of the sweep: what was last heard of each record, and the counts of the newest run.
+"""Store the deletion sweep's last result for each record and the counts of its newest run.
 
-Two tables that older vaults get when they are opened; ``missed`` and ``last_seen`` stand in ``records`` as before.
+The tables ``checks`` and ``sweeps`` are added to older vaults when they are opened; ``missed`` and ``last_seen`` are
+columns of ``records``.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from pipelines.vault.database import among, checks, records, sweeps
 from pipelines.vault.engine import chunks
 
 SEEN, MISSING, CLOSED = "seen", "missing", "closed"
-# What Reddit says itself of a post that is gone.
+# Reddit's own marks of a post that no longer exists.
 MARKS = frozenset({"deleted", "removed"})
-# `reddit.info()` leaves out what it cannot see; that is no proof (DESIGN.md 11), twice in a row is.
+# `reddit.info()` leaves out posts that it cannot see: once is no proof of deletion (DESIGN.md 11), twice in a row is.
 MISSES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A live record as the sweep knows it; ``outcome`` is the last one, ``None`` if it was never asked about."""
+    """A live record with its last check; ``checked_at`` and ``outcome`` are ``None`` if it was never checked."""
 
     record_id: str
     month: str
@@ -34,13 +35,13 @@ class Known:
 
     @property
     def quarantined(self) -> bool:
-        """Return whether it was not as it should be when last asked about."""
+        """Return whether the record was missing, deleted or removed at its last check."""
         return self.missed > 0 or self.outcome in MARKS
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a run has heard of records that were well before: how many were asked about, missing, and marked as gone."""
+    """The counts of a run over records not quarantined before: checked, missing, and marked as deleted or removed."""
 
     fresh: int = 0
     missing: int = 0
@@ -51,18 +52,18 @@ class Tally:
 
     @classmethod
     def of(cls, answers: Mapping[Known, str]) -> Tally:
-        """Count answers; of a closed subreddit nothing was heard."""
+        """Return the counts of these answers; answers of closed subreddits are not counted."""
         heard = [a for known, a in answers.items() if not known.quarantined and a != CLOSED]
         return cls(len(heard), sum(a == MISSING for a in heard), sum(a in MARKS for a in heard))
 
 
 def known(connection: sa.Connection, *, corpus: str) -> list[Known]:
-    """Return every live record of a corpus."""
+    """Return every live record of a corpus with its last check."""
     return _read(connection, sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None)))
 
 
 def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[datetime, Tally]:
-    """Return when the open run began and what it has heard; without one, begin it now. Forget records taken down."""
+    """Return the start and the counts of the open run, or begin a new one; delete the checks of tombstones."""
     dead = sa.select(records.c.record_id).where(records.c.deleted_at.is_not(None))
     connection.execute(sa.delete(checks).where(checks.c.record_id.in_(dead)))
     query = sa.select(sweeps.c.begun, sweeps.c.fresh, sweeps.c.missing, sweeps.c.marked)
@@ -75,9 +76,9 @@ def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[dat
 
 
 def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str, now: datetime) -> dict[Known, str]:
-    """Keep one request's answers, whole or not at all.
+    """Store the answers of one request, all in one transaction.
 
-    Returns those that were kept: not of records that were taken down, or asked about by another process, meanwhile.
+    Returns the answers that were stored, without records that were taken down or checked by another process meanwhile.
     """
     asked = {known.record_id: known for known in answers}
     there = _read(connection, sa.and_(among(list(asked)), records.c.deleted_at.is_(None)))
@@ -114,9 +115,9 @@ def end(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
 
 
 def take_back(connection: sa.Connection, *, corpus: str, since: datetime, now: datetime) -> int:
-    """Forget every miss and mark noted since a run began, and close it; return how many.
+    """Revert every miss and mark stored since a run began, close the run, and return how many were reverted.
 
-    These records are as they were before, and due at once.
+    These records have their earlier state again and are due for a check at once.
     """
     heard = sa.select(records.c.record_id, checks.c.outcome).join(checks, checks.c.record_id == records.c.record_id)
     recent = heard.where(records.c.corpus == corpus, records.c.deleted_at.is_(None), checks.c.checked_at >= since)
@@ -131,9 +132,9 @@ def take_back(connection: sa.Connection, *, corpus: str, since: datetime, now: d
 
 
 def gone(connection: sa.Connection, *, corpus: str) -> dict[str, str]:
-    """Return those that a takedown is due for, with the code of its reason: ``deleted``, ``removed``, ``missing``.
+    """Return the records that are due for a takedown, with the reason: ``deleted``, ``removed`` or ``missing``.
 
-    What an open run has noted waits until that run ends: it may yet turn out to be an outage.
+    Results of an open run are left out until the run ends, because it may prove to be an outage.
     """
     query = sa.select(sweeps.c.begun).where(sweeps.c.corpus == corpus, sweeps.c.ended.is_(None))
     begun = connection.scalar(query)

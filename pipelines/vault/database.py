@@ -1,4 +1,4 @@
-"""The vault's database: its tables, and what a vault needs beyond what every database of this project does."""
+"""Define the vault's tables and its database engine, which can erase freed bytes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import sqlalchemy as sa
 from pipelines.errors import VaultUnavailable
 from pipelines.vault.engine import BUSY_SECONDS, Engine
 
-# Any constant will do, as long as every process uses the same one.
+# Any constant, as long as every process uses the same one.
 WRITER_LOCK = 0x0C0_4B5_5EA1
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
-    """An aware time in UTC on every database; SQLite has no time zones of its own."""
+    """An aware UTC time on every database, as SQLite has no time zones."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Hand the database UTC."""
+        """Return the time in UTC, without a time zone for SQLite."""
         if value is None:
             return None
         utc = value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Give back aware times."""
+        """Return the stored time as an aware time."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -66,7 +66,7 @@ marks = sa.Table(
     sa.Column("name", sa.String(32), primary_key=True),
     sa.Column("value", sa.LargeBinary, nullable=False),
 )
-# What the deletion sweep last heard of a record; a record without a row was never asked about.
+# The deletion sweep's last result for a record; a record without a row was never checked.
 checks = sa.Table(
     "checks",
     metadata,
@@ -74,7 +74,7 @@ checks = sa.Table(
     sa.Column("checked_at", UtcDateTime, nullable=False),
     sa.Column("outcome", sa.String(16), nullable=False),
 )
-# A corpus's newest sweep, open until ``ended``: its counts outlive a killed process.
+# A corpus's newest sweep, open until ``ended`` is set; its counts survive a killed process.
 sweeps = sa.Table(
     "sweeps",
     metadata,
@@ -101,13 +101,13 @@ _APPEND_ONLY = {
 
 
 class Database(Engine):
-    """The engine of one vault; it leaves no freed bytes behind when asked."""
+    """The engine of a vault, which can erase freed bytes."""
 
     def __init__(self, url: str) -> None:
-        """Connect and make the tables.
+        """Connect and create the tables.
 
         Raises:
-            BadParams: the address is malformed or of another database.
+            BadParams: the address is malformed or names another kind of database.
             VaultUnavailable: the database does not answer.
         """
         super().__init__(
@@ -115,24 +115,24 @@ class Database(Engine):
             where="CORPUS_VAULT_URL",
             lock=WRITER_LOCK,
             unavailable=VaultUnavailable,
-            # VACUUM copies live keys through its temporary database: never to disk
+            # VACUUM copies live keys through its temporary database, which must not be on disk
             pragmas=("secure_delete = ON", "temp_store = MEMORY"),
         )
         with self.writing() as connection:
             new = not sa.inspect(connection).has_table(marks.name)
-            # a vault of an earlier release gets the tables that came since; no column of an old one ever changes
+            # a vault of an earlier release gets the tables added since; columns of existing tables never change
             metadata.create_all(connection)
             if new:
                 for statement in _APPEND_ONLY[self.backend]:
                     connection.exec_driver_sql(statement)
 
     def rewrite(self) -> None:
-        """Write the file anew without the freed bytes, and empty the write-ahead log.
+        """Rewrite the file without the freed bytes, and empty the write-ahead log.
 
-        ``secure_delete`` alone leaves a stray copy now and then, where SQLite had split a page before.
+        ``secure_delete`` alone sometimes leaves a copy where SQLite had split a page before.
 
         Raises:
-            VaultUnavailable: a reader kept the old state alive for more than a minute.
+            VaultUnavailable: a reader held the old state for more than a minute.
         """
         if self.backend == "postgresql":
             with self.translated(), self.sql.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -142,9 +142,9 @@ class Database(Engine):
         with self.translated(), self.sql.connect() as connection:
             connection.exec_driver_sql("VACUUM")
             if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
-                raise VaultUnavailable(detail="a reader holds on to its write-ahead log")
+                raise VaultUnavailable(detail="a reader still uses its write-ahead log")
 
 
 def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
-    """Return the condition that a row of ``records`` is one of these (a chunk of them)."""
+    """Return the condition that a row of ``records`` has one of these ids (at most one chunk)."""
     return records.c.record_id.in_(ids)

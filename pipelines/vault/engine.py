@@ -1,7 +1,7 @@
-"""How a database of this project is opened: SQLite with a write-ahead log that loses no commit, or PostgreSQL.
+"""Open the databases of this project: SQLite with a write-ahead log that loses no commit, or PostgreSQL.
 
-One writer at a time on both (SQLite's ``BEGIN IMMEDIATE``, an advisory lock on PostgreSQL), so that what a writer
-has read still holds when it writes. Rows are looked up by ids in chunks; statements never show their parameters.
+Both allow one writer at a time (``BEGIN IMMEDIATE`` in SQLite, an advisory lock in PostgreSQL), so that what a writer
+has read is still valid when it writes. Rows are looked up by id in chunks; errors never show statement parameters.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from pipelines.errors import BadParams, CorpusError
 
-# Longer than the rewrite of a vault of a million records (2.5 s measured), so that a writer outwaits it.
+# Longer than the rewrite of a vault of a million records (2.5 s measured), so that a writer can wait for it.
 BUSY_SECONDS = 60
-# SQLite takes 32,766 variables a statement, psycopg2 any number; more than this is no faster.
+# SQLite allows 32,766 variables per statement, psycopg2 any number; more than this is no faster.
 CHUNK = 5_000
 
 
 class Engine:
-    """An open database: any number of readers, one writer at a time, between processes too."""
+    """An open database with any number of readers and one writer at a time, also across processes."""
 
     def __init__(
         self, url: str, *, where: str, lock: int, unavailable: type[CorpusError], pragmas: Sequence[str] = ()
     ) -> None:
-        """Connect to ``sqlite:///path`` (made with mode 600) or ``postgresql+psycopg2://...``.
+        """Connect to ``sqlite:///path`` (created with mode 600) or ``postgresql+psycopg2://...``.
 
         Args:
             url: the address.
-            where: the setting that names it, for the error.
-            lock: any constant of this database's own; PostgreSQL's writers queue at it.
-            unavailable: what to raise, with ``detail``, when the database does not answer.
-            pragmas: what SQLite is told on each connection, beside the write-ahead log and full synchronisation.
+            where: the setting that holds the address, for the error.
+            lock: a constant unique to this database; the advisory lock of PostgreSQL's writers.
+            unavailable: the error to raise, with ``detail``, if the database does not answer.
+            pragmas: SQLite pragmas for each connection, besides the write-ahead log and full synchronisation.
 
         Raises:
-            BadParams: the address is malformed or of another database.
+            BadParams: the address is malformed or names another kind of database.
         """
         self._lock, self._unavailable, self._pragmas = lock, unavailable, pragmas
         try:
             parsed = sa.make_url(url)
             self.backend = parsed.get_backend_name()
             if self.backend not in {"sqlite", "postgresql"}:
-                raise BadParams(where=where, detail="names neither sqlite nor postgresql")
+                raise BadParams(where=where, detail="is neither sqlite nor postgresql")
             if self.backend == "sqlite":
                 connect: dict[str, Any] = {"timeout": BUSY_SECONDS}
                 self.sql = sa.create_engine(parsed, hide_parameters=True, connect_args=connect)
@@ -63,18 +63,18 @@ class Engine:
             raise BadParams(where=where, detail=f"cannot be used ({type(error).__name__})") from None
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         self.sql.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """Give a transaction that sees one state; raises ``unavailable`` when the database does not answer."""
+        """Open a transaction with one consistent state; raise ``unavailable`` if the database does not answer."""
         with self.translated(), self.sql.execution_options(begin="BEGIN").begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """Give the one transaction that may write now; others wait up to a minute, then raise ``unavailable``."""
+        """Open the only writing transaction; others wait up to a minute, then raise ``unavailable``."""
         with self.translated(), self.sql.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
             if self.backend == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
@@ -83,23 +83,23 @@ class Engine:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn the driver's errors into this project's own, without their words."""
+        """Turn the driver's errors into this project's errors, without the driver's text."""
         try:
             yield
         except DBAPIError as error:
-            raise self._unavailable(detail=f"its database answered {type(error.orig).__name__}") from None
+            raise self._unavailable(detail=f"the database returned {type(error.orig).__name__}") from None
 
     def _prepare_sqlite(self, connection: Any, _record: Any) -> None:
         # the driver's own implicit transactions would turn BEGIN IMMEDIATE into a nested one
         connection.isolation_level = None
         _enter_wal(connection)
-        # a key must be on disk before content sealed under it is pushed, and an answer is money
+        # a key must be on disk before content sealed under it is pushed, and every stored answer was paid for
         for pragma in ("synchronous = FULL", *self._pragmas):
             connection.execute(f"PRAGMA {pragma}")
 
 
 def chunks(ids: Collection[str]) -> Iterator[list[str]]:
-    """Cut ids into sorted lists that fit one statement, without repetitions."""
+    """Yield the distinct ids as sorted lists that each fit one statement."""
     ordered = sorted(set(ids))
     for start in range(0, len(ordered), CHUNK):
         yield ordered[start : start + CHUNK]
@@ -113,7 +113,7 @@ def _make_file(database: str | None) -> None:
 
 
 def _enter_wal(connection: Any) -> None:
-    # SQLite does not call its busy handler for this one lock, so two first openers collide at once
+    # SQLite does not call its busy handler for this lock, so two concurrent first openers fail immediately
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -126,6 +126,6 @@ def _enter_wal(connection: Any) -> None:
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    # VACUUM asks for none: it cannot run inside a transaction
+    # VACUUM sets no option, because it cannot run inside a transaction
     if statement := connection.get_execution_options().get("begin"):
         connection.exec_driver_sql(statement)

@@ -1,7 +1,7 @@
-"""The project secret, taken apart into one key for each use, so that no two uses can be confused.
+"""Derive one key for each use from the project secret.
 
-The first 32 bytes of the secret name things (record and author ids) and never change: ids are in every table and
-in the tombstones. The whole secret wraps the keys in the vault, so that bytes appended to it may be rotated.
+The first 32 bytes of the secret determine the record and author ids and never change, because the ids are in every
+table and in the tombstones. The whole secret wraps the keys in the vault, so that bytes appended to it can be rotated.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def derive(secret: bytes, *, purpose: str, length: int) -> bytes:
 
 
 class Keyring:
-    """What can be done with the project secret; holds it so that nothing else has to."""
+    """The holder of the project secret, with the operations that need it."""
 
     def __init__(self, secret: bytes) -> None:
-        """Take the secret of at least 32 bytes.
+        """Store the secret.
 
         Raises:
-            BadParams: it is shorter.
+            BadParams: it is shorter than 32 bytes.
         """
         if len(secret) < IDENTITY_BYTES:
             raise BadParams(where="CORPUS_SECRET", detail=f"needs at least {IDENTITY_BYTES} bytes")
@@ -53,12 +53,12 @@ class Keyring:
 
     @property
     def identity_check(self) -> bytes:
-        """What the vault remembers of the naming half, to refuse a foreign secret."""
+        """Return the check value of the first 32 bytes, which the vault stores to refuse another vault's secret."""
         return derive(self._identity, purpose="check/identity", length=16)
 
     @property
     def wrapping_check(self) -> bytes:
-        """What the vault remembers of the wrapping secret, to refuse one that was rotated away."""
+        """Return the check value of the whole secret, which the vault stores to refuse a secret that was replaced."""
         return derive(self._secret, purpose="check/wrapping", length=16)
 
     @cached_property
@@ -69,11 +69,11 @@ class Keyring:
         }
 
     def wrap(self, data: bytes, *, record_id: str, column: str) -> bytes:
-        """Return ``data`` as the column ``key`` or ``fullname`` of the vault holds it: AES-SIV bound to the record."""
+        """Return ``data`` wrapped for the vault's column ``key`` or ``fullname``: AES-SIV, bound to the record."""
         return self._wrappers[column].encrypt(data, [record_id.encode()])
 
     def unwrap(self, rows: Iterable[tuple[str, bytes]], *, column: str) -> dict[str, bytes]:
-        """Open the ``column`` of many ``(record_id, wrapped)`` rows.
+        """Return the unwrapped ``column`` of ``(record_id, wrapped)`` rows by record id.
 
         Raises:
             SealBroken: a row was altered, belongs to another record, or was wrapped under another secret.

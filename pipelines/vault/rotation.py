@@ -1,4 +1,4 @@
-"""Wrapping every key anew, which makes older backups of the vault worthless once the old secret is gone."""
+"""Rewrap every key, which makes older backups of the vault unreadable once the old secret is destroyed."""
 
 from __future__ import annotations
 

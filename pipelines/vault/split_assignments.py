@@ -1,6 +1,6 @@
-"""The memory of every split ever made, so that a test record stays a test record however the corpus grows.
+"""Store every split assignment, so that a test record stays a test record as the corpus grows.
 
-Rows of the ledger are only ever added; the database itself refuses updates and deletes.
+Rows of this ledger are only added; the database refuses updates and deletes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Item = tuple[str, int]
 
 
 def read(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, str]:
-    """Return every assignment of one corpus and split version: ``(record_id, image)`` to its split."""
+    """Return every assignment of a corpus and split version: ``(record_id, image)`` to split."""
     query = sa.select(assignments.c.record_id, assignments.c.image, assignments.c.split).where(
         assignments.c.corpus == corpus, assignments.c.version == version
     )
@@ -25,16 +25,16 @@ def read(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, 
 
 
 def append(connection: sa.Connection, *, corpus: str, version: int, rows: Mapping[Item, str], now: datetime) -> None:
-    """Add the assignments that are not there yet; call it inside the writer's transaction.
+    """Add the assignments that are new; call it inside the writer's transaction.
 
     Raises:
-        SplitConflict: one of them stands with another split; nothing is written.
+        SplitConflict: an item is already assigned to another split; nothing is written.
     """
     standing = read(connection, corpus=corpus, version=version)
     moved = sorted(item for item, split in rows.items() if standing.get(item, split) != split)
     if moved:
         record_id, image = moved[0]
-        detail = f"{len(moved)} assigned items would move, the first is {record_id} image {image}"
+        detail = f"{len(moved)} assigned items would move; the first is {record_id} image {image}"
         raise SplitConflict(corpus=corpus, detail=detail)
     added = [
         {"corpus": corpus, "version": version, "record_id": r, "image": i, "split": split, "assigned_at": now}

@@ -1,7 +1,7 @@
-"""The one place that holds keys: who is in the corpus, what opens their content, and who must stay out.
+"""Store the keys of records and the tombstones of records that were taken down.
 
-A record's content is sealed under its own random key; deleting that key here deletes the content in every file,
-version and backup of the corpus at once. The row stays as a tombstone that every source asks.
+Each record's content is sealed under its own random key; deleting that key makes the content unreadable in every file,
+version and backup of the corpus at once. The row remains as a tombstone, which is checked when any source is read.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pipelines.vault.engine import chunks
 from pipelines.vault.keyring import SIV_KEY_BYTES, Keyring
 from pipelines.vault.rotation import rewrap
 
-# A code or the number of a request: longer would be prose, and prose may quote.
+# Enough for a code or the number of a request; longer text could quote content.
 REASON_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What is left of a record after its takedown: when, and a short code why."""
+    """What remains of a record after its takedown: the time, and a short code as reason."""
 
     deleted_at: datetime
     reason: str
 
 
 class Vault:
-    """The open vault; one process may hold it for as long as a step lasts, many processes at the same time."""
+    """An open vault; many processes may hold it at the same time, each for the whole of a step."""
 
     def __init__(self, database: Database, *, keyring: Keyring) -> None:
         """Use :meth:`open` instead."""
@@ -43,11 +43,11 @@ class Vault:
 
     @classmethod
     def open(cls, url: str, *, secret: bytes) -> Vault:
-        """Open or make the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``).
+        """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``).
 
         Raises:
             BadParams: the address or the length of the secret is wrong.
-            VaultMismatch: the vault was made under another secret; going on would ask no tombstone.
+            VaultMismatch: the vault was created with another secret, so no tombstone would be found.
             VaultUnavailable: the database does not answer.
         """
         vault = cls(Database(url), keyring=Keyring(secret))
@@ -60,39 +60,39 @@ class Vault:
         return vault
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
     def __enter__(self) -> Self:
-        """Give the vault itself."""
+        """Return the vault itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the vault."""
         self.close()
 
     @property
     def database(self) -> Database:
-        """The database, for what this layer keeps beside the keys: when a record was last asked about."""
+        """Return the database, for this layer's other tables, such as the checks of the deletion sweep."""
         return self._database
 
     def record_id(self, fullname: str, *, domain: str = "post") -> str:
-        """Return the pseudonym of a Reddit fullname: 32 hex digits, another one in every domain (``release/...``)."""
+        """Return the pseudonym of a Reddit fullname: 32 hex digits, different in every domain (``release/...``)."""
         return self._keyring.name(fullname, domain=domain)
 
     def author_id(self, name: str) -> str:
-        """Return the pseudonym of a user name, for grouping only; Reddit's names ignore case."""
+        """Return the pseudonym of a user name, for grouping only; Reddit ignores the case of names."""
         return self._keyring.name(name.lower(), domain="author")
 
     def admit(self, items: Sequence[tuple[str, str]], *, corpus: str, month: str, now: datetime) -> set[str]:
-        """Let records in: give each new ``(record_id, fullname)`` a key of its own and note that it was seen.
+        """Admit records: create a key for each new ``(record_id, fullname)`` and update the time they were last seen.
 
-        The keys are the one thing here that must never repeat from a seed, so they come from the system.
+        Keys must never be reproducible from a seed, so they come from the operating system.
 
-        Returns the ids that are in; those with a tombstone are not.
+        Returns the ids that are admitted, without those that have a tombstone.
 
         Raises:
-            VaultUnavailable: nothing was written.
+            VaultUnavailable: the database does not answer; nothing was written.
             VaultMismatch: the secret was rotated since this vault was opened.
         """
         now, fullnames, admitted = _aware(now), dict(items), set[str]()
@@ -110,7 +110,7 @@ class Vault:
         return admitted
 
     def months(self, record_ids: Collection[str]) -> dict[str, str]:
-        """Return the month in which each of those records that are live came in."""
+        """Return the month in which each of these records was collected, for live records only."""
         found: dict[str, str] = {}
         query = sa.select(records.c.record_id, records.c.month).where(records.c.deleted_at.is_(None))
         with self._database.reading() as connection:
@@ -120,7 +120,7 @@ class Vault:
         return found
 
     def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
-        """Return the keys of those records that are live.
+        """Return the keys of these records, for live records only.
 
         Raises:
             SealBroken: a wrapped key was altered.
@@ -141,7 +141,7 @@ class Vault:
         return found[record_id]
 
     def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
-        """Return the Reddit fullnames of those records that are live, for the deletion sweep and nothing else.
+        """Return the Reddit fullnames of these records, for live records only; only the deletion sweep may use them.
 
         Raises:
             SealBroken: a sealed fullname was altered.
@@ -149,7 +149,7 @@ class Vault:
         return {r: name.decode() for r, name in self._open(record_ids, column="fullname").items()}
 
     def tombstoned(self, record_ids: Collection[str]) -> set[str]:
-        """Return which of these were taken down and must stay out."""
+        """Return which of these records have a tombstone."""
         with self._database.reading() as connection:
             found = set[str]()
             for ids in chunks(record_ids):
@@ -158,10 +158,10 @@ class Vault:
         return found
 
     def require_known(self, record_ids: Collection[str]) -> None:
-        """Refuse records that were never admitted: content without a row here would be lost in silence.
+        """Refuse records that were never admitted, as their content would be lost silently.
 
         Raises:
-            UnknownRecord: naming one of them.
+            UnknownRecord: with one of these records.
         """
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
@@ -171,24 +171,24 @@ class Vault:
                         raise UnknownRecord(record_id=record_id)
 
     def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
-        """Delete keys and fullnames for good and leave tombstones; an id never seen gets one too, and stays out.
+        """Destroy keys and fullnames permanently and leave tombstones, also for ids that were never admitted.
 
         On return no byte of them is left in the SQLite file or its write-ahead log. Repeating it is harmless.
 
         Args:
-            record_ids: whom to take down.
+            record_ids: the records to take down.
             reason: a short code or request number, at most 64 characters, never prose.
-            now: when.
+            now: the time of the takedown.
 
         Returns how many were not tombstones already.
 
         Raises:
-            VaultUnavailable: if the keys were gone already and only their traces remain, repeating it removes these.
+            VaultUnavailable: the database does not answer, or freed bytes could not be erased yet; run it again.
         """
         return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
 
     def replay(self, tombstones: Mapping[str, Tombstone]) -> int:
-        """Take down all of these, as :meth:`destroy` does: the first thing to do after restoring a backup."""
+        """Take down all of these as :meth:`destroy` does; run it first after a backup is restored."""
         for tombstone in tombstones.values():
             _aware(tombstone.deleted_at)
             if not 0 < len(tombstone.reason) <= REASON_CHARACTERS:
@@ -211,16 +211,17 @@ class Vault:
         return destroyed
 
     def tombstones(self) -> dict[str, Tombstone]:
-        """Return every tombstone, to be kept apart from the vault's own backups and replayed after a restore."""
+        """Return every tombstone, to be stored apart from the vault's backups and replayed after a restore."""
         query = sa.select(records.c.record_id, records.c.deleted_at, records.c.reason)
         with self._database.reading() as connection:
             rows = connection.execute(query.where(records.c.deleted_at.is_not(None)).order_by(records.c.record_id))
             return {record_id: Tombstone(deleted_at, reason) for record_id, deleted_at, reason in rows}
 
     def rotate(self, *, secret: bytes) -> int:
-        """Wrap everything anew under ``secret``: older backups of the vault open nothing once the old one is gone.
+        """Rewrap everything under ``secret``; older backups are unreadable once the old secret is destroyed.
 
-        The first 32 bytes must stay, for they name the records. Processes that hold the old secret admit no more.
+        The first 32 bytes must not change, as the ids depend on them. Processes with the old secret can no longer admit
+        records.
 
         Returns the number of live records.
 
@@ -240,21 +241,21 @@ class Vault:
         return count
 
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
-        """Return every split ever assigned in this corpus and version: ``(record_id, image)`` to its name."""
+        """Return every split assigned in this corpus and version: ``(record_id, image)`` to split name."""
         with self._database.reading() as connection:
             return split_assignments.read(connection, corpus=corpus, version=version)
 
     def assign(self, corpus: str, *, version: int, rows: Mapping[tuple[str, int], str], now: datetime) -> None:
-        """Remember splits for ever; those already known are left as they are.
+        """Store split assignments permanently; existing ones stay unchanged.
 
         Raises:
-            SplitConflict: one of them would move; nothing is written.
+            SplitConflict: an item would move to another split; nothing is written.
         """
         with self._database.writing() as connection:
             split_assignments.append(connection, corpus=corpus, version=version, rows=rows, now=_aware(now))
 
     def counts(self) -> dict[str, int]:
-        """Return how many records are live and how many are tombstones, for the status."""
+        """Return the numbers of live records and of tombstones, for the status."""
         query = sa.select(sa.func.count(), sa.func.count(records.c.deleted_at)).select_from(records)
         with self._database.reading() as connection:
             total, tombstones = connection.execute(query).one()
@@ -285,7 +286,7 @@ class Vault:
 
 
 def _sort_out(connection: sa.Connection, *, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return those that are live and those that are unknown; the rest are tombstones."""
+    """Return the ids of live records and the unknown ids; the rest are tombstones."""
     found = connection.execute(sa.select(records.c.record_id, records.c.deleted_at).where(among(ids))).all()
     known = {record_id for record_id, _ in found}
     return [r for r, deleted_at in found if deleted_at is None], [r for r in ids if r not in known]

@@ -1,4 +1,4 @@
-"""What the vault remembers of itself: which secret it belongs to, and whether freed bytes wait to be erased."""
+"""Store the vault's marks: the secret that it belongs to, and whether freed bytes must still be erased."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pipelines.vault.keyring import Keyring
 
 
 def put(connection: sa.Connection, *, name: str, value: bytes) -> None:
-    """Set one mark inside the writer's transaction."""
+    """Set a mark inside the writer's transaction."""
     connection.execute(sa.delete(marks).where(marks.c.name == name))
     connection.execute(sa.insert(marks).values(name=name, value=value))
 
 
 def get(connection: sa.Connection, *, name: str) -> bytes | None:
-    """Return one mark."""
+    """Return the value of a mark, or ``None``."""
     value = connection.scalar(sa.select(marks.c.value).where(marks.c.name == name))
     return None if value is None else bytes(value)
 
 
 def claim(database: Database, *, keyring: Keyring) -> None:
-    """Tie a new vault to its secret, or check that an old one is opened with the secret it knows.
+    """Bind a new vault to its secret, or check that an existing one is opened with the same secret.
 
     Raises:
-        VaultMismatch: with another secret every record would get another id, and no tombstone would be found.
+        VaultMismatch: the secret differs: every record would get another id, and no tombstone would be found.
     """
     with database.writing() as connection:
         if get(connection, name="identity") is None:
@@ -37,10 +37,10 @@ def claim(database: Database, *, keyring: Keyring) -> None:
 
 
 def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
-    """Refuse a keyring whose secret is foreign, or was rotated away after this process opened the vault.
+    """Refuse a keyring whose secret is of another vault, or was rotated after this process opened the vault.
 
     Raises:
-        VaultMismatch: naming the half of the secret that differs.
+        VaultMismatch: with the half of the secret that differs.
     """
     if get(connection, name="identity") != keyring.identity_check:
         raise VaultMismatch(which="identity")
@@ -49,15 +49,15 @@ def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
 
 
 def ask_erasure(connection: sa.Connection) -> None:
-    """Note, in the transaction that frees bytes, that they must be erased: even if the process dies before it can."""
+    """Record, in the transaction that frees bytes, that they must be erased, even if this process dies first."""
     put(connection, name="erase", value=secrets.token_bytes(8))
 
 
 def finish_erasure(database: Database) -> None:
-    """Erase freed bytes if anyone asked and nobody did; what is asked meanwhile stays asked.
+    """Erase freed bytes if a request is pending; requests made meanwhile stay pending.
 
     Raises:
-        VaultUnavailable: a reader keeps the old state alive; the request stands, and the next opener tries again.
+        VaultUnavailable: a reader holds the old state; the request stays pending until the vault is opened again.
     """
     with database.reading() as connection:
         asked = get(connection, name="erase")

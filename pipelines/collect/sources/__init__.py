@@ -1,6 +1,6 @@
-"""Where submissions come from: a dump, Reddit itself or Arctic Shift, one schema behind one protocol.
+"""Read submissions from a dump, Reddit or Arctic Shift through one protocol and one schema.
 
-``params.yaml`` names the source of a corpus; the partition step cannot tell which one it reads.
+``params.yaml`` names the source of a corpus; the following steps do not depend on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DELETIONS = {"deleted", "removed", "deleted_later"}
 
 
 class SubmissionSource(Protocol):
-    """What the step ``collect`` reads; nothing comes out before the whole source was read and found sound."""
+    """The protocol of a source; nothing is yielded until the whole source has been read and verified."""
 
     @property
     def name(self) -> str:
@@ -39,15 +39,15 @@ class SubmissionSource(Protocol):
 def open_source(
     name: SourceName, *, params: Params, settings: Settings, today: date, state: Path | None = None
 ) -> SubmissionSource:
-    """Return the source ``name``, after its access basis was checked and before anything is sent.
+    """Return the source ``name`` after a check of its access basis; nothing is sent yet.
 
     Args:
-        today: the day the approval must still hold on.
-        state: file in which a live source remembers what it has read, so that a retry goes on from there.
+        today: the day on which the approval must still be valid.
+        state: file in which a live source saves what it has read, so that a retry continues from there.
 
     Raises:
         SourceNotApproved: a live source without an access basis, an approval, a retention or a future expiry.
-        BadParams: a setting the source needs is missing.
+        BadParams: a setting that the source needs is missing.
     """
     params.sources[name].check(name, today=today)
     if name == "dump":
@@ -67,22 +67,22 @@ def open_source(
 
 
 def digest_of(source: str, *, subreddit: str, window: Window) -> str:
-    """Return the ``source_digest`` of an API source: it names the query, never what came back."""
+    """Return the ``source_digest`` of an API source: a digest of the query, not of the response."""
     return hashlib.sha256(f"{source}:{subreddit}:{window.key}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A parsed item with the time (epoch seconds, 0.0 if unknown) at which the source last looked at it."""
+    """A parsed item with the time (epoch seconds, 0.0 if unknown) at which the source last retrieved it."""
 
     item: Submission | Dropped
     retrieved: float
 
 
 class Gathered:
-    """The items of one window, one for each fullname: a deletion outranks all, then the newest retrieval counts.
+    """The items of one window, one for each fullname: a deletion takes precedence, then the newest retrieval.
 
-    Archives hold a post several times and disagree; what has been deleted in any of them is deleted.
+    Archives hold a post several times and disagree; a post that is deleted in any of them is deleted.
     """
 
     def __init__(self, window: Window, *, subreddits: Sequence[str], source: str) -> None:
@@ -92,9 +92,9 @@ class Gathered:
         self._items: dict[str, tuple[tuple[int, float], Submission | Dropped]] = {}
 
     def add(self, item: Mapping[str, Any], *, source_digest: str) -> Taken | None:
-        """Take the item in and return it parsed, or ``None`` if it is not of this window and these subreddits.
+        """Add the item and return it parsed, or return ``None`` if it is outside the window or the subreddits.
 
-        An item without a usable date belongs to no month and is counted, as malformed, in each that meets it.
+        An item without a usable date belongs to no month; it is counted as malformed in every month that reads it.
         """
         subreddit = item.get("subreddit")
         if not isinstance(subreddit, str) or subreddit.lower() not in self.wanted:
@@ -107,7 +107,7 @@ class Gathered:
         return Taken(parsed, retrieved_of(item))
 
     def put(self, parsed: Submission | Dropped, *, retrieved: float) -> None:
-        """Take in a parsed item of the window; among equals the later one stays."""
+        """Add a parsed item of the window; of two items of the same rank and time, the later one is kept."""
         rank = 1
         if isinstance(parsed, Dropped):
             rank = 2 if parsed.reason in DELETIONS else 0 if parsed.reason == "malformed" else 1

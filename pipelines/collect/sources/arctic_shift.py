@@ -1,4 +1,4 @@
-"""Arctic Shift's post search: the archive by HTTP, for months that a listing no longer reaches."""
+"""Read posts from Arctic Shift's search API, for months that Reddit's listing no longer reaches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipelines.config.collect import ArcticShift
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceUnavailable
 
-# The longest pause taken inside a task when the headers say that the budget is spent; above, the answer is a 429.
+# The longest pause inside a task after the rate limit is used up; a longer wait leads to a 429 and a task retry.
 MAX_PAUSE_SECONDS = 120.0
 
 
 class ArcticShiftSource:
-    """Pages by ``created_utc``, each beginning one second before the last ended, so that no tie is cut in two."""
+    """Arctic Shift, paged by ``created_utc``; pages overlap by one second so that no posts of a second are lost."""
 
     name = "arctic_shift"
 
@@ -33,7 +33,7 @@ class ArcticShiftSource:
         journal: Journal | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Prepare the session; nothing is sent yet.
+        """Create the session; nothing is sent yet.
 
         Raises:
             BadParams: the contact is missing, or the address is not https.
@@ -51,7 +51,7 @@ class ArcticShiftSource:
         Raises:
             SourceThrottled: 429, with the seconds to wait.
             SourceRefused: another 4xx.
-            SourceUnavailable: 5xx, a time-out, a broken answer, or more posts in a second than a page holds.
+            SourceUnavailable: 5xx, a timeout, a malformed response, or more posts in a second than a page holds.
         """
 
         def pages(subreddit: str, cursor: str | None) -> Iterator[Page]:
@@ -99,14 +99,14 @@ class ArcticShiftSource:
         except requests.RequestException as error:
             raise SourceUnavailable(source=self.name, detail=type(error).__name__) from None
         except (ValueError, KeyError, TypeError):
-            raise SourceUnavailable(source=self.name, detail="the answer is not what the API describes") from None
+            raise SourceUnavailable(source=self.name, detail="the response does not follow the API") from None
         if not isinstance(data, list) or not all(isinstance(i, dict) for i in data):
-            raise SourceUnavailable(source=self.name, detail="the answer is not what the API describes")
+            raise SourceUnavailable(source=self.name, detail="the response does not follow the API")
         self._pace(response.headers)
         return data
 
     def _pace(self, headers: Mapping[str, str]) -> None:
-        """Wait as the headers ask once the budget is spent, instead of running into the 429."""
+        """Wait as long as the headers ask once the rate limit is used up, to avoid a 429."""
         try:
             remaining, reset = float(headers["x-ratelimit-remaining"]), float(headers["x-ratelimit-reset"])
         except (KeyError, ValueError):

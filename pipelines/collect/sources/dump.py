@@ -1,8 +1,8 @@
-"""Pushshift and Arctic Shift dumps: every byte checked, only the wanted lines parsed, all of a file or nothing.
+"""Read Pushshift and Arctic Shift dumps: verify every byte and parse only the lines of the wanted subreddits.
 
-A file is read once. Its frames are decompressed to their ends, its SHA-256 is taken on the way, and a byte pattern
-finds the lines of the wanted subreddits, so that the other 99 % are never parsed (SPEC.md 2.6). Posts come out only
-after every file was whole.
+A file is read once. Every frame is decompressed to its end while the SHA-256 is computed, and a byte pattern finds the
+lines of the wanted subreddits, so that the other 99 % are never parsed (SPEC.md 2.6). Posts are yielded only after
+every file has been verified.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pipelines.config.collect import Dump
 from pipelines.errors import CorruptDump, DumpMissing, DumpUnverified
 
 # Compressed bytes decompressed at a time. zstd expands at most 32,768 times (a block of 128 KiB out of 4 bytes), so
-# this is what bounds memory, at 128 MiB, before the ratio is looked at. Larger pieces are not faster.
+# this limits memory to 128 MiB before the ratio is checked. Larger pieces are not faster.
 PIECE = 4096
 READ = 2**20
-# zstd hands out blocks of up to 128 KiB at once, whatever the piece: not counted by the ratio check.
+# zstd emits blocks of up to 128 KiB at once for any piece; the ratio check does not count them.
 SLACK = 2 * 2**17
-# Rows parsed one after the other: alternating with the decompressor costs each its cache (a tenth of the scan).
+# Rows parsed in a batch: alternating with the decompressor evicts the caches of both (a tenth of the scan time).
 HELD = 64
-# Scanned at a time: fits the second-level cache.
+# Bytes scanned at a time: they fit the second-level cache.
 LINES = 2**17
 
 
@@ -45,12 +45,12 @@ class DumpSource:
         self._params = params
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield the union of all files that may hold the window; deletions told in any of them win.
+        """Yield the union of all files that may hold the window; a deletion in any of them takes precedence.
 
         Raises:
             DumpMissing: no file for one of the subreddits.
             DumpUnverified: a file without its ``.sha256``.
-            CorruptDump: a file that is cut, altered, not zstd, or breaks a cap; with the compressed offset.
+            CorruptDump: a file is truncated, altered, not zstd, or exceeds a limit; with the compressed offset.
         """
         gathered = Gathered(window, subreddits=subreddits, source=self.name)
         for path in self.files(window, subreddits=subreddits):
@@ -85,10 +85,10 @@ class DumpSource:
 
 
 def expected_digest(path: Path) -> str:
-    """Return the SHA-256 that ``<name>.sha256`` (the format of ``sha256sum``) states for a dump.
+    """Return the SHA-256 of a dump from ``<name>.sha256`` (the format of ``sha256sum``).
 
     Raises:
-        DumpUnverified: the file is missing or names no digest for this dump.
+        DumpUnverified: the file is missing or has no digest for this dump.
     """
     try:
         lines = path.with_name(path.name + ".sha256").read_text(encoding="ascii").splitlines()
@@ -102,15 +102,15 @@ def expected_digest(path: Path) -> str:
 
 
 def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: Dump) -> Iterator[bytes]:
-    """Yield the lines in which one of the subreddits is named, as bytes without the line feed.
+    """Yield the lines that name one of the subreddits, as bytes without the line feed.
 
-    Lines are cut at line feeds, which no UTF-8 sequence contains, so a character that straddles two chunks is whole.
+    Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two chunks stays intact.
 
     Raises:
-        CorruptDump: also at the very end, when the file differs from ``digest``; commit nothing before that.
+        CorruptDump: also after the last line, if the file differs from ``digest``; commit nothing before that.
     """
     names = b"|".join(re.escape(s.encode()) for s in subreddits)
-    # Any spacing; also matches the parent inside a crosspost: parsing decides.
+    # Also matches the parent inside a crosspost; the parser filters those.
     wanted = re.compile(rb'"subreddit"\s*:\s*"(?i:' + names + rb')"')
     rest, offset = b"", 0
     for chunk, offset in chunks(path, digest=digest, params=params):
@@ -126,12 +126,13 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
 
 
 def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, int]]:
-    """Yield decompressed bytes with the compressed offset behind them; every frame must reach its end.
+    """Yield decompressed bytes with the compressed offset after them; every frame must be complete.
 
-    ``stream_reader`` would end a truncated file in silence; a ``decompressobj`` knows whether its frame is complete.
+    ``stream_reader`` would silently stop at the end of a truncated file; a ``decompressobj`` reports whether its frame
+    is complete.
 
     Raises:
-        CorruptDump: not zstd, cut inside a frame, a window or an expansion over the caps, or another SHA-256.
+        CorruptDump: not zstd, truncated inside a frame, a window or expansion over the limits, or a wrong SHA-256.
     """
     decompressor = zstandard.ZstdDecompressor(max_window_size=2**params.window_log)
     frame = None
@@ -152,7 +153,7 @@ def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, in
                     except zstandard.ZstdError as error:
                         raise CorruptDump(name=path.name, offset=offset, detail=_cause(error)) from None
                     if len(data) > len(piece) * params.max_ratio + SLACK:
-                        detail = f"it expands more than {params.max_ratio} times (dump.max_ratio)"
+                        detail = f"it expands to more than {params.max_ratio} times its size (dump.max_ratio)"
                         raise CorruptDump(name=path.name, offset=offset, detail=detail)
                     piece = frame.unused_data if frame.eof else b""
                     frame = None if frame.eof else frame
@@ -165,7 +166,7 @@ def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, in
     if frame or not offset:
         raise CorruptDump(name=path.name, offset=offset, detail="it ends inside a frame")
     if sha256.hexdigest() != digest:
-        raise CorruptDump(name=path.name, offset=offset, detail="its SHA-256 is not the one in its .sha256 file")
+        raise CorruptDump(name=path.name, offset=offset, detail="its SHA-256 differs from the one in its .sha256 file")
 
 
 def _matching(block: bytes, *, wanted: re.Pattern[bytes]) -> Iterator[bytes]:

@@ -1,9 +1,9 @@
-"""What a live source has read so far, so that a retry asks only for the pages still missing.
+"""Save the pages that a live source has read, so that a retry requests only the missing ones.
 
-A retry needs the posts of the earlier pages too, not only the cursor, or the month would be short without a word.
-So the file holds posts, and is treated as content: every page is sealed under a key derived from the project
-secret, the file has mode 600, it is good only for the day and the query it was begun for, and it is deleted when
-the source ends. It lives in the task's scratch folder, never in DVC or git.
+A retry needs the posts of the earlier pages as well as the cursor; otherwise the month would silently be incomplete.
+The file therefore holds posts and is treated as content: every page is sealed under a key derived from the project
+secret, the file has mode 600, it is valid only for the day and the query it was started for, and it is deleted when
+the source is fully read. It lives in the task's scratch folder, never in DVC or git.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ LENGTH_BYTES = 4
 
 @dataclass(frozen=True)
 class Page:
-    """One answer of an API: its items, and where the next page starts (``None`` after the last)."""
+    """One response of an API: its items and the cursor of the next page (``None`` after the last)."""
 
     items: Sequence[Mapping[str, Any]]
     cursor: str | None
 
 
-# Reads one subreddit from a cursor on (``None``: from the top), page by page.
+# Reads one subreddit page by page from a cursor (``None``: from the start).
 Pages = Callable[[str, str | None], Iterable[Page]]
 
 
 class Journal:
-    """An append-only file of sealed pages; a page torn by a crash is cut off and asked for again."""
+    """An append-only file of sealed pages; a page that a crash left incomplete is cut off and requested again."""
 
     def __init__(self, path: Path, *, secret: bytes, day: date) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class Journal:
         return entries
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Write one entry and wait until it is on the disk."""
+        """Write one entry and wait until it is on disk."""
         sealed = seal(self._key, record_id=self._record, column=COLUMN, data=orjson.dumps(entry))
         with self._path.open("ab") as file:
             file.write(len(sealed).to_bytes(LENGTH_BYTES, "big") + sealed)
@@ -74,7 +74,7 @@ class Journal:
         self._count += 1
 
     def end(self) -> None:
-        """Delete the file: the source was read to its end."""
+        """Delete the file after the source was read to its end."""
         self._path.unlink(missing_ok=True)
 
     @property
@@ -96,7 +96,7 @@ class Journal:
 def gather(
     source: str, *, window: Window, subreddits: Sequence[str], pages: Pages, journal: Journal | None
 ) -> Iterator[Submission | Dropped]:
-    """Read every subreddit page by page into one window, going on where ``journal`` says an attempt ended."""
+    """Yield the posts of all subreddits in the window; reading continues where ``journal`` ends."""
     gathered = Gathered(window, subreddits=subreddits, source=source)
     cursors: dict[str, str | None] = {}
     for entry in journal.begin(f"{source}:{window.key}:{'+'.join(subreddits)}") if journal else ():

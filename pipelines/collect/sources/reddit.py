@@ -1,7 +1,7 @@
-"""Reddit itself, through PRAW: the newest thousand posts of a subreddit, paced by the server's own headers.
+"""Read the newest thousand posts of a subreddit from Reddit through PRAW, within the server's rate limit.
 
-PRAW reads ``x-ratelimit-*`` and sleeps before the budget is spent; a 429 that comes all the same, because something
-else uses the client id, is handed to the scheduler with the time to wait.
+PRAW reads ``x-ratelimit-*`` and sleeps before the limit is reached. If a 429 still occurs, because another process uses
+the client id, the error passes the time to wait to the scheduler.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 
 class RedditSource:
-    """The listing ``/r/<subreddit>/new``. Months older than its end are not to be had here: a warning says so."""
+    """The listing ``/r/<subreddit>/new``; a warning is logged if the listing does not reach back to the month."""
 
     name = "reddit"
 
     def __init__(self, settings: Settings, *, params: Reddit, journal: Journal | None = None) -> None:
-        """Prepare PRAW for application-only OAuth; nothing is sent yet.
+        """Configure PRAW for application-only OAuth; nothing is sent yet.
 
         Raises:
             BadParams: the client id, its secret or the contact is missing, or an address is not https.
@@ -39,7 +39,7 @@ class RedditSource:
         for key in ("reddit_client_id", "reddit_client_secret"):
             if not getattr(settings, key):
                 raise BadParams(where=f"CORPUS_{key.upper()}", detail="not set")
-        # Below that, these two write raw ids: the cursor is part of the address of every page.
+        # Below this level both log raw ids: the cursor is part of the address of every page.
         for noisy in ("prawcore", "urllib3"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
         self._params = params
@@ -59,12 +59,12 @@ class RedditSource:
         )
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield the listings' posts of the window, newest pages first; a retry asks only for the pages missing.
+        """Yield the listings' posts of the window, newest pages first; a retry requests only the missing pages.
 
         Raises:
             SourceThrottled: 429, with the seconds to wait.
             SourceRefused: bad credentials, or a subreddit that is private, banned or unknown.
-            SourceUnavailable: 5xx, a time-out or a broken answer, after PRAW's own retries.
+            SourceUnavailable: 5xx, a timeout or a malformed response, after PRAW's own retries.
         """
 
         def pages(subreddit: str, cursor: str | None) -> Iterator[Page]:
@@ -73,12 +73,12 @@ class RedditSource:
         return gather(self.name, window=window, subreddits=subreddits, pages=pages, journal=self._journal)
 
     def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Return what Reddit shows now of at most 100 posts, by fullname; one that it does not show is left out.
+        """Return the current state of at most 100 posts by fullname, without the posts that Reddit does not show.
 
         Raises:
             SourceThrottled: 429, with the seconds to wait.
             SourceRefused: bad credentials, or Reddit refuses this client.
-            SourceUnavailable: 5xx, a time-out or a broken answer, after PRAW's own retries.
+            SourceUnavailable: 5xx, a timeout or a malformed response, after PRAW's own retries.
         """
         try:
             listing = self._reddit.get("api/info", params={"id": ",".join(fullnames)})
@@ -87,7 +87,7 @@ class RedditSource:
         return {str(s.name): _plain(s) for s in listing if isinstance(s, PrawSubmission)}
 
     def newest(self, subreddit: str) -> str | None:
-        """Return the fullname of a subreddit's newest post, ``None`` where it has none to show.
+        """Return the fullname of a subreddit's newest post, or ``None`` if it shows none.
 
         Raises:
             SubredditClosed: it is private, banned or unknown.
@@ -97,19 +97,22 @@ class RedditSource:
         return str(items[0]["name"]) if items else None
 
     def remaining(self) -> float | None:
-        """Return which share of the client id's requests is left in this period; ``None`` before Reddit told."""
+        """Return the share of the client id's requests left in this period; ``None`` before the first response."""
         limits = self._reddit.auth.limits
         left, used = limits["remaining"], limits["used"]
         return None if left is None or used is None else float(left) / max(float(left) + float(used), 1.0)
 
     def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[Page]:
-        """Yield the listing until it ends, the limit is reached or the window lies behind. Cursor: seen, fullname."""
+        """Yield pages until the listing ends, the limit is reached or the window is passed.
+
+        A cursor is ``<posts seen>:<fullname>``.
+        """
         seen, _, after = (cursor or "0:").partition(":")
         count, resumed = int(seen), bool(cursor)
         while True:
             items, following = self._page(subreddit, after=after, limit=self._params.listing_limit - count)
             if resumed and not items:
-                # The post that the cursor names was deleted meanwhile; Reddit then answers nothing.
+                # The post that the cursor names was deleted meanwhile; Reddit then returns an empty page.
                 count, resumed, after = 0, False, ""
                 continue
             count, resumed, after = count + len(items), False, following
@@ -118,7 +121,7 @@ class RedditSource:
             yield Page(items, f"{count}:{following}" if more else None)
             if not more:
                 if not passed and count >= self._params.listing_limit:
-                    log.warning("r/%s: the listing's %d newest end inside or after %s", subreddit, count, window.key)
+                    log.warning("r/%s: the newest %d posts do not cover all of %s", subreddit, count, window.key)
                 return
 
     def _page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
@@ -133,11 +136,11 @@ class RedditSource:
 
 
 def failure(error: Exception, *, subreddit: str | None) -> SourceError:
-    """Translate PRAW's error; its own text may hold addresses, which hold ids, and stays behind.
+    """Return the project's error for a PRAW error, without its text, which may contain addresses with ids.
 
     Args:
         error: what PRAW raised.
-        subreddit: whose listing was asked for; ``None``: posts by their fullnames.
+        subreddit: the requested listing, or ``None`` if posts were requested by fullname.
     """
     what = "posts by name" if subreddit is None else f"r/{subreddit}"
     if subreddit is not None and isinstance(error, prawcore.exceptions.Redirect | prawcore.exceptions.NotFound):
@@ -147,7 +150,7 @@ def failure(error: Exception, *, subreddit: str | None) -> SourceError:
     if isinstance(error, prawcore.exceptions.OAuthException):
         return SourceRefused(source="reddit", detail="the token request was rejected")
     if isinstance(error, prawcore.exceptions.BadJSON):
-        return SourceUnavailable(source="reddit", detail="the answer is not JSON")
+        return SourceUnavailable(source="reddit", detail="the response is not JSON")
     if isinstance(error, prawcore.exceptions.ResponseException | prawcore.exceptions.TooManyRequests):
         response = error.response
         return refusal("reddit", status=response.status_code, headers=response.headers, what=what)
@@ -155,7 +158,7 @@ def failure(error: Exception, *, subreddit: str | None) -> SourceError:
 
 
 def _plain(submission: Any) -> dict[str, Any]:
-    """Return the fields as Reddit sent them; ``vars`` never asks the server for missing ones, attributes would."""
+    """Return the fields that Reddit sent; unlike attribute access, ``vars`` never requests missing ones."""
     item = {k: v for k, v in vars(submission).items() if not k.startswith("_")}
     author = item.get("author")
     item["author"] = "[deleted]" if author is None else str(author)

@@ -1,4 +1,4 @@
-"""What the live sources share: who they say they are, where they may send, and what a refusal means."""
+"""Provide what the live sources share: the user agent, the address check and the errors for HTTP statuses."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from urllib.parse import urlsplit
 
 from pipelines.errors import BadParams, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
 
-# Reddit's window is ten minutes; a 429 that names no time gets a tenth of it (ours).
+# Ours: the wait after a 429 without a time, a tenth of Reddit's window of ten minutes.
 DEFAULT_WAIT_SECONDS = 60.0
 
 
 class SubredditClosed(SourceRefused):
-    """Reddit does not show this subreddit: it is private, banned or unknown. That says nothing of its posts."""
+    """Reddit does not show this subreddit (private, banned or unknown), so the state of its posts is unknown."""
 
 
 def user_agent(contact: str) -> str:
-    """Return the name under which a live source asks, in the form Reddit's API rules want it.
+    """Return the user agent of the live sources in the form that Reddit's API rules require.
 
     Raises:
-        BadParams: nobody to turn to is named.
+        BadParams: no contact is set.
     """
     if not contact:
-        raise BadParams(where="CORPUS_CONTACT", detail="not set; a live source must say whom to turn to")
+        raise BadParams(where="CORPUS_CONTACT", detail="not set; a live source must send a contact address")
     return f"python:crisis-corpus:v1 (research; {contact})"
 
 
 def check_address(address: str, *, setting: str) -> str:
-    """Return the address without a final slash if credentials may be sent there: https, or http to this machine.
+    """Return the address without trailing slashes if credentials may be sent to it.
 
     Raises:
-        BadParams: anything else.
+        BadParams: the address is neither https nor http to this machine.
     """
     parts = urlsplit(address)
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
@@ -40,7 +40,7 @@ def check_address(address: str, *, setting: str) -> str:
 
 
 def refusal(source: str, *, status: int, headers: Mapping[str, str], what: str) -> SourceError:
-    """Return the error that an HTTP status stands for, by what a retry would change."""
+    """Return the error for an HTTP status, depending on whether a retry can help."""
     if status == 429:
         return SourceThrottled(source=source, retry_after=_wait(headers))
     if status >= 500 or status == 408:

@@ -1,10 +1,10 @@
-"""Whether two readings are of the same caption: how many words differ once the reading's own errors are taken out.
+"""Count the words in which two OCR captions differ, apart from OCR errors.
 
 FigSIM (3.1) removes pictures that match and differ in fewer than three words. OCR glues, splits and misreads words, so
-a plain word-level edit distance would keep many of them apart. Here words are aligned at the least number of words
-replaced, added or missing, where a word equals another that a misreading explains, and a run of up to three words
-equals another that is the same without spaces. On true text the rule stays the paper's to the letter: a word of the
-common vocabulary is never taken for a misreading of another such word.
+a plain word-level edit distance would miss many duplicates. Here words are aligned with the smallest number of words
+replaced, added or missing; a word equals another if a misreading can explain the difference, and a run of up to three
+words equals another that is the same without spaces. On text without OCR errors, the rule is exactly the paper's: a
+word of the common vocabulary is never treated as a misreading of another such word.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from pipelines.extract.words import words
 
 Ints = npt.NDArray[np.int64]
 
-# Ours: glyphs that look alike in the fonts of memes, read for each other by the engines of the OCR step.
+# Ours: glyphs that look alike in the fonts of memes and that the OCR engines confuse.
 LOOKALIKES = str.maketrans({"0": "o", "1": "i", "l": "i", "5": "s"})
-# Ours: beyond this rank the list of known words holds more misspellings than words; those of two letters are mostly
-# abbreviations, so the words among them are named.
+# Ours: above this rank the list of known words holds more misspellings than words. Its entries of two letters are
+# mostly abbreviations, so the actual words are listed here.
 VOCABULARY = 50_000
 SHORT = words("a i ah am an as at be by do go he hi if in is it me my no of oh ok on or so to up us we")
-# Runs of words compared without spaces; more than three glued words have been split by the OCR step.
+# The longest run of words compared without spaces; the OCR step has split longer ones.
 RUN = 3
-# Ours: a misreading changes at most one letter in four of a word, and no more than two.
+# Ours: a misreading changes at most one in four letters of a word, and at most two in total.
 FORGIVEN, MOST_FORGIVEN = 4, 2
 
 
 def caption_words(text: str) -> list[str]:
-    """Return the words of a caption as they are compared: without apostrophes, which OCR loses as it likes."""
+    """Return the words of a caption for comparison, without apostrophes, which OCR often drops."""
     return [word.replace("'", "") for word in words(text)]
 
 
 def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
-    """Return how many words differ between two captions, misreadings apart, or ``limit`` where it is at least that.
+    """Return how many words differ between two captions, apart from misreadings, or ``limit`` if that many or more.
 
     Two captions without words do not differ.
     """
@@ -49,10 +49,10 @@ def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
 
 
 class Captions:
-    """Many captions prepared for comparing millions of pairs of them; content, so it lives in memory only.
+    """Captions prepared for the comparison of millions of pairs; they are content, so they are kept in memory only.
 
     Attributes:
-        counts: words of each caption, (n,) int64.
+        counts: the number of words of each caption, (n,) int64.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -71,9 +71,9 @@ class Captions:
         )
 
     def differences(self, left: npt.ArrayLike, right: npt.ArrayLike, *, limit: int) -> Ints:
-        """Return how many words differ between the captions at ``left`` and at ``right``, ``limit`` for that or more.
+        """Return how many words differ between the captions at ``left`` and ``right``, at most ``limit``.
 
-        About a microsecond a pair. Symmetric.
+        Takes about a microsecond per pair. The result is symmetric.
         """
         one, other = np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64)
         result = np.empty(len(one), dtype=np.int64)
@@ -82,11 +82,11 @@ class Captions:
         return result
 
     def rare_words(self, items: npt.ArrayLike, *, most: int) -> tuple[Ints, Ints]:
-        """Return (item, word) for the ``most`` rarest words of each item that another item has too.
+        """Return (item, word) for the ``most`` rarest words of each item that occur in another item too.
 
-        ``items`` are the captions of the items. Two that share all but ``k`` of their repeated words share one of the
-        ``k + 1`` rarest of each (prefix filter; Chaudhuri, Ganti and Kaushik 2006), so the pairs of items with a word
-        in common here hold every pair that matters, and words that everybody uses propose nothing.
+        ``items`` are the captions of the items. Two items that share all but ``k`` of their repeated words share one of
+        the ``k + 1`` rarest of each (prefix filter; Chaudhuri, Ganti and Kaushik 2006). The pairs of items that share a
+        word here therefore include every relevant pair, and common words propose no pairs.
         """
         captions = np.asarray(items, dtype=np.int64)
         item = np.repeat(np.arange(len(captions)), self.counts[captions])
@@ -117,21 +117,21 @@ def _letters(some: Iterable[str]) -> npt.NDArray[np.uint32]:
 
 
 def _ranks(sorted_groups: Ints) -> Ints:
-    """Number the members of each group, which stand together, from 0."""
+    """Return the number of each member within its group, from 0; groups are contiguous."""
     _, first, sizes = np.unique(sorted_groups, return_index=True, return_counts=True)
     numbers: Ints = np.arange(len(sorted_groups)) - np.repeat(first, sizes)
     return numbers
 
 
 class _Texts(NamedTuple):
-    """All captions end to end: their words by number, and the letters of each place and of each word."""
+    """All captions concatenated: the number of the word at each place, and the letters of each place and word."""
 
     begins: Any  # place of the first word of each caption
     words: Any  # number of the word at each place
-    known: Any  # of each word: whether it is of the common vocabulary
-    spans: Any  # where the letters of each place begin
+    known: Any  # of each word: whether it is in the common vocabulary
+    spans: Any  # start of the letters of each place
     letters: Any
-    folded_spans: Any  # where the letters of each word begin, look-alikes folded
+    folded_spans: Any  # start of the letters of each word, with look-alikes folded
     folded: Any
 
 
@@ -145,7 +145,7 @@ def _equal(letters: Any, i: int, j: int, length: int) -> bool:
 
 @compiled
 def _letters_apart(letters: Any, one: tuple[int, int], other: tuple[int, int]) -> int:
-    """Levenshtein distance of two spans."""
+    """Return the Levenshtein distance of two spans."""
     row = np.arange(other[1] - other[0] + 1)
     for i in range(one[0], one[1]):
         corner, row[0] = row[0], row[0] + 1
@@ -158,7 +158,7 @@ def _letters_apart(letters: Any, one: tuple[int, int], other: tuple[int, int]) -
 
 @compiled
 def _same_word(texts: _Texts, a: int, b: int) -> bool:
-    """Tell whether a misreading may explain the difference; two known words are different words."""
+    """Return whether a misreading can explain the difference; two known words are always different."""
     if a == b:
         return True
     if texts.known[a] and texts.known[b]:
@@ -176,7 +176,7 @@ def _same_word(texts: _Texts, a: int, b: int) -> bool:
 
 @compiled
 def _same_run(texts: _Texts, i: int, p: int, j: int, q: int) -> bool:
-    """Tell whether ``p`` words from place ``i`` are, without spaces, the ``q`` words from place ``j``."""
+    """Return whether ``p`` words from place ``i`` equal, without spaces, the ``q`` words from place ``j``."""
     length = texts.spans[i + p] - texts.spans[i]
     if length != texts.spans[j + q] - texts.spans[j]:
         return False
@@ -185,7 +185,7 @@ def _same_run(texts: _Texts, i: int, p: int, j: int, q: int) -> bool:
 
 @compiled
 def _step(texts: _Texts, at: tuple[int, int], ends: tuple[int, int], j: int, ahead: Any) -> None:
-    """Carry the cost of column ``j`` of row ``ahead[0]`` to where one edit, one equal word or one equal run leads."""
+    """Propagate the cost at ``ahead[0][j]`` to the cells that one edit, one equal word or one equal run leads to."""
     (x, y), here = at, ahead[0][j]
     rows, columns = ends[0] - x, ends[1] - y
     if rows > 0:
@@ -204,7 +204,7 @@ def _step(texts: _Texts, at: tuple[int, int], ends: tuple[int, int], j: int, ahe
 
 @compiled
 def _difference(texts: _Texts, one: tuple[int, int], other: tuple[int, int], limit: int, cost: Any) -> int:
-    """Align the words at two spans of places; ``cost`` is room for ``RUN + 1`` rows, used in turn."""
+    """Return the word difference of two spans of places; ``cost`` is a buffer of ``RUN + 1`` rows, used in turn."""
     columns = other[1] - other[0] + 1
     ahead = (cost[0], cost[1], cost[2], cost[3])
     for row in ahead:
@@ -216,7 +216,7 @@ def _difference(texts: _Texts, one: tuple[int, int], other: tuple[int, int], lim
                 _step(texts, (x, other[0] + j), (one[1], other[1]), j, ahead)
         if x == one[1]:
             break
-        # every way to the end leads through one of these rows
+        # every path to the end goes through one of these rows
         if not _below(ahead[1:], columns, limit):
             return limit
         ahead[0][:columns] = limit

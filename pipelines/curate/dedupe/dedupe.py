@@ -1,7 +1,7 @@
-"""The stage ``dedupe``: drop what repeats an earlier item, or one of a published split, and remember who belongs.
+"""Run the stage ``dedupe``: drop near-duplicates of earlier items or of published split members, and write clusters.
 
-What is dropped repeats a *kept* earlier item (keep-first star); chains of likeness drop nothing, but stay together
-as a cluster, so that no split separates them. Captions and posts are opened in memory and never written.
+A dropped item repeats a *kept* earlier item (keep-first star). Chains of similar items are not dropped, but form one
+cluster, so that no split separates them. Captions and posts are opened in memory and never written.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     """Find the near-duplicates among all items of a corpus.
 
     Reads the posts and items of every month. Writes below ``snapshot/<corpus>/dedupe/``: ``pairs`` (near-duplicates),
-    ``clusters`` (every item that a chain of pairs joins to another, under the name of the earliest; ``hamming`` and
-    ``word_difference`` are those to the keeper it repeats, null where it is kept) and ``drops``; and
-    ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left out.
+    ``clusters`` (every item that a chain of pairs connects to another, named after the earliest; ``hamming`` and
+    ``word_difference`` are the distances to the kept item that it repeats, null if it is kept itself) and ``drops``;
+    also writes ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left out.
 
     Returns:
         ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for
         pictures ``without_hash``.
 
     Raises:
-        SchemaMismatch: an item without its post, or fingerprints of two kinds, which cannot be compared.
+        SchemaMismatch: an item has no post, or there are fingerprints of two kinds, which cannot be compared.
     """
     promised = set(vault.assignments(corpus, version=params.split[corpus].version))
     if params.corpora[corpus].content == "images":
@@ -82,7 +82,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
 
 
 def _images(corpus: str, *, params: Params, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
-    """Return the live images with their opened text as ``words`` in the order of keeping; how many were taken down."""
+    """Return the live images, with the text as ``words``, in keeping order, and the number that were taken down."""
     images = read_items(corpus, params=params, columns=IMAGES, root=root)
     texts = open_column(images, name="images", column="text", vault=vault)
     live = _opened(images.drop_columns("text"), texts)
@@ -94,7 +94,7 @@ def _images(corpus: str, *, params: Params, promised: set[Item], vault: Vault, r
 
 
 def _texts(corpus: str, *, params: Params, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
-    """Return the live texts, opened as ``words``, with their signatures in the order of keeping, and how many gone."""
+    """Return the live texts, as ``words``, and signatures in keeping order, and the number that were taken down."""
     rows = read_items(corpus, params=params, columns=["signature"], root=root)
     signatures = open_column(rows, name="texts", column="signature", vault=vault)
     posts = _posts(corpus, of=rows, root=root, columns=["created", "title", "body"])
@@ -114,7 +114,7 @@ def _posts(corpus: str, *, of: pa.Table, root: Path, columns: list[str]) -> pa.T
     """Return the posts of all months.
 
     Raises:
-        SchemaMismatch: an item of the table ``of`` has none.
+        SchemaMismatch: an item of the table ``of`` has no post.
     """
     months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     posts = tables.concat(months, name="posts", columns=["record_id", *columns])
@@ -124,16 +124,16 @@ def _posts(corpus: str, *, of: pa.Table, root: Path, columns: list[str]) -> pa.T
 
 
 def _opened(rows: pa.Table, texts: list[bytes | None]) -> pa.Table:
-    """Return the rows whose text could be opened, with it as ``words``; the others were taken down."""
+    """Return the rows whose text could be opened, as ``words``; the others were taken down."""
     words = pa.array([None if text is None else text.decode() for text in texts], pa.string())
     rows = rows.append_column("words", words)
     return rows.filter(pc.is_valid(rows["words"]))
 
 
 def _in_order_of_keeping(live: pa.Table, posts: pa.Table, *, promised: set[Item]) -> pa.Table:
-    """Sort items by the time of their post, after those that a published split holds.
+    """Return the items sorted by the time of their post, after the items that are assigned to a split.
 
-    A backfill of an earlier month must not replace a member of the test set by its own original.
+    A backfill of an earlier month must not replace a member of the test set by its original.
     """
     joined = live.join(posts, keys="record_id", join_type="left outer")
     later = pa.array([item not in promised for item in keys(joined)], pa.bool_())
@@ -165,7 +165,7 @@ def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:
 
 
 def _clusters(images: pa.Table, found: Pairs, known: Kinds) -> pa.Table:
-    """Return every item of a group of two or more, with what sets it apart from the kept item it repeats."""
+    """Return every item of a group of two or more, with its distances to the kept item that it repeats."""
     count = len(known.first)
     keeper = keepers(np.arange(count), found.left, found.right)
     group = components(count, found.left, found.right)[known.kind]
@@ -189,7 +189,7 @@ def _clusters(images: pa.Table, found: Pairs, known: Kinds) -> pa.Table:
 
 
 def _apart(found: Pairs, keeper: Ints) -> tuple[Ints, Ints]:
-    """Return bits and words between each kind and the kept kind that it repeats; 0 where it is kept itself."""
+    """Return the bits and words by which each kind differs from the kept kind that it repeats; 0 if it is kept."""
     count = len(keeper)
     hamming, words = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     direct = keeper[found.right] == found.left

@@ -1,9 +1,8 @@
-"""Which pictures repeat each other: hash and caption may each propose a pair, and both must agree.
+"""Find near-duplicate pictures by their hashes and captions: either may propose a pair, and both must agree.
 
-FigSIM (3.1): the same image and fewer than three words of difference; two pictures without text repeat each other
-given the image. A hash cannot count words and a caption cannot see a picture. How far two hashes may be apart depends
-on how many words agree: a replaced word moves the hash, and a long caption in common makes a chance likeness of two
-pictures harmless (SPEC.md 2.6).
+FigSIM (3.1): near-duplicates have the same image and differ in fewer than three words; for two pictures without text,
+the image decides. The allowed distance of two hashes depends on how many words agree: a replaced word changes the hash,
+and a long shared caption makes a chance similarity of two pictures unlikely to be wrong (SPEC.md 2.6).
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is compared, one entry an item, earliest first; content, so it lives in memory only."""
+    """The data to compare, one entry per item, earliest first; it is content, so it is kept in memory only."""
 
     hashes: npt.NDArray[np.uint64]
-    hashed: npt.NDArray[np.bool_]  # False: too flat for a hash
+    hashed: npt.NDArray[np.bool_]  # False if too flat for a hash
     digests: list[str]  # of the bytes
     texts: list[str]
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Near-duplicates as positions ``left < right``, with the bits and the words in which they differ."""
+    """Near-duplicate pairs as positions ``left < right``, with the numbers of bits and words that differ."""
 
     left: Ints
     right: Ints
@@ -42,7 +41,7 @@ class Pairs:
     words: Ints
 
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
-        """Return some of the pairs."""
+        """Return the selected pairs."""
         return Pairs(self.left[rows], self.right[rows], self.hamming[rows], self.words[rows])
 
     @classmethod
@@ -62,7 +61,7 @@ def _columns(pairs: Pairs) -> tuple[Ints, Ints, Ints, Ints]:
 
 @dataclass(frozen=True)
 class Kinds:
-    """Items that differ in no bit and no word are of one kind: they need no search."""
+    """The kinds of items: items that differ in no bit and no word are of one kind and need no search."""
 
     kind: Ints  # of each item, numbered by first appearance
     first: Ints  # item of each kind
@@ -70,16 +69,17 @@ class Kinds:
 
 @dataclass(frozen=True)
 class PictureKinds(Kinds):
-    """Kinds of pictures, with the captions that they share."""
+    """The kinds of pictures, with their captions."""
 
     caption: Ints  # of each kind, a position in ``captions``
     captions: Captions
 
 
 def kinds(pictures: Pictures) -> PictureKinds:
-    """Join the items that differ in no bit and no word.
+    """Return the kinds of pictures that differ in no bit and no word.
 
-    Ours: a picture without a hash has nothing but its bytes, so it repeats only one of the same bytes and words.
+    Ours: a picture without a hash can only be compared by its bytes, so it repeats only one with the same bytes and
+    words.
     """
     numbers: dict[tuple[int | str, int], int] = {}
     texts: dict[str, int] = {}
@@ -98,10 +98,10 @@ def kinds(pictures: Pictures) -> PictureKinds:
 
 
 def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Pairs:
-    """Return the pairs of kinds that repeat each other.
+    """Return the near-duplicate pairs of kinds.
 
     Their captions differ in fewer than ``word_difference`` words, and their hashes in at most ``radius_no_text`` bits
-    where no word agrees, ``radius`` where some do, ``radius_long_caption`` where at least ``long_caption`` words agree.
+    if no word agrees, ``radius`` if some do, ``radius_long_caption`` if at least ``long_caption`` words agree.
     """
     hashes, counts = pictures.hashes[known.first], known.captions.counts[known.caption]
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
@@ -122,7 +122,7 @@ def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -
 
 
 def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
-    """Yield pairs of kinds with alike hashes, and those of long captions that share a rare word."""
+    """Yield the pairs of kinds with similar hashes, and those with long captions that share a rare word."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     radius = max(params.radius, params.radius_no_text)
     for left, right, _ in pair_blocks(pictures.hashes[known.first[hashed]], radius=radius):
@@ -134,10 +134,11 @@ def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Ite
 
 
 def pairs_of_items(found: Pairs, known: Kinds, *, listed: int) -> Pairs:
-    """Return the pairs of items: those of one kind, and those of two kinds that repeat each other.
+    """Return the near-duplicate pairs of items: within one kind, and between two near-duplicate kinds.
 
-    A kind with thousands of items has millions of pairs, so its first ``listed`` items stand in all of them, and each
-    further one only beside the first: groups stay whole, and the list stays in proportion to the items.
+    A kind with thousands of items has millions of pairs. All pairs are therefore listed only for its first ``listed``
+    items; each further item is only paired with the first. Groups stay whole, and the list grows linearly with the
+    items.
     """
     order = np.argsort(known.kind, kind="stable")
     sizes = np.bincount(known.kind, minlength=len(known.first))

@@ -1,7 +1,8 @@
-"""Which posts repeat each other: signatures propose, the texts' own shingles decide.
+"""Find near-duplicate posts: signatures propose pairs, and the shingles of the texts decide.
 
-CRADLE does not say how repeated posts were found; people post the same account to several subreddits, with a few
-words changed. Two posts are near-duplicates from a share ``dedupe.similarity`` of common shingles on (title and body).
+CRADLE does not describe how repeated posts were found; people post the same account to several subreddits with a few
+words changed. Two posts are near-duplicates if the Jaccard index of their shingles (of title and body) is at least
+``dedupe.similarity``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pipelines.extract.words import words
 
 
 def kinds_of_texts(texts: Sequence[str]) -> Kinds:
-    """Join the posts that differ in no word."""
+    """Return the kinds of posts that differ in no word."""
     numbers: dict[str, int] = {}
     kind: list[int] = []
     first: list[int] = []
@@ -30,9 +31,10 @@ def kinds_of_texts(texts: Sequence[str]) -> Kinds:
 
 
 def pairs_of_texts(texts: Sequence[str], signatures: Sequence[bytes], known: Kinds, *, params: Params) -> Pairs:
-    """Return the pairs of kinds that repeat each other, with the number of words in which they differ.
+    """Return the near-duplicate pairs of kinds, with the number of words in which they differ.
 
-    Words are counted as bags: the larger text's words that the other lacks. ``hamming`` is 0: texts have no hash.
+    Words are counted as bags: the words of the longer text that the other lacks. ``hamming`` is 0, as texts have no
+    hash.
     """
     spoken = [words(texts[i]) for i in known.first]
     runs = [shingles(w, size=params.texts.shingle_words) for w in spoken]

@@ -1,4 +1,4 @@
-"""Read the items of a corpus, an item being an image of a submission or its text, with what links and describes it."""
+"""Read the items of a corpus (images or texts of posts) with their links and strata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Item = tuple[str, int]
 
 @dataclass(frozen=True)
 class Corpus:
-    """All items of a corpus in the order of their ids, with what links and stratifies them."""
+    """All items of a corpus in the order of their ids, with their links and strata."""
 
     items: list[Item]
     links: Links
@@ -26,7 +26,7 @@ class Corpus:
 
 
 def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
-    """Return the items that are left after dedupe, as (record_id, image)."""
+    """Return the items that remain after dedupe, as (record_id, image)."""
     items = read_items(corpus, params=params, columns=[], root=root)
     drops = tables.read(root / "snapshot" / corpus / "dedupe" / "drops.parquet", name="drops")
     dropped = set(keys(drops))
@@ -34,12 +34,12 @@ def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
 
 
 def keys(table: pa.Table) -> list[Item]:
-    """Return the identity of each row."""
+    """Return the item (record_id, image) of each row."""
     return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
 def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
-    """Return ``record_id``, ``image`` and ``columns`` of all items; a text is the image 0 of its record."""
+    """Return ``record_id``, ``image`` and ``columns`` of all items; a text has image 0."""
     content = params.corpora[corpus].content
     shards = sorted((root / "data" / corpus).glob(f"*/{content}/*.parquet"))
     if content == "images":
@@ -49,10 +49,10 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
 
 
 def load(corpus: str, *, params: Params, root: Path) -> Corpus:
-    """Read every item of the corpus, dropped near-duplicates too: they link what is kept.
+    """Return every item of the corpus, including dropped near-duplicates, because they link kept items.
 
     Raises:
-        SchemaMismatch: an item without its post.
+        SchemaMismatch: an item has no post.
     """
     rows = read_items(corpus, params=params, columns=["words"], root=root)
     rows = rows.sort_by([("record_id", "ascending"), ("image", "ascending")])
@@ -75,7 +75,7 @@ def load(corpus: str, *, params: Params, root: Path) -> Corpus:
 
 
 def _pairs(corpus: str, items: list[Item], *, root: Path) -> tuple[Ints, Ints]:
-    """Return the near-duplicates as positions in ``items``: pairs, not clusters, to tell who links whom."""
+    """Return the near-duplicate pairs as positions in ``items``; clusters would not show the individual links."""
     table = tables.read(root / "snapshot" / corpus / "dedupe" / "pairs.parquet", name="pairs")
     at = {item: i for i, item in enumerate(items)}
     others = zip(table["other_id"].to_pylist(), table["other_image"].to_pylist(), strict=True)

@@ -1,4 +1,4 @@
-"""Inner loops, compiled by numba on first use and kept on disk, so that only the first task of a machine waits."""
+"""Compile inner loops with numba on first use and cache them on disk, so that only a machine's first task waits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def compiled(function: Kernel) -> Kernel:
-    """Compile a kernel, which calls kernels of its own file only; it runs without the interpreter's lock."""
+    """Return the compiled kernel, which runs without the GIL and may only call kernels of the same file."""
     if numba is None:
         return function
     try:
         fast: Kernel = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no place to keep it can be written
+    except RuntimeError:  # no writable cache folder
         fast = numba.njit(nogil=True)(function)
     return fast

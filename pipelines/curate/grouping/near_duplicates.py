@@ -1,9 +1,10 @@
-"""Every pair of hashes within a Hamming radius, exactly and far below quadratic time; who belongs together, who stays.
+"""Find all pairs of hashes within a Hamming radius, their clusters, and the items to keep.
 
-Multi-index hashing (Norouzi, Punjani and Fleet 2012): 64 bits are four chunks of 16; two hashes within ``radius`` bits
-agree in at least one chunk up to a quarter of it, so only buckets that close are compared. Equal hashes are collapsed
-before the search and expanded after it. Approximate top-k indexes are no substitute: a cluster is larger than any k
-(SPEC.md 2.6). Functions are compiled on first use (``kernels``).
+The search is exact and takes far less than quadratic time. Multi-index hashing (Norouzi, Punjani and Fleet 2012): 64
+bits are four chunks of 16; two hashes within ``radius`` bits differ in at least one chunk by at most a quarter of
+``radius``, so only buckets that close are compared. Equal hashes are collapsed before the search and expanded after it.
+Approximate top-k indexes are no substitute, because a cluster can be larger than any k (SPEC.md 2.6). Functions are
+compiled on first use (``kernels``).
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ Distances = npt.NDArray[np.uint8]
 Pairs = tuple[Ints, Ints, Distances]
 
 CHUNKS, CHUNK_BITS = 4, 16
-# Pairs handed over at once: bounds the memory of a caller that looks at each pair only once (about 9 bytes a pair).
+# Pairs yielded at once, which limits the memory of a caller that reads each pair once (about 9 bytes per pair).
 BLOCK = 1 << 21
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _popcount(typing_context: Any, word: Any) -> Any:
-    """One machine instruction instead of a dozen."""
+    """Count the set bits of a word with one machine instruction instead of a dozen."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -40,18 +41,18 @@ def _popcount(typing_context: Any, word: Any) -> Any:
 
 
 class Search(NamedTuple):
-    """One pass of the index: hashes ordered by one chunk, where each bucket begins, and what to compare."""
+    """One pass of the index: the hashes ordered by one chunk, the start of each bucket, and the masks to compare."""
 
     hashes: Any
     starts: Any
-    masks: Any  # the differences of that chunk that are searched
-    reach: Any  # bits within which each chunk is searched
+    masks: Any  # the differences in that chunk that are searched
+    reach: Any  # the most bits by which each chunk may differ
     chunk: int
     radius: int
 
 
 class Found(NamedTuple):
-    """Buffers that a pass fills."""
+    """The buffers that a pass fills."""
 
     left: Any
     right: Any
@@ -60,7 +61,7 @@ class Found(NamedTuple):
 
 @compiled
 def _reached_before(search: Search, difference: Any) -> bool:
-    """Tell whether an earlier pass has reported this pair."""
+    """Return whether an earlier pass has reported this pair."""
     for k in range(search.chunk):
         part = (difference >> np.uint64(CHUNK_BITS * k)) & np.uint64(0xFFFF)
         if np.int64(_popcount(part)) <= search.reach[k]:
@@ -70,7 +71,7 @@ def _reached_before(search: Search, difference: Any) -> bool:
 
 @compiled
 def _compare(search: Search, i: int, others: tuple[int, int], found: Found, count: int) -> int:
-    """Compare one hash with a run of others; return the new count."""
+    """Compare one hash with a range of others; return the new count."""
     one = search.hashes[i]
     for j in range(others[0], others[1]):
         difference = one ^ search.hashes[j]
@@ -83,7 +84,7 @@ def _compare(search: Search, i: int, others: tuple[int, int], found: Found, coun
 
 @compiled
 def _scan(search: Search, state: Any, found: Found) -> int:
-    """Go on from ``state`` (bucket, mask, item) until the buffers are full or the pass is over; return the count."""
+    """Search from ``state`` (bucket, mask, item) until the buffers are full or the pass ends; return the count."""
     starts, count = search.starts, 0
     buckets = len(starts) - 1
     first_mask, first_item = state[1], state[2]
@@ -105,13 +106,13 @@ def _scan(search: Search, state: Any, found: Found) -> int:
 
 
 def _reach(radius: int) -> npt.NDArray[np.int64]:
-    """Bits within which each chunk is searched: the pigeonhole bound; -1 where a chunk need not be searched at all."""
+    """Return the most bits by which each chunk may differ (the pigeonhole bound); -1 if it need not be searched."""
     whole, rest = divmod(radius, CHUNKS)
     return np.array([whole if k <= rest else whole - 1 for k in range(CHUNKS)], dtype=np.int64)
 
 
 def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs]:
-    """Yield the pairs among hashes that are all different, in blocks, in no particular order."""
+    """Yield the pairs among distinct hashes in blocks, in no particular order."""
     popcounts = np.bitwise_count(np.arange(1 << CHUNK_BITS, dtype=np.uint32))
     reach = _reach(radius)
     plan = [(k, np.flatnonzero(popcounts <= reach[k])) for k in range(CHUNKS) if reach[k] >= 0]
@@ -135,9 +136,9 @@ def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs
 
 
 def cells(left_sizes: Counts, right_sizes: Counts, *, block: int = BLOCK) -> Iterator[tuple[Counts, Counts, Counts]]:
-    """Hand over the cells of many small rectangles, as (rectangle, left offset, right offset), in bounded blocks.
+    """Yield the cells of many small rectangles, as (rectangle, left offset, right offset), in bounded blocks.
 
-    Expands a pair of groups into the pairs of their members.
+    This expands pairs of groups into the pairs of their members.
     """
     ends = np.cumsum(left_sizes * right_sizes)
     total = int(ends[-1]) if len(ends) else 0
@@ -150,13 +151,13 @@ def cells(left_sizes: Counts, right_sizes: Counts, *, block: int = BLOCK) -> Ite
 
 
 def _members(labels: npt.NDArray[Any]) -> tuple[Ints, Counts, Counts]:
-    """Return positions group by group, where each group begins, and its size; groups in the order of their label."""
+    """Return the positions group by group, in the order of the labels, and the start and size of each group."""
     _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     return np.argsort(group, kind="stable").astype(np.int32), np.cumsum(sizes) - sizes, sizes
 
 
 def equal_pairs(labels: npt.NDArray[Any], *, block: int = BLOCK) -> Iterator[tuple[Ints, Ints]]:
-    """Hand over all pairs ``left < right`` of positions with the same label, each once, in bounded blocks."""
+    """Yield all pairs ``left < right`` of positions with the same label, each once, in bounded blocks."""
     members, first, sizes = _members(labels)
     copies = np.arange(len(members)) - np.repeat(first, sizes)
     later = np.repeat(sizes, sizes) - copies - 1
@@ -165,16 +166,16 @@ def equal_pairs(labels: npt.NDArray[Any], *, block: int = BLOCK) -> Iterator[tup
 
 
 def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[Pairs]:
-    """Hand over all pairs within ``radius`` bits in bounded blocks, for a caller who keeps few of them.
+    """Yield all pairs within ``radius`` bits in bounded blocks, for a caller that keeps few of them.
 
-    Every pair comes once, as positions ``left < right`` (int32) with its distance (uint8). The order is the search's
-    own, but the same for the same hashes.
+    Every pair is yielded once, as positions ``left < right`` (int32) with its distance (uint8). The pairs are not
+    sorted, but their order is the same for the same hashes.
 
     Raises:
         ValueError: the radius is outside 0 to 64.
     """
     if not 0 <= radius <= 64:
-        raise ValueError(f"A radius of 64-bit hashes is 0 to 64, not {radius}.")
+        raise ValueError(f"The radius of 64-bit hashes must be 0 to 64, not {radius}.")
     hashes = np.asarray(hashes, dtype=np.uint64)
     for left, right in equal_pairs(hashes, block=block):
         yield left, right, np.zeros(len(left), dtype=np.uint8)
@@ -186,17 +187,17 @@ def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[
 
 
 def pairs_within(hashes: Hashes, *, radius: int) -> Pairs:
-    """Find all pairs of 64-bit ``hashes`` within ``radius`` bits of each other, exactly.
+    """Return all pairs of 64-bit ``hashes`` within ``radius`` bits of each other, exactly.
 
     Returns:
         Positions ``left < right`` (int32) and their distance (uint8), each pair once, ordered by left, then right.
-        Takes 9 bytes a pair, and twice that while sorting; see :func:`pair_blocks` where they are too many.
+        Takes 9 bytes per pair, and twice that while sorting; use :func:`pair_blocks` for more pairs than fit in memory.
 
     Raises:
         ValueError: the radius is outside 0 to 64, or there are 2**28 hashes or more.
     """
     if len(hashes) >= 1 << 28:
-        raise ValueError("2**28 hashes or more: search them in parts.")
+        raise ValueError("There are 2**28 hashes or more; search them in parts.")
     packed = [
         left.astype(np.int64) << 35 | right.astype(np.int64) << 7 | distance
         for left, right, distance in pair_blocks(hashes, radius=radius)
@@ -223,7 +224,7 @@ def _union(parent: Any, left: Any, right: Any) -> None:
 
 
 def components(n: int, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Label each of ``n`` items with the smallest item that a chain of pairs joins it to (union-find)."""
+    """Return for each of ``n`` items the smallest item connected to it by a chain of pairs (union-find)."""
     parent = np.arange(n, dtype=np.int64)
     _union(parent, np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64))
     return parent
@@ -238,11 +239,11 @@ def _keep(kept: Any, keeper: Any, earlier: Any, later: Any) -> None:
 
 
 def keepers(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Name for each item the kept one that it repeats: itself where it stays (keep-first star).
+    """Return for each item the kept item that it repeats, or itself if it is kept (keep-first star).
 
-    Items are looked at in ``order`` (a permutation of positions, earliest first). One is dropped when the pairs name
-    an earlier item that was kept; its keeper is the earliest of those. Chains therefore never drop an item that
-    resembles no kept one.
+    Items are visited in ``order`` (a permutation of positions, earliest first). An item is dropped if it is paired with
+    an earlier kept item; its keeper is the earliest of those. A chain therefore never drops an item that is not
+    similar to a kept one.
     """
     order = np.asarray(order, dtype=np.int64)
     rank = np.empty(len(order), dtype=np.int64)
@@ -258,7 +259,7 @@ def keepers(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> 
 
 
 def keep_first(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Tell which items stay: those that are their own keeper (see :func:`keepers`)."""
+    """Return which items are kept: those that are their own keeper (see :func:`keepers`)."""
     named = keepers(order, left, right)
     kept: npt.NDArray[np.bool_] = named == np.arange(len(named))
     return kept

@@ -1,8 +1,8 @@
-"""Find what must stay together, and what an earlier split has decided for it, so that splits neither leak nor move.
+"""Group linked items into units and find the split of units linked to assigned items.
 
-Items are linked when they are near-duplicates or share an author. Items without a split that are linked, directly or
-through one another, are one unit. A unit linked to items of one split joins it; one linked to none is free; one linked
-to two would make a leak wherever it went and is left out.
+Items are linked if they are near-duplicates or share an author. Unassigned items that are linked, directly or through
+one another, form one unit. A unit linked to items of one split joins that split; a unit linked to none is free; a unit
+linked to two splits would leak in either and is excluded. Splits therefore neither leak nor change.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ NONE = np.int64(1 << 40)
 
 @dataclass(frozen=True)
 class Links:
-    """Who is linked: near-duplicate pairs by position, and the author of each item as a number."""
+    """The links of items: near-duplicate pairs by position, and the author of each item as a number."""
 
     left: Ints
     right: Ints
     author: Ints
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Return all links as edges of one graph, the authors being nodes behind the items."""
+        """Return all links as edges of one graph, in which the authors are nodes numbered after the items."""
         n = len(self.author)
         return np.concatenate([self.left, np.arange(n)]), np.concatenate([self.right, n + self.author])
 
 
 @dataclass(frozen=True)
 class Units:
-    """The unit of each item (its smallest member), and its split: an index, or -1 where it is free."""
+    """The unit of each item (its smallest member), and its split: an index, or -1 if the unit is free."""
 
     unit: Ints
     held: Ints
@@ -43,10 +43,10 @@ class Units:
 
 
 def resolve(links: Links, *, assigned: Ints) -> Units:
-    """Group items into units around those that have a split already (``assigned``: its index, or -1).
+    """Return the units of all items, given the split index of each assigned item (``assigned``, else -1).
 
-    Assigned items never move and pass nothing on: a newcomer between two of them is left out alone, and does not
-    spoil what is linked to only one of them.
+    Assigned items never move, and links do not pass through them: a new item linked to two splits is excluded alone,
+    without the items linked to only one of them.
     """
     n = len(assigned)
     left, right = links.edges()
@@ -70,7 +70,7 @@ def resolve(links: Links, *, assigned: Ints) -> Units:
 
 
 def _authors_split(links: Links, assigned: Ints) -> Ints:
-    """Return the split that an author's items are in, or -1 where they have none or (by hand) two."""
+    """Return the split of each author's assigned items, or -1 if there is none or (after manual edits) two."""
     authors = int(links.author.max()) + 1 if len(links.author) else 0
     low, high = np.full(authors, NONE), np.full(authors, -1, np.int64)
     has = assigned >= 0
@@ -80,7 +80,7 @@ def _authors_split(links: Links, assigned: Ints) -> Ints:
 
 
 def leakage(links: Links, *, split: Ints) -> int:
-    """Count near-duplicate pairs and authors that stand in two splits; items with -1 are in none."""
+    """Return the number of near-duplicate pairs and authors in two splits; items with -1 are in none."""
     a, b = split[links.left], split[links.right]
     pairs = int(((a >= 0) & (b >= 0) & (a != b)).sum())
     has = split >= 0

@@ -1,7 +1,7 @@
-"""The inner loops of the splitter: place units one after another, then improve by annealed moves and swaps.
+"""Run the inner loops of the splitter: place units one after another, then improve by annealed moves and swaps.
 
-The kernels index flat sequences only and draw nothing themselves, so that the same call gives the same answer
-compiled by numba (2 to 3 s, kept on disk) and, where numba is missing, interpreted, some 60 times slower.
+The kernels only index flat sequences and draw no random numbers, so that the same call gives the same result compiled
+by numba (2 to 3 s, cached on disk) and, without numba, interpreted, some 60 times slower.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class State(NamedTuple):
-    """Units as sparse rows of counted features, and where they are now; the cost is weight * (count - target)^2."""
+    """The units as sparse rows of feature counts, with their current splits; cost: weight * (count - target)^2."""
 
     start: Any  # unit u has the features start[u] to start[u + 1], sorted; its size comes first, as feature 0
     feature: Any
@@ -28,13 +28,13 @@ class State(NamedTuple):
     count: Any  # the same; changed in place
     split: Any  # by unit, -1 where not placed; changed in place
     splits: int
-    free: Any  # the units that may move, alike ones side by side
-    taken: Any  # room to note the units of one change
+    free: Any  # the units that may move, similar ones next to each other
+    taken: Any  # buffer for the units of one change
 
 
 @compiled
 def change(state: State, u: int, v: int, a: int, b: int) -> float:
-    """Return what the cost changes by when unit ``u`` goes from split ``a`` to ``b`` and ``v`` back (-1: no unit)."""
+    """Return the change of the cost if unit ``u`` moves from split ``a`` to ``b`` and ``v`` back (-1: no unit)."""
     start, feature, amount, splits = state.start, state.feature, state.amount, state.splits
     count, target = state.count, state.target
     i, end_u = start[u], start[u + 1]
@@ -62,7 +62,7 @@ def change(state: State, u: int, v: int, a: int, b: int) -> float:
 
 @compiled
 def shift(state: State, u: int, a: int, b: int) -> None:
-    """Take unit ``u`` out of split ``a`` (-1: it was nowhere) and put it into ``b``."""
+    """Move unit ``u`` from split ``a`` (-1: not placed yet) to ``b``."""
     for i in range(state.start[u], state.start[u + 1]):
         at = state.feature[i] * state.splits
         if a >= 0:
@@ -73,9 +73,9 @@ def shift(state: State, u: int, a: int, b: int) -> None:
 
 @compiled
 def place(state: State, share: Floats, seen: Ints, order: Ints) -> None:
-    """Put each unit of ``order`` where chi-square grows least: squared deviation over share, on a running target.
+    """Place each unit of ``order`` where chi-square grows least: squared deviation over share, on a running target.
 
-    ``seen[f]`` is what has been placed of feature ``f`` so far and is brought up to date.
+    ``seen[f]`` is the amount of feature ``f`` placed so far; it is updated in place.
     """
     for k in range(len(order)):
         u = order[k]
@@ -95,9 +95,9 @@ def place(state: State, share: Floats, seen: Ints, order: Ints) -> None:
 
 @compiled
 def barter(state: State, u: int, b: int, others: Ints, heat: float) -> None:
-    """Send the large unit ``u`` to split ``b`` for as many items back, out of ``others``; undo it if that is dear.
+    """Move the large unit ``u`` to split ``b`` for as many items out of ``others``; undo it if the cost is too high.
 
-    Large units would otherwise stay where they were first put: against a single small one they upset the sizes.
+    Large units would otherwise stay where they were placed first, because a swap with one small unit upsets the sizes.
     """
     a, missing, count = state.split[u], state.amount[state.start[u]], 0
     total = change(state, u, -1, a, b)
@@ -122,9 +122,9 @@ def barter(state: State, u: int, b: int, others: Ints, heat: float) -> None:
 def anneal(state: State, first: Ints, other: Ints, hop: Ints, heat: Floats) -> None:
     """Try one change per draw and keep it if the cost grows by less than its ``heat``.
 
-    Draw ``k`` swaps the units at the places ``first[k]`` and ``other[k]`` of ``state.free``, the larger one against
-    more units from there on if need be, or, where ``hop[k]`` is not 0, moves the first that many splits on. ``heat`` is
-    temperature times a standard exponential draw, which is Metropolis' rule.
+    Draw ``k`` swaps the units at positions ``first[k]`` and ``other[k]`` of ``state.free``; a larger unit is swapped
+    against several units from the other's position on. If ``hop[k]`` is not 0, it instead moves the first unit that
+    many splits on. ``heat`` is the temperature times a standard exponential draw, which is Metropolis' rule.
     """
     for k in range(len(first)):
         i, j = first[k], other[k]
@@ -147,7 +147,7 @@ def anneal(state: State, first: Ints, other: Ints, hop: Ints, heat: Floats) -> N
 
 @compiled
 def cheapest(state: State, a: int, b: int, limit: int) -> int:
-    """Return the unit of split ``a``, of fewer than ``limit`` items, that costs least to move to ``b``; -1 if none."""
+    """Return the unit of split ``a`` with fewer than ``limit`` items that is cheapest to move to ``b``, or -1."""
     best, least = -1, 0.0
     for k in range(len(state.free)):
         u = state.free[k]

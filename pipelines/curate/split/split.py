@@ -1,8 +1,8 @@
-"""Divide the sample into train, validation and test: balanced, without leaks, and never again otherwise.
+"""Split the sample into train, validation and test, balanced and without leaks.
 
-FigSIM 5 splits 60:20:20, stratified on all annotation categories; until labels exist, on strata that are known before
-(month, kind, subreddit, whether there is text). What an item was given in a published snapshot is remembered by the
-vault's ledger under ``split.version``: it stays when the corpus grows, and only new units are placed (SPEC.md 2.1).
+FigSIM 5 splits 60:20:20, stratified on all annotation categories; until labels exist, the strata are those known before
+(month, kind, subreddit, whether there is text). The vault's ledger stores the splits of published snapshots under
+``split.version``: they never change as the corpus grows, and only new units are placed (SPEC.md 2.1).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def run(
     root: Path = Path(),
     labels: pa.Table | None = None,
 ) -> dict[str, Any]:
-    """Write the splits, the items left out and the certificate; return the certificate.
+    """Write the splits, the excluded items and the certificate; return the certificate.
+
+    Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample}``.
 
     Args:
-        corpus: its name; reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample}``.
         labels: rows (record_id, image, label) to balance instead of ``split.strata``, once they exist.
 
     Raises:
@@ -68,7 +69,7 @@ def run(
     split[within] = divide(units, within, matrix, ratios=ratios, section=section)
     leaks = leakage(everything.links, split=split)
     if leaks:
-        raise SplitConflict(corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors stand in two splits")
+        raise SplitConflict(corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits")
 
     report = certificate(split[within], matrix, names=names, ratios=ratios, groups=units.unit[within])
     out = [everything.items[i] for i in np.flatnonzero(sampled & units.excluded)]
@@ -81,10 +82,10 @@ def run(
 
 
 def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: Path = Path()) -> None:
-    """Enter a snapshot's splits into the ledger, which only a publish does: what was never published binds nobody.
+    """Store a snapshot's splits in the ledger; only a publish does this, as unpublished splits are not binding.
 
     Raises:
-        SplitConflict: another snapshot that was published meanwhile assigned an item otherwise; nothing is entered.
+        SplitConflict: a snapshot published meanwhile assigned an item to another split; nothing is stored.
     """
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
     rows = dict(zip(keys(splits), splits["split"].to_pylist(), strict=True))
@@ -94,7 +95,7 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
 def divide(
     units: Units, within: Ints, matrix: sparse.csr_matrix, *, ratios: Mapping[str, float], section: Split
 ) -> Ints:
-    """Return the split index of each item of ``within``; ``matrix`` has their labels, one row an item."""
+    """Return the split index of each item of ``within``; ``matrix`` has their labels, one row per item."""
     if not len(within):
         return np.empty(0, np.int64)
     first, unit = np.unique(units.unit[within], return_index=True, return_inverse=True)[1:]
@@ -111,13 +112,13 @@ def divide(
 
 
 def indicator(columns: Mapping[str, list[str]], *, rows: int) -> tuple[list[str], sparse.csr_matrix]:
-    """Turn each value of each stratum into a column: its names (``kind=image``) and an item x column matrix."""
+    """Return one column name per value of each stratum (``kind=image``), and an item x column matrix."""
     cells = [(i, f"{stratum}={value}") for stratum, values in columns.items() for i, value in enumerate(values)]
     return _matrix(cells, rows=rows)
 
 
 def labelled(table: pa.Table, items: Sequence[Item]) -> tuple[list[str], sparse.csr_matrix]:
-    """Turn rows (record_id, image, label) into label names and an item x label matrix."""
+    """Return the label names and an item x label matrix of rows (record_id, image, label)."""
     at = {item: i for i, item in enumerate(items)}
     rows = zip(keys(table), table["label"].to_pylist(), strict=True)
     return _matrix([(at[item], label) for item, label in rows if item in at], rows=len(items))
@@ -132,13 +133,13 @@ def _matrix(cells: list[tuple[int, str]], *, rows: int) -> tuple[list[str], spar
 
 
 def _ratios(section: Split, *, items: int) -> Mapping[str, float]:
-    """Return the printed sizes where they are of this many items, else the ratios."""
+    """Return the paper's split sizes if they sum to this number of items, else the ratios."""
     sizes = section.sizes
     return sizes if sizes is not None and sum(sizes.values()) == items else section.ratios
 
 
 def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpus: str) -> dict[Item, str]:
-    """Join what was assigned before with a published split; nothing may stand in both differently."""
+    """Return the earlier assignments merged with a published split; refuse items that differ between them."""
     moved = sum(ledger.get(item, split) != split for item, split in imported.items())
     if moved:
         raise SplitConflict(corpus=corpus, detail=f"the published split moves {moved} assigned items")
@@ -146,7 +147,7 @@ def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpu
 
 
 def _indices(items: list[Item], promised: Mapping[Item, str], *, section: Split, corpus: str) -> Ints:
-    """Return the split index promised to each item, or -1."""
+    """Return the assigned split index of each item, or -1."""
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
     if unknown:
@@ -173,7 +174,7 @@ def _write(rows: Mapping[Item, str], out: Sequence[Item], groups: Mapping[Item, 
 
 
 def _group_names(items: list[Item], units: Units, within: Ints) -> dict[Item, str]:
-    """Name each item's group after its smallest member in the sample (``within`` is in the order of the items)."""
+    """Return each item's group name: its smallest member in the sample (``within`` is in the order of the items)."""
     name: dict[int, str] = {}
     for i in within.tolist():
         name.setdefault(int(units.unit[i]), f"{items[i][0]}/{items[i][1]}")

@@ -1,9 +1,9 @@
-"""Split units into shares so that every label falls as evenly as whole items allow, without tearing a unit.
+"""Assign units to splits so that every label is spread as evenly as whole items allow.
 
 A unit is a group of items that must stay together (near-duplicates, one author). The method and its gates are those
 of SPEC.md section 2.1: largest units first, then the rarest label, to the split whose chi-square grows least; then
-annealed moves and swaps on ``20 size^2 + label^2 + 0.05 pair^2``; then a certificate that is computed from the items
-alone. FigSIM 5 splits 60:20:20 "to preserve label distributions across all annotation categories".
+annealed moves and swaps on ``20 size^2 + label^2 + 0.05 pair^2``; then a certificate computed from the items alone.
+FigSIM 5 splits 60:20:20 "to preserve label distributions across all annotation categories".
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from pipelines.curate.split import simulated_annealing as kernels
 
 Ints = NDArray[np.int64]
 
-# SPEC.md section 2.1: what one item too many weighs, in size, in a label, in a pair of labels.
+# SPEC.md section 2.1: the weights of a deviation by one item in size, in a label, and in a pair of labels.
 SIZE, LABEL, PAIR = 20.0, 1.0, 0.05
-# Ours, tried on T8's marginals (SPEC.md section 1.5): a round as share of the proposals, hottest, coldest, weight of a
-# pair. It starts hot enough to move a group that holds much of a rare label, and ends with labels settling before
-# pairs. Where such a group freezes is chance, so the best of five rounds is kept, and of ten more as long as the mean
-# deviation is not within 3 % of its bound (settled: 0.8 %, stuck: 3.8 % or more). About 1 drawn matrix in 100 stays
-# stuck, always by one group that holds a quarter of the rarest label; a fresh start with other draws frees it.
+# Ours, tested on T8's marginals (SPEC.md section 1.5): the parts of a round, each as share of the proposals, highest
+# and lowest temperature, and weight of a pair. A round starts hot enough to move a group that holds much of a rare
+# label, and ends with labels settling before pairs. The final place of such a group is random, so the best of five
+# rounds is kept, and of up to ten more until the mean deviation is within 3 % of its bound (settled: 0.8 %, stuck:
+# 3.8 % or more). About 1 drawn matrix in 100 stays stuck, always on one group that holds a quarter of the rarest
+# label; a new start with other draws resolves it.
 ROUND = ((0.02, 10.0, 1.0, PAIR), (0.13, 1.0, 0.05, PAIR), (0.05, 0.1, 0.01, PAIR / 10))
 ROUNDS, MOST_ROUNDS, ENOUGH, STARTS = 5, 15, 1.03, 4
-# Ours: sizes are nearly right after the first pass, so most changes that help are swaps.
+# Ours: sizes are nearly right after the placement, so most useful changes are swaps.
 MOVES = 0.05
-# Ours: half of the swaps are between units at most 16 places apart in the order of alike ones, as few labels change.
+# Ours: half of the swaps are between units at most 16 positions apart in order of similarity, as few labels change.
 NEAR, OFTEN = 16, 0.5
-# Ours: among how many such neighbours a large unit's worth of smaller ones is looked for.
+# Ours: the number of such neighbours searched for the smaller units to swap against a large one.
 REACH = 32
-# Draws handed to a kernel at once: bounds memory, changes nothing else.
+# Draws passed to a kernel at once; this only limits memory.
 CHUNK = 1 << 17
 
 
 def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int] | None = None) -> list[int]:
-    """Share ``items`` out by largest remainder, in the order of ``ratios`` (any positive weights; ties: first wins).
+    """Return the split sizes of ``items`` by largest remainder, in the order of ``ratios`` (any positive weights).
 
-    ``floor`` is what each split already holds and may not give back: a split over its share keeps it, and the others
-    share the rest. FigSIM prints 633/208/208 of 1,049, which no rounding of 60:20:20 gives (629/210/210): hand over
-    those three as the weights.
+    Of equal remainders, the first is rounded up. ``floor`` is the number of items that each split already holds and
+    keeps: a split above its share keeps them, and the others divide the rest. FigSIM prints 633/208/208 of 1,049, which
+    no rounding of 60:20:20 gives (629/210/210): pass those three as the weights.
     """
     weights = [Fraction(str(r)) for r in ratios.values()]
     floor = floor or [0] * len(weights)
@@ -65,14 +66,14 @@ def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int
 
 
 def unit_counts(units: Ints, items: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Add up the rows of ``items`` (item x column) by unit: a unit x column matrix."""
+    """Return the rows of ``items`` (item x column) summed by unit: a unit x column matrix."""
     n = int(units.max()) + 1 if len(units) else 0
     member = sparse.csr_matrix((np.ones(len(units), np.int32), (units, np.arange(len(units)))), (n, len(units)))
     return sparse.csr_matrix(member @ items)
 
 
 def label_pairs(items: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return the pairs of labels that each item carries together: item x pair, only pairs that occur."""
+    """Return the pairs of labels of each item: item x pair, with only the pairs that occur."""
     items = items.sorted_indices()
     width = items.shape[1]
     start, label = items.indptr.astype(np.int64), items.indices.astype(np.int64)
@@ -105,13 +106,13 @@ def stratify(
 
     Args:
         sizes: items per unit, at least 1.
-        labels: unit x label, how many of the unit's items carry the label.
-        ratios: weights of the splits by name; sizes come from :func:`target_sizes`, exact wherever units of one item
-            allow, else off by no more than the largest unit.
-        proposals: changes to try, up to three times as many where labels stay uneven; 4e6 for a corpus such as
-            FigSIM's (SPEC.md section 2.1).
-        pairs: unit x pair counts (:func:`label_pairs` summed by unit), to keep labels that occur together apart evenly.
-        assigned: a split index that must stay, or -1, per unit.
+        labels: unit x label, the number of the unit's items with the label.
+        ratios: weights of the splits by name; sizes come from :func:`target_sizes` and are exact if there are enough
+            units of one item, else off by no more than the largest unit.
+        proposals: changes to try, up to three times as many if labels stay uneven; 4e6 for a corpus such as FigSIM's
+            (SPEC.md section 2.1).
+        pairs: unit x pair counts (:func:`label_pairs` summed by unit), to spread pairs of labels evenly too.
+        assigned: per unit, a split index that must not change, or -1.
     """
     promised = np.full(len(sizes), -1, np.int64) if assigned is None else assigned.astype(np.int64)
     if not (promised < 0).any():
@@ -139,7 +140,7 @@ def _start(
     pairs: sparse.csr_matrix | None,
     rng: np.random.Generator,
 ) -> tuple[Ints, float, bool]:
-    """Place and anneal once; return the splits, their cost, and whether the labels settled near their bound."""
+    """Place and anneal once; return the splits, their cost, and whether the labels are close to their bound."""
     splits, free = len(ratios), np.flatnonzero(held < 0)
     rows, weight = _features(sizes, labels, pairs)
     start, feature, amount = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(np.int32)
@@ -152,7 +153,7 @@ def _start(
     near, order = _orders(sizes, labels, free, rng)
     room = np.empty(REACH, np.int64)
     state = kernels.State(start, feature, amount, weight, target, count.ravel(), held, splits, near, room)
-    # A split whose exact share is nothing still needs a finite chi-square.
+    # A split with an exact share of 0 still needs a finite chi-square.
     kernels.place(state, np.maximum(share, 0.5 / sizes.sum()), seen, order)
     if splits == 1:
         return held, 0.0, True
@@ -162,7 +163,7 @@ def _start(
 
 
 def _improve(state: kernels.State, *, proposals: int, pairs_from: int, rng: np.random.Generator) -> tuple[float, bool]:
-    """Anneal in rounds, each from where the last one ended, and keep the best; return its cost, and if it settled."""
+    """Anneal in rounds, each from the end of the last one, and keep the best; return its cost and if it settled."""
     target = state.target.reshape(-1, state.splits)
     labels = slice(1, pairs_from)
     bound = ENOUGH * sum(np.abs(_nearest(exact) - exact).sum() for exact in target[labels]) + 1e-9
@@ -185,7 +186,7 @@ def _improve(state: kernels.State, *, proposals: int, pairs_from: int, rng: np.r
 def _features(
     sizes: Ints, labels: sparse.csr_matrix, pairs: sparse.csr_matrix | None
 ) -> tuple[sparse.csr_matrix, NDArray[np.float64]]:
-    """Return one sparse row per unit, its size first, and the weight of each column."""
+    """Return one sparse row per unit, with its size in the first column, and the weight of each column."""
     parts = [sparse.csr_matrix(sizes.reshape(-1, 1)), labels] + ([] if pairs is None else [pairs])
     rows = sparse.csr_matrix(sparse.hstack(parts, format="csr"))
     rows.eliminate_zeros()
@@ -195,9 +196,10 @@ def _features(
 
 
 def _orders(sizes: Ints, labels: sparse.csr_matrix, free: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Return the free units with alike ones side by side, and in the order of placing; equals in drawn order.
+    """Return the free units ordered by similarity, and in the order of placement; ties are in random order.
 
-    Alike are those with the same rare labels; placed are the largest first, then those with the rarest label.
+    Units are similar if they have the same rare labels. The largest units are placed first, then those with the rarest
+    label.
     """
     total = np.asarray(labels.sum(axis=0)).ravel()
     rank = np.empty(len(total), np.int64)
@@ -245,10 +247,11 @@ def certificate(
     ratios: Mapping[str, float],
     groups: Ints | None = None,
 ) -> dict[str, Any]:
-    """State how good a split is, from the items alone, whatever made it.
+    """Return the quality of a split, computed from the items alone, for any method of splitting.
 
-    A deviation is ``|count - split size target / items x total|`` in items; beside it stands the integrality bound, the
-    least that whole items allow for that label by itself. ``labels`` is item x label, ``groups`` the unit of each item.
+    A deviation is ``|count - split size target / items x total|`` in items. Its bound is the integrality bound, the
+    smallest deviation that whole items allow for that label alone. ``labels`` is item x label, ``groups`` the unit of
+    each item.
     """
     splits = len(ratios)
     target = np.array(target_sizes(len(split), ratios=ratios))
@@ -288,7 +291,7 @@ def certificate(
 
 
 def _nearest(exact: NDArray[np.float64]) -> Ints:
-    """Round to whole numbers that keep the total, by largest remainder."""
+    """Return whole numbers with the same total, rounded by largest remainder."""
     whole = np.floor(exact + 1e-9).astype(np.int64)
     left = round(float(exact.sum())) - int(whole.sum())
     whole[np.argsort(whole - exact, kind="stable")[:left]] += 1

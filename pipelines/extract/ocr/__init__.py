@@ -1,4 +1,4 @@
-"""OCR engines behind one protocol, so that the engine is a parameter and its identity is stored with every text."""
+"""Open OCR engines through one protocol; the engine is a parameter, and its identity is stored with every text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one engine read in one picture.
+    """The text that an engine read in one picture.
 
-    ``text`` has single spaces and is ``""`` when nothing was read; ``words`` counts it as
-    :func:`pipelines.extract.words.words` does. ``confidence`` is the engine's mean over the lines, weighted by their
-    length, a line that was found but not read counting 0 (0.0 without text). ``unread`` is the share of the length of
-    all lines that was found but not read: near 1 for a script the engine does not know, which would otherwise pass as
-    a picture without text. Both are in 0..1, rounded to four digits.
+    ``text`` has single spaces and is ``""`` if nothing was read; ``words`` is its number of words according to
+    :func:`pipelines.extract.words.words`. ``confidence`` is the engine's mean over the lines, weighted by their length;
+    a line that was found but not read counts as 0 (0.0 without text). ``unread`` is the share of the lines' total
+    length that was found but not read: near 1 for a script that the engine does not know, which would otherwise pass
+    as a picture without text. Both are in 0..1, rounded to four digits.
     """
 
     text: str
@@ -29,11 +29,11 @@ class Reading:
 
 
 class OcrEngine(Protocol):
-    """Reads one JPEG at a time; ``identity`` names the engine, its versions and its settings."""
+    """The protocol of an OCR engine, which reads one JPEG at a time."""
 
     @property
     def identity(self) -> str:
-        """Name, versions and settings, as stored beside every text."""
+        """Return the name, versions and settings that are stored with every text."""
         ...
 
     def read(self, data: bytes) -> Reading:
@@ -42,10 +42,10 @@ class OcrEngine(Protocol):
 
 
 def open_engine(params: Ocr) -> OcrEngine:
-    """Return the engine that ``ocr.engine`` names; only its own libraries are imported.
+    """Return the engine that ``ocr.engine`` names; only its libraries are imported.
 
     Raises:
-        EngineMissing: a program, a model or credentials of the engine are not there.
+        EngineMissing: the engine's program, model or credentials are missing.
     """
     engine: OcrEngine = import_module(f"pipelines.extract.ocr.{params.engine}").engine(params)
     return engine

@@ -1,4 +1,4 @@
-"""Words that an engine glued together are split again: it halves RapidOCR's error (SPEC.md 2.6: WER .037 to .017)."""
+"""Split words that an OCR engine glued together, which halves RapidOCR's error (SPEC.md 2.6: WER .037 to .017)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import wordninja
 
 from pipelines.extract.vocabulary import rank
 
-# A split is believed only when its pieces look like English: two and a half letters each on average, and no piece of
-# one or two letters but these. Words of other languages, which would fall into crumbs, stay whole for the gate.
+# A split is accepted only if its pieces look like English: two and a half letters each on average, and no other piece
+# of one or two letters than these. Words of other languages, which would fall apart, stay whole for the language gate.
 MEAN_LETTERS = 2.5
 SMALL = re.compile("a|i|am|an|as|at|be|by|do|go|he|if|in|is|it|me|my|no|of|oh|ok|on|or|so|to|up|us|we", re.IGNORECASE)
-# "overthinking" is no glue: a prefix before a known word with a verb's ending is a new word, not two.
+# "overthinking" is not glued: a prefix and a known word with a verb ending form one word, not two.
 COMPOUND = re.compile(r"(?:over|under|out|un|re|mis|non|pre|self|anti|super) \w+(?:ing|ed|ers?)", re.IGNORECASE)
 RUN = re.compile(r"[A-Za-z']+")
-# Handles, addresses and names stay whole, or the scrubber would not know them any more.
+# Handles, addresses and names stay whole, or the scrubber would not recognise them.
 KEEP = re.compile(r"[@/_#\\0-9]|\w\.\w|[^\W\d_a-zA-Z]")
 
 
@@ -31,9 +31,9 @@ def _split_run(run: str, *, letters: int) -> str:
 
 
 def split_glued(text: str, *, letters: int) -> str:
-    """Return ``text`` with every unknown run of at least ``letters`` letters split into known words where it can be.
+    """Return ``text`` with every unknown run of at least ``letters`` letters split into known words where possible.
 
-    A token with a digit, a letter beyond ASCII, or a sign of a handle or an address is left alone.
+    A token with a digit, a letter outside ASCII, or a sign of a handle or an address stays unchanged.
     """
     return " ".join(
         token if KEEP.search(token) else RUN.sub(lambda match: _split_run(match[0], letters=letters), token)

@@ -1,7 +1,7 @@
-"""Google Cloud Vision, the engine of FigSIM's paper (section 3.1): every picture leaves this machine for Google's.
+"""Read pictures with Google Cloud Vision, the engine of FigSIM's paper (section 3.1), which sends them to Google.
 
-Only for corpora whose access basis allows that; no other engine sends anything. Credentials are Google's own standard
-ones (``GOOGLE_APPLICATION_CREDENTIALS``, ``gcloud auth application-default login`` or the machine's identity).
+Use it only for corpora whose access basis allows that; no other engine sends anything. Credentials are Google's
+standard ones (``GOOGLE_APPLICATION_CREDENTIALS``, ``gcloud auth application-default login`` or the machine's identity).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.extract.ocr import Reading
 from pipelines.extract.words import normalise, words
 
 SOURCE = "google_vision"
-# Ours, as for the other engines: Google's words below this are textures of the picture.
+# Ours, as for the other engines: words below this are mostly textures of the picture.
 MIN_CONFIDENCE = 0.6
 # Google's quota is counted by the minute (cloud.google.com/vision/quotas).
 QUOTA_SECONDS = 60.0
@@ -30,13 +30,13 @@ SPACES = {BREAKS.SPACE, BREAKS.SURE_SPACE, BREAKS.EOL_SURE_SPACE, BREAKS.LINE_BR
 
 
 class GoogleVision:
-    """A client of ``images:annotate`` with text detection; one request a picture."""
+    """A client of ``images:annotate`` with text detection; one request per picture."""
 
     def __init__(self, params: Ocr, *, client: Any = None, patience_seconds: float = 60.0) -> None:
-        """Use ``client``, or one with the standard credentials; a failing service is asked again for ``patience``.
+        """Use ``client``, or one with the standard credentials; requests are retried for ``patience_seconds``.
 
         Raises:
-            EngineMissing: there are no credentials.
+            EngineMissing: no credentials are set.
         """
         if client is None:
             try:
@@ -53,8 +53,8 @@ class GoogleVision:
 
         Raises:
             SourceThrottled: the quota is used up.
-            SourceRefused: the credentials are not accepted or lack the right.
-            SourceUnavailable: the service did not answer in time, or answered with an error.
+            SourceRefused: the credentials are rejected or lack permission.
+            SourceUnavailable: the service did not respond in time, or returned an error.
             DataError: Google cannot decode the picture.
         """
         again = Retry(predicate=if_exception_type(exceptions.ServiceUnavailable), timeout=self._patience)
@@ -70,14 +70,14 @@ class GoogleVision:
         except exceptions.GoogleAPIError as error:
             raise SourceUnavailable(source=SOURCE, detail=type(error).__name__) from None
         if answer.error.code == BAD_IMAGE:
-            raise DataError(detail="An image of the corpus is not readable for Google Vision; rebuild its partition.")
+            raise DataError(detail="Google Vision cannot decode an image of the corpus; rebuild its partition.")
         if answer.error.code:
             raise SourceUnavailable(source=SOURCE, detail=f"status {answer.error.code} for one image")
         return parse(answer, engine=self.identity)
 
 
 def parse(answer: Any, *, engine: str) -> Reading:
-    """Return the reading of one ``AnnotateImageResponse``: sure words in their order, confidence by their letters."""
+    """Return the reading of one ``AnnotateImageResponse``: words above the threshold, weighted by their letters."""
     pieces, letters, score = [], 0, 0.0
     for word in _words(answer.full_text_annotation):
         if word.confidence >= MIN_CONFIDENCE:
@@ -102,7 +102,7 @@ def _words(annotation: Any) -> Any:
 
 
 def _after(symbol: Any) -> str:
-    """Return what follows a symbol: a hyphen at a line's end (``HYPHEN``) was added by the line break, so nothing."""
+    """Return the space after a symbol; none after a ``HYPHEN`` break, which the line break added."""
     return " " if symbol.property.detected_break.type_ in SPACES else ""
 
 

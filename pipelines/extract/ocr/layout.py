@@ -1,4 +1,4 @@
-"""From boxes to one text in reading order, alike for every engine that answers with boxes."""
+"""Join the boxes of an OCR engine into one text in reading order."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pipelines.extract.ocr import Reading
 from pipelines.extract.ocr.glued import split_glued
 from pipelines.extract.words import normalise, words
 
-# Ours, in line heights: two boxes side by side closer than this are one line; two lines closer are one block.
-# Measured on 144 drawn memes: captions in two columns and panels come out in order, and so do wide word gaps.
+# Ours, in line heights: boxes side by side with a smaller gap are one line; lines with a smaller gap are one block.
+# Measured on 144 drawn memes: captions in two columns and in panels keep their order, and wide word gaps are joined.
 LINE_GAP = 1.0
 BLOCK_GAP = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One line and its upright bounding box in pixels; ``confidence`` in 0..1, ``read`` False if unreadable."""
+    """A line of text and its upright bounding box in pixels; ``confidence`` in 0..1, ``read`` False if unreadable."""
 
     text: str
     confidence: float
@@ -73,7 +73,7 @@ def _same_block(one: Box, two: Box) -> bool:
 
 
 def _rows(boxes: Sequence[Box]) -> list[Box]:
-    """Order boxes by rows from the top, each row from the left; a row is what overlaps its first box by half."""
+    """Return the boxes by rows from the top, each row from the left; a row's boxes overlap its first one by half."""
     rows: list[list[Box]] = []
     for box in sorted(boxes, key=lambda b: (b.top, b.left)):
         row = next((row for row in rows if _same_row(row[0], box)), None)
@@ -85,7 +85,7 @@ def _rows(boxes: Sequence[Box]) -> list[Box]:
 
 
 def reading_order(boxes: Sequence[Box]) -> list[Box]:
-    """Return one box per block of text, blocks by rows from the top left, so that columns and panels stay together."""
+    """Return one box per block of text, by rows from the top left, so that columns and panels stay together."""
     lines: list[list[Box]] = []
     for box in _rows(boxes):
         line = next((line for line in reversed(lines) if _same_line(_join(line), box)), None)
@@ -104,7 +104,7 @@ def reading_order(boxes: Sequence[Box]) -> list[Box]:
 
 
 def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> Reading:
-    """Return the reading of ``boxes``: ordered, joined, glued words of ``split_words_from`` letters or more split."""
+    """Return the reading of ``boxes``, with glued words of ``split_words_from`` letters or more split."""
     kept = [box for box in boxes if box.read and box.text.strip()]
     text = normalise(" ".join(block.text for block in reading_order(kept)))
     text = split_glued(text, letters=split_words_from)

@@ -1,7 +1,7 @@
-"""RapidOCR (PP-OCRv6 on ONNX Runtime): the default engine, its weights inside its wheel, nothing downloaded.
+"""Read pictures with RapidOCR (PP-OCRv6 on ONNX Runtime), the default engine, with bundled weights.
 
-Settings and their measurement stand in SPEC.md 2.6: detection side 736 with ``limit_type=max``, no classifier of
-orientation, one thread (one process a core is 1.9 times as fast on two cores; threads gain nothing).
+SPEC.md 2.6 gives the settings and their measurement: detection side 736 with ``limit_type=max``, no orientation
+classifier, one thread (one process per core is 1.9 times as fast on two cores; threads gain nothing).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pipelines.errors import DataError, EngineMissing
 from pipelines.extract.ocr import Reading
 from pipelines.extract.ocr.layout import Box, compose
 
-# Ours, measured on 330 drawn memes: whole English lines score .90 and more (a label on an object .76), what the model
-# sees in pictures without text scores up to .90, but then it is a single character.
+# Ours, measured on 330 drawn memes: whole English lines score .90 and more (a label on an object .76); false text in
+# pictures without text scores up to .90, but consists of a single character.
 MIN_CONFIDENCE = 0.6
 MIN_CONFIDENCE_SINGLE = 0.95
-# Ours, in letters for every line height of a line's length: Latin lines have 1.4 to 2.6, scripts that the model does
-# not know come out as blanks and have 0 to 0.6. A line that counts as unread is level, at least 2.5 heights long and
-# at most a quarter of the picture high; anything else is a shape of the picture.
+# Ours, in letters per line height of a line's length: Latin lines have 1.4 to 2.6; scripts that the model does not know
+# give blanks and have 0 to 0.6. A line that counts as unread is level, at least 2.5 heights long and at most a quarter
+# of the picture high; anything else is a shape in the picture.
 MIN_DENSITY = 0.8
 MIN_LENGTH = 2.5
 MAX_HEIGHT = 0.25
@@ -36,18 +36,18 @@ MODELS = {"Det": "PP-OCRv6_det_small.onnx", "Rec": "PP-OCRv6_rec_small.onnx"}
 
 
 class RapidOcr:
-    """The engine with its two models loaded (about 0.5 GB); one object a process, not for several threads."""
+    """The engine with its two models loaded (about 0.5 GB); use one object per process, in one thread."""
 
     def __init__(self, params: Ocr) -> None:
         """Load the bundled models.
 
         Raises:
-            EngineMissing: the wheel is installed without its models.
+            EngineMissing: the installed wheel lacks its models.
         """
         folder = Path(rapidocr.__file__).parent / "models"
         for name in MODELS.values():
             if not (folder / name).is_file():
-                raise EngineMissing(engine="rapidocr", detail=f"model {name} is not there", install="rapidocr==3.10.0")
+                raise EngineMissing(engine="rapidocr", detail=f"model {name} is missing", install="rapidocr==3.10.0")
         logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
         settings: dict[str, Any] = {
             "Global.log_level": "critical",
@@ -57,7 +57,7 @@ class RapidOcr:
             "EngineConfig.onnxruntime.intra_op_num_threads": 1,
             "EngineConfig.onnxruntime.inter_op_num_threads": 1,
         }
-        # A model's path given outright keeps RapidOCR away from its downloader.
+        # With an explicit model path, RapidOCR does not download.
         settings |= {f"{part}.model_path": str(folder / name) for part, name in MODELS.items()}
         cv2.setNumThreads(1)
         self._engine = rapidocr.RapidOCR(params=settings)
@@ -71,11 +71,11 @@ class RapidOcr:
         """Return the text of a JPEG.
 
         Raises:
-            DataError: the bytes are no picture (they come from the decoder, so this is damage).
+            DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
         """
         picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
         if picture is None:
-            raise DataError(detail="An image of the corpus does not decode; rebuild its partition.")
+            raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.")
         scaled, record = self._engine.preprocess_img(picture)
         found, _, lines, _ = self._engine.run_ocr_steps(scaled, record)
         boxes = [] if found.boxes is None or lines.txts is None else _boxes(found.boxes, lines, len(scaled))
@@ -88,7 +88,7 @@ def _boxes(corners: Iterable[Any], lines: Any, height: int) -> list[Box]:
 
 
 def _box(corners: Any, text: str, confidence: float, height: int) -> Box | None:
-    """Return the line, marked unread where the model found a line but hardly any letter, or None for a mere shape."""
+    """Return the line, marked unread if the model found a line but hardly any letters, or None for a shape."""
     width, thickness = (max(1.0, float(np.linalg.norm(corners[0] - corners[i]))) for i in (1, 3))
     characters = sum(c.isalnum() for c in text)
     density = characters * min(width, thickness) / max(width, thickness)

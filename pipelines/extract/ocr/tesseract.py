@@ -1,9 +1,10 @@
-"""Tesseract through pytesseract: a Debian package instead of a wheel, a third of RapidOCR's memory, less recall.
+"""Read pictures with Tesseract, a Debian package with a third of RapidOCR's memory and less recall.
 
-Two passes, because meme captions come in two kinds: the grey picture for dark text on light paper, and the picture's
-near-white parts alone for white outlined capitals, of which the first pass reads 2 %. Words that both passes found are
-taken from the surer one. Measured on 67 drawn memes, share of words read in paper styles / outlined capitals:
-grey psm 3 .97 / .02, grey psm 11 .95 / .06, white twice enlarged psm 11 .01 / .97, white soft-edged .01 / .87.
+Two passes read the two kinds of meme captions: the grey picture for dark text on light paper, and only the picture's
+near-white parts for white outlined capitals, of which the first pass reads 2 %. A word that both passes find is taken
+from the pass with the higher confidence. Measured on 67 drawn memes, share of words read in paper styles / outlined
+capitals: grey psm 3 .97 / .02, grey psm 11 .95 / .06, white twice enlarged psm 11 .01 / .97, white soft-edged
+.01 / .87.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pipelines.errors import DataError, EngineMissing, StepFailed
 from pipelines.extract.ocr import Reading
 from pipelines.extract.ocr.layout import Box, compose
 
-# Ours: below it Tesseract's words on the drawn memes were mostly not there, above it mostly right.
+# Ours: on the drawn memes, words below this were mostly false and words above it mostly right.
 MIN_CONFIDENCE = 0.6
-# Ours: fewer or shorter words of low confidence are specks of the picture; from here on they count as unread text
+# Ours: words of low confidence count as unread text if they are at least this long and this many, else as noise
 # (Russian and Ukrainian captions give 2 to 12 of them, pictures without text up to 2).
 UNREAD_LETTERS, UNREAD_WORDS = 3, 2
-# Ours: outlined capitals of memes are white; JPEG noise keeps them above this grey level in all three channels.
+# Ours: the outlined capitals of memes are white; despite JPEG noise, all three channels stay above this level.
 WHITE = 230
 # Whole page, and scattered words (tesseract --help-psm).
 PAPER, SCATTERED = 3, 11
@@ -34,13 +35,13 @@ TIMEOUT_SECONDS = 60
 
 
 class Tesseract:
-    """The ``tesseract`` program with its English model, one thread, started twice a picture."""
+    """The ``tesseract`` program with its English model, in one thread; it runs twice per picture."""
 
     def __init__(self, params: Ocr) -> None:
-        """Look for the program and its model.
+        """Find the program and its model.
 
         Raises:
-            EngineMissing: naming the Debian package that is not installed.
+            EngineMissing: with the name of the missing Debian package.
         """
         try:
             version = str(pytesseract.get_tesseract_version())
@@ -49,9 +50,9 @@ class Tesseract:
             detail = "the program tesseract is not on PATH"
             raise EngineMissing(engine="tesseract", detail=detail, install="apt-get install tesseract-ocr") from None
         if "eng" not in languages:
-            detail = "its English model is not there"
+            detail = "its English model is missing"
             raise EngineMissing(engine="tesseract", detail=detail, install="apt-get install tesseract-ocr-eng")
-        # Tesseract's own threads slow it down beside other processes; pytesseract hands the environment on.
+        # Tesseract's own threads slow it down next to other processes; pytesseract passes the environment on.
         os.environ.setdefault("OMP_THREAD_LIMIT", "1")
         self._split_words_from = params.split_words_from
         self.identity = (
@@ -63,19 +64,19 @@ class Tesseract:
         """Return the text of a JPEG.
 
         Raises:
-            DataError: the bytes are no picture (they come from the decoder, so this is damage).
+            DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
             StepFailed: the program crashed or took too long.
         """
         try:
             picture = Image.open(io.BytesIO(data), formats=["JPEG"]).convert("RGB")
         except OSError:
-            raise DataError(detail="An image of the corpus does not decode; rebuild its partition.") from None
+            raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.") from None
         found = _words(picture.convert("L"), mode=PAPER, scale=1) + _words(_white(picture), mode=SCATTERED, scale=2)
         return compose(_surest(found), engine=self.identity, split_words_from=self._split_words_from)
 
 
 def _white(picture: Image.Image) -> Image.Image:
-    """Return the near-white parts black on white, twice enlarged: of outlined capitals, the letters are left."""
+    """Return the near-white parts, black on white and twice enlarged, which leaves the letters of outlined capitals."""
     red, green, blue = picture.split()
     darkest = ImageChops.darker(ImageChops.darker(red, green), blue)
     mask = darkest.point([255 if level < WHITE else 0 for level in range(256)])
@@ -83,7 +84,7 @@ def _white(picture: Image.Image) -> Image.Image:
 
 
 def _words(picture: Image.Image, *, mode: int, scale: int) -> list[Box]:
-    # White text has a pass of its own, so Tesseract's own inversion would only cost time.
+    # White text has a separate pass, so Tesseract's own inversion would only cost time.
     config = f"--oem 1 --psm {mode} -c tessedit_do_invert=0"
     try:
         found: dict[str, list[Any]] = pytesseract.image_to_data(
@@ -104,7 +105,7 @@ def _words(picture: Image.Image, *, mode: int, scale: int) -> list[Box]:
 
 
 def _surest(boxes: list[Box]) -> list[Box]:
-    """Return the boxes without those that a surer one covers by half, and unread ones only if there are enough."""
+    """Return the boxes that no box of higher confidence covers by half; unread ones only if there are enough."""
     kept: list[Box] = []
     for box in sorted(boxes, key=lambda b: (-b.confidence, b.top, b.left)):
         if all(box.shared_with(other) < SAME_WORD for other in kept):

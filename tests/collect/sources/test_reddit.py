@@ -51,7 +51,7 @@ def test_a_listing_that_ends_too_early_is_told_with_counts_only(
         items = read(source, "2022-11")
     assert items == {}
     assert server.counts["listing"] == 2
-    assert "40 newest end inside or after 2022-11" in caplog.text
+    assert "the newest 40 posts do not cover all of 2022-11" in caplog.text
     assert "t3_" not in caplog.text
 
 
