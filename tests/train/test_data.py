@@ -162,7 +162,7 @@ def test_what_has_no_gold_of_the_task_is_left_out_and_counted(memes: SmallMemes)
 
 def test_a_picture_that_should_be_there_is_missed(memes: SmallMemes) -> None:
     (memes.root / "data/memes/2022-12/images/001.parquet").unlink()
-    with pytest.raises(SchemaMismatch, match="items of the split are not there"):
+    with pytest.raises(SchemaMismatch, match="items of the split are missing"):
         memes.load()
 
 
