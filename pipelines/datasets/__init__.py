@@ -1,1 +1,1 @@
-"""Examples of posts and memes as models see them."""
+"""Load posts and memes as examples for models."""

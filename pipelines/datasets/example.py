@@ -1,7 +1,7 @@
-"""What a model sees of a record, and who may see it; reading the corpus is ``data.py``'s.
+"""Represent a record as a model sees it, and check its split before use.
 
-Everything that is made of examples (weights, thresholds, examples of a prompt, a fit) asks :func:`only` for the splits
-that it is declared for. Nothing here needs a vault or a table, so that a model can be served without them.
+Everything that is made of examples (weights, thresholds, few-shot prompts, fits) calls :func:`only` with the splits
+that it may use. Nothing here needs a vault or a table, so that a model can be served without them.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from pipelines.errors import DataError
 from pipelines.taxonomy.task import Task
 
 Item = tuple[str, int]
-"""A record and the number of its image."""
+"""A record id and the number of an image."""
 LabelSet = frozenset[str]
 
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 
 
 class LeakRefused(DataError):
-    """Something was about to see examples, or labels, of a split that it must not see."""
+    """Examples or labels of a split were passed to code that must not see them."""
 
-    message = "{items} examples of {found} were refused: {allowed} alone may be seen here."
-    remedy = "Nothing was made of them. Hand over examples of {allowed}."
+    message = "{items} examples of {found} were refused: only {allowed} may be used here."
+    remedy = "Nothing was computed from them. Pass examples of {allowed}."
 
 
 @dataclass(frozen=True)
 class Example:
-    """A meme as a model sees it. Its ``repr`` has the item, split and group alone, so that no log can quote it.
+    """A meme as a model sees it. Its ``repr`` shows only item, split and group, so that no log can quote it.
 
     Args:
         item: record and image.
         split: one of :data:`SPLITS`.
-        text: what was read from the picture, ``""`` where there is none.
-        image: the encoded picture, ``None`` where it has none.
-        labels: what the task sees of gold; ``None`` where that is hidden, which an empty set is not.
-        group: what must stay together (near-duplicates, an author); never in two splits.
+        text: text read from the picture, ``""`` if there is none.
+        image: the encoded picture, or ``None``.
+        labels: the gold labels that the task shows to models; ``None`` if hidden, which differs from an empty set.
+        group: what must stay in one split (near-duplicates, an author).
     """
 
     item: Item
@@ -51,10 +51,10 @@ class Example:
 
 
 def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Example]:
-    """Return ``examples`` as they are, if all are of the splits that the caller is declared for.
+    """Return ``examples`` unchanged if all are of the given splits.
 
     Raises:
-        LeakRefused: one is of another split.
+        LeakRefused: an example is of another split.
     """
     _refuse([e for e in examples if e.split not in splits], allowed=splits)
     return examples

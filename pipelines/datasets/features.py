@@ -1,9 +1,9 @@
-"""What a meme leaves unsaid, in a labeller's words: the remarks that M3H reads beside the words and the picture.
+"""Load a labeller's remarks on memes, which M3H reads beside their text and picture.
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads: cause and effect, figurative understanding,
-mental state (the authors' repository, flamenlp/M3H). The stage ``remarks`` asks for them
-(:mod:`pipelines.label.rationales`), once for all runs of a model; here they are opened again, in memory alone. They are
-content, for they retell the meme: no log, error, metric or file has them.
+mental state (the authors' repository, flamenlp/M3H). The stage ``remarks`` requests them
+(:mod:`pipelines.label.rationales`), once for all runs of a model; here they are decrypted, in memory only. They retell
+the meme and so are content: no log, error, metric or file may contain them.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ Remarks = tuple[str, str, str]
 
 
 class NoCues(ConfigError):
-    """M3H is to be built without what makes it M3H; nothing stands in for it."""
+    """A model of kind m3h lacks the remarks that it needs; there is no fallback."""
 
     message = "Models of kind m3h need a labeller's remarks on every meme: {detail}."
     remedy = (
-        "Name a remote labeller that sees pictures in the model's entry of params.yaml and the model in train.models, "
-        "state the labeller's key and a votes.budget_usd, and run the stage remarks; or leave m3h out."
+        "Name a remote labeller for images in the model's entry of params.yaml, list the model in train.models, "
+        "set the labeller's key and votes.budget_usd, and run the stage remarks; or leave m3h out."
     )
 
 
 @dataclass(frozen=True)
 class Cues:
-    """The remarks on memes, in memory only; its ``repr`` has none of them.
+    """The remarks on memes, in memory only; its ``repr`` omits them.
 
     Args:
-        of: the three remarks (in the order of ``HEADS``) of every item that was asked about; ``None`` where the
-            labeller refused, answered something else, failed, or the record was taken down.
-        outcomes: how many items had each of the five outcomes of a question; only ``vote`` has remarks.
-        labeller: who was asked.
+        of: the three remarks (in the order of ``HEADS``) of every requested item; ``None`` if the labeller refused,
+            gave a malformed answer or failed, or if the record was taken down.
+        outcomes: how many items had each of the five outcomes of a request; only ``vote`` has remarks.
+        labeller: the labeller that wrote them.
     """
 
     of: Mapping[Item, Remarks | None] = field(repr=False)
@@ -54,23 +54,23 @@ class Cues:
         """Return the remarks on an item.
 
         Raises:
-            NoCues: nobody asked about it.
+            NoCues: no remarks were requested for it.
         """
         if item not in self.of:
-            raise NoCues(detail=f"labeller '{self.labeller}' was not asked about image {item[1]} of {item[0]}")
+            raise NoCues(detail=f"labeller '{self.labeller}' has no remarks on image {item[1]} of {item[0]}")
         return self.of[item]
 
 
 def place(corpus: str, *, model: str, root: Path) -> Path:
-    """Return where a model's remarks lie: apart from other models', whose runs they must not touch."""
+    """Return the path of a model's remarks, separate from other models' so that runs do not touch them."""
     return root / "snapshot" / corpus / "remarks" / model / "remarks.parquet"
 
 
 def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = Path()) -> Cues:
-    """Open the remarks that the stage ``remarks`` wrote for a model.
+    """Return the remarks that the stage ``remarks`` wrote for a model.
 
     Raises:
-        NoCues: it did not run for this model, or asked another labeller.
+        NoCues: the stage did not run for this model, or used another labeller.
         SealBroken: a remark was altered, or belongs to another vault.
     """
     path = place(corpus, model=model, root=root)
@@ -79,7 +79,7 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
     table = tables.read(path, name="remarks")
     rows = table.select(["record_id", "image", "labeller", "outcome"]).to_pylist()
     if {row["labeller"] for row in rows} != {labeller}:
-        raise NoCues(detail=f"those of '{model}' are not of labeller '{labeller}'")
+        raise NoCues(detail=f"those of '{model}' are from another labeller than '{labeller}'")
     opened = open_column(table, name="remarks", column="remarks", vault=vault)
     return Cues(
         of={
@@ -92,12 +92,12 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
 
 
 def packed(remarks: Remarks) -> str:
-    """Return remarks as the sealed column has them: JSON, by head."""
+    """Return remarks in the format of the sealed column: JSON, by head."""
     return json.dumps(dict(zip(HEADS, remarks, strict=True)))
 
 
 def unpacked(data: bytes) -> Remarks:
-    """Return what :func:`packed` was given."""
+    """Return the remarks that :func:`packed` encoded."""
     found = json.loads(data)
     one, two, three = (found[head] for head in HEADS)
     return one, two, three

@@ -1,8 +1,8 @@
-"""What models are fitted, tuned and judged on: the memes of each split, opened in memory and nowhere else.
+"""Load the memes of each split as examples, decrypted in memory only.
 
-Who may see what is decided here and not by its callers: examples of the test split carry no labels, and everything
-that is made of examples asks :func:`pipelines.datasets.example.only`. Labels are what models see of gold
-(``Task.seen``): merged where the task merges, without what it leaves out.
+This module decides which labels are visible, not its callers: examples of the test split carry no labels, and
+everything made of examples calls :func:`pipelines.datasets.example.only`. Labels are those that models see of gold
+(``Task.seen``): merged where the task merges them, without those it leaves out.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from pipelines.vault.vault import Vault
 
 
 class NoGold(ConfigError):
-    """There is nothing to train on where the command was started."""
+    """The current folder has no split or gold to train on."""
 
-    message = "There is no split and gold of {corpus} in this folder."
-    remedy = "Start it in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
+    message = "The split or the gold of {corpus} is missing in this folder."
+    remedy = "Run the command in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
 
 
 class NoSplit(NoGold):
-    """There is nothing to ask about where the command was started."""
+    """The current folder has no split."""
 
-    message = "There is no split of {corpus} in this folder."
+    message = "The split of {corpus} is missing in this folder."
 
 
 @dataclass(frozen=True)
 class Material:
     """The examples of one task by split, each in the order of its items.
 
-    ``without`` and ``taken_down`` count by split the items that have no gold of this task, and those whose record was
-    taken down; neither is among the examples.
+    ``without`` and ``taken_down`` count by split the items without gold of this task, and those whose record was taken
+    down; neither are among the examples.
     """
 
     task: Task
@@ -54,7 +54,7 @@ class Material:
     _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
 
     def truth(self, split: str) -> Mapping[Item, LabelSet]:
-        """Return the labels of a split's examples by item, test included: for evaluation, and nothing that is fitted.
+        """Return the labels of a split's examples by item, including test: for evaluation only, never for fitting.
 
         Raises:
             KeyError: there is no such split.
@@ -63,20 +63,20 @@ class Material:
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
-    """Open every item of the split that has gold of the task; what was taken down is left out and counted.
+    """Return the material of every item of the split that has gold of the task; records taken down are only counted.
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
-        task: whose gold.
+        task: the task.
         params: for the names of the splits.
-        vault: where the keys are.
+        vault: the vault with the keys.
         root: a clone of the corpus.
 
     Raises:
-        NoGold: the split or the gold is not there.
+        NoGold: the split or the gold is missing.
         BadParams: the corpus is not split into train, validation and test.
-        SplitConflict: an item or a group stands in two splits.
-        SchemaMismatch: an item has gold, was not taken down, and its picture is not there.
+        SplitConflict: an item or a group is in two splits.
+        SchemaMismatch: the picture of an item with gold that was not taken down is missing.
         SealBroken: a value was altered, or belongs to another vault.
     """
     if not all(_path(root, corpus, name=name).is_file() for name in ("splits", "gold")):
@@ -92,12 +92,12 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
 
 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
-    """Open every item of the split, whatever gold it has; return them in their order, and how many were taken down.
+    """Return every item of the split in order, with or without gold, and how many were taken down.
 
-    No example carries labels: this is for what looks at memes before anybody judged them.
+    No example carries labels: this is for code that reads memes before they are judged.
 
     Raises:
-        NoSplit: the split is not there.
+        NoSplit: the split is missing.
         BadParams: see :func:`load`; SplitConflict, SchemaMismatch and SealBroken likewise.
     """
     if not _path(root, corpus, name="splits").is_file():
@@ -121,14 +121,14 @@ def material(
     opened: Mapping[Item, tuple[str, bytes | None]],
     gone: Collection[str],
 ) -> Material:
-    """Sort what was opened into the splits, and hide the labels of test.
+    """Return the opened items by split, with the labels of test hidden.
 
     Args:
-        task: whose labels.
+        task: the task.
         placed: split, one of :data:`SPLITS`, and group of every item.
-        gold: labels by item; an item without any is left out and counted.
-        opened: text and picture by item, of all items with labels.
-        gone: records that were taken down, left out and counted.
+        gold: labels by item; an item without labels is left out and counted.
+        opened: text and picture by item, for all items with labels.
+        gone: records that were taken down; left out and counted.
     """
     live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
     truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}
@@ -149,21 +149,21 @@ def material(
 
 
 def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[Item, tuple[str, str]]:
-    """Return split and group of each item of the table ``splits``.
+    """Return the split and group of each item of the table ``splits``.
 
     Raises:
-        SplitConflict: an item or a group stands in two splits.
+        SplitConflict: an item or a group is in two splits.
     """
     placed = {(str(r["record_id"]), int(str(r["image"]))): (str(r["split"]), str(r["group"])) for r in rows}
     groups = {group: split for split, group in placed.values()}
     straddling = sum(groups[group] != split for split, group in placed.values()) + len(rows) - len(placed)
     if straddling:
-        raise SplitConflict(corpus=corpus, detail=f"{straddling} items stand in two splits, or their group does")
+        raise SplitConflict(corpus=corpus, detail=f"{straddling} items are in two splits, or their group is")
     return placed
 
 
 def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str, str]]:
-    """Return split and group of each item, both of which hold it in one split alone."""
+    """Return the split and group of each item; check the groups and the names of the splits."""
     rows = tables.read(_path(root, corpus, name="splits"), name="splits").to_pylist()
     placed = groups_apart(rows, corpus=corpus)
     if {*params.split[corpus].ratios, *(split for split, _ in placed.values())} != set(SPLITS):
@@ -174,22 +174,22 @@ def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str,
 def _live(
     folder: Path, *, items: Collection[Item], placed: Collection[Item], vault: Vault
 ) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
-    """Return text and picture of ``items``, and which records of ``placed`` were taken down.
+    """Return the text and picture of ``items``, and which records of ``placed`` were taken down.
 
     Raises:
-        SchemaMismatch: an item that was not taken down is not there.
+        SchemaMismatch: an item that was not taken down is missing.
     """
     opened = dict(_open(folder, items=items, vault=vault))
-    # asked after the opening: what is taken down meanwhile opens as empty, and must not pass for it
+    # queried after the opening: a record taken down meanwhile opens as empty and must be excluded
     gone = vault.tombstoned({record_id for record_id, _ in placed})
     lost = sum(item[0] not in gone and item not in opened for item in items)
     if lost:
-        raise SchemaMismatch(table="images", detail=f"{lost} items of the split are not there")
+        raise SchemaMismatch(table="images", detail=f"{lost} items of the split are missing")
     return opened, gone
 
 
 def _open(folder: Path, *, items: Collection[Item], vault: Vault) -> Iterator[tuple[Item, tuple[str, bytes | None]]]:
-    """Open text and picture of ``items``; the content of a file that has none of them is never loaded."""
+    """Yield the text and picture of ``items``; the content of a file with none of them is never loaded."""
     for path in sorted(folder.glob("*/images/*.parquet")):
         wanted = [item in items for item in _keys(tables.read(path, name="images", columns=["record_id", "image"]))]
         if not any(wanted):

@@ -1,4 +1,4 @@
-"""A record as a labeller sees it: its words and pictures, without what the collectors of a corpus added to them."""
+"""Represent a post as a labeller sees it, without the form text that a corpus's collectors added."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-# SPEC 22: a sheet's instruction to its annotators was pasted behind the posts, with markup and blanks as they come.
+# SPEC 22: a form's instruction to its annotators was pasted behind the posts, with varying markup and whitespace.
 BOILERPLATE = re.compile(
     r"""
     for\s{1,9}any\s{1,9}crisis\s{1,9}present,?\s{0,9}mark\s{1,9}whether\s{1,9}it\s{1,9}is\s{1,9}
@@ -22,7 +22,7 @@ BOILERPLATE = re.compile(
 
 @dataclass(frozen=True)
 class Post:
-    """What is labelled. Its ``repr`` has the id alone, so that no log or traceback can quote it.
+    """A post or meme to label. Its ``repr`` shows only the id, so that no log or traceback can quote it.
 
     ``images`` are encoded pictures (PNG or JPEG); a meme's ``body`` is the text read from them, if any.
     """
@@ -46,8 +46,8 @@ class Post:
     def content_digest(self, *, secret: bytes) -> str:
         """Return the HMAC-SHA-256 of everything in the post, in hex.
 
-        It is keyed because a plain digest would confirm a guess of who wrote what. Each part goes in with its length,
-        so that no two posts run into the same bytes.
+        It is keyed because a plain digest would confirm a guess about who wrote what. Each part is prefixed with its
+        length, so that different posts never give the same bytes.
         """
         digest = hmac.new(secret, digestmod=hashlib.sha256)
         for part in (self.title.encode(errors="surrogatepass"), self.body.encode(errors="surrogatepass"), *self.images):

@@ -1,8 +1,8 @@
-"""What the models of a text corpus are tuned and judged on: silver or gold of train, gold of dev and test.
+"""Load the posts that text models are tuned and evaluated on: silver or gold of train, gold of dev and test.
 
-Who may see what is decided as for memes (:mod:`pipelines.datasets.memes`): examples of test carry no labels, ``only``
-refuses what is of another split. Beside that, a record of train never counts by a label that is not its subset's, and
-the records of dev whose answers stand in the prompt (CRADLE B) are no validation.
+Access is restricted as for memes (:mod:`pipelines.datasets.memes`): examples of test carry no labels, and ``only``
+refuses examples of another split. In addition, a record of train never has a label from outside its subset, and the
+records of dev whose answers are shown in the prompt (CRADLE B) are not used for validation.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from pipelines.vault.vault import Vault
 
 Subset = Literal["unanimous", "consensus", "gold"]
 GOLD = "gold"
-# CRADLE 5.1: agreement that a silver label needs; what is unanimous is within the consensus
+# CRADLE 5.1: the agreement that a silver label needs; unanimous records are part of the consensus
 AGREEMENTS: dict[str, frozenset[str]] = {
     "unanimous": frozenset({"unanimous"}),
     "consensus": frozenset({"unanimous", "consensus"}),
 }
-# what corpora call the split that choices are made on
+# the names that corpora use for the validation split
 VALIDATIONS = ("dev", VALIDATION)
 
 
 class NoSilver(ConfigError):
-    """There is nothing to learn from: the ensemble has not voted where the command was started."""
+    """The current folder has no silver of the ensemble."""
 
-    message = "There is no silver of ensemble '{ensemble}' for {corpus} in this folder."
+    message = "The silver of ensemble '{ensemble}' for {corpus} is missing in this folder."
     remedy = (
-        "Run `dvc pull --allow-missing`, or `dvc repro silver@{corpus}-{ensemble}`; with finetune.subsets: [gold] "
-        "in params.yaml the gold of train is learnt from instead."
+        "Run `dvc pull --allow-missing`, or `dvc repro silver@{corpus}-{ensemble}`. To train on the gold of train "
+        "instead, set finetune.subsets: [gold] in params.yaml."
     )
 
 
@@ -49,9 +49,9 @@ class Posts(Material):
 
     Args:
         examples: how many records of dev are left out because the prompt shows their answers.
-        validation_name: what the corpus calls the split that is ``validation`` here.
-        posts: what was opened, by record id, for models that want title and body apart.
-        placed: the corpus's own split, and the group, of every item: what the table ``splits`` says.
+        validation_name: the corpus's name of the split called ``validation`` here.
+        posts: the opened posts by record id, for models that need title and body separately.
+        placed: the corpus's own split and the group of every item, as in the table ``splits``.
     """
 
     examples: int
@@ -60,12 +60,12 @@ class Posts(Material):
     placed: Mapping[Item, tuple[str, str]] = field(repr=False)
 
     def split_of(self, example: Example) -> str:
-        """Return what the corpus calls the split of an example."""
+        """Return the corpus's name of an example's split."""
         return self.placed[example.item][0]
 
     @property
     def asked(self) -> tuple[Example, ...]:
-        """The examples that predictions are about: dev and test."""
+        """The examples to predict: dev and test."""
         return (*self.validation, *self.test)
 
 
@@ -79,32 +79,32 @@ def load(
     vault: Vault,
     root: Path = Path(),
 ) -> Posts:
-    """Open the posts of the split that have labels of the task; what was taken down is left out and counted.
+    """Return the posts of the split that have labels of the task; records taken down are only counted.
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold,silver}`` and ``data/<corpus>/*/posts.parquet`` below ``root``.
-        task: whose labels.
-        subset: whose labels train has: ``unanimous`` or ``consensus`` of the ensemble's silver, ``gold`` of people;
-            ``None``: train has none, for what is only asked.
-        ensemble: whose silver; not looked at for ``gold``.
+        task: the task.
+        subset: the labels of train: ``unanimous`` or ``consensus`` of the ensemble's silver, or ``gold`` of people;
+            ``None``: train has no labels, for prediction only.
+        ensemble: the ensemble of the silver; ignored for ``gold``.
         params: for the corpus and the names of its splits.
-        vault: where the keys are.
+        vault: the vault with the keys.
         root: a clone of the corpus.
 
     Returns:
-        the material; ``without`` counts, by split, who has no labels (of the subset), the prompt's examples apart.
+        The material; ``without`` counts by split the records without labels (of the subset), except prompt examples.
 
     Raises:
-        NotCurated: the split or the gold is not there.
-        NoSilver: the ensemble's silver is not there.
-        BadParams: the corpus holds no texts, is split otherwise than into train, dev and test, or there is no such
-            subset.
-        SplitConflict: an item or a group stands in two splits.
-        SchemaMismatch: a record has labels, was not taken down, and its post is not there.
+        NotCurated: the split or the gold is missing.
+        NoSilver: the ensemble's silver is missing.
+        BadParams: the corpus does not hold texts, its splits are not train, dev and test, or the subset does not
+            exist.
+        SplitConflict: an item or a group is in two splits.
+        SchemaMismatch: the post of a record with labels that was not taken down is missing.
         SealBroken: a value was altered, or belongs to another vault.
     """
     if params.corpora[corpus].content != "texts":
-        raise BadParams(where=f"corpora.{corpus}.content", detail="only a corpus of texts has posts to learn from")
+        raise BadParams(where=f"corpora.{corpus}.content", detail="only a corpus of texts has posts to train on")
     opened = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     folder = root / "snapshot" / corpus
     placed = groups_apart(tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist(), corpus=corpus)
@@ -117,11 +117,11 @@ def load(
     if subset not in (None, GOLD):
         silver = _silver(corpus, subset=str(subset), ensemble=str(ensemble), task=task, root=root)
         labels |= {i: silver[i[0]] for i, (split, _) in inside.items() if split == TRAIN and i[0] in silver}
-    # asked after the opening: what is taken down meanwhile opens as nothing, and must not pass for lost
+    # queried after the opening: a record taken down meanwhile opens as nothing and must not count as missing
     gone = vault.tombstoned({record_id for record_id, _ in inside})
     lost = sum(i[0] not in gone and i[0] not in opened.posts for i in inside.keys() & labels.keys())
     if lost:
-        raise SchemaMismatch(table="posts", detail=f"{lost} records of the split are not there")
+        raise SchemaMismatch(table="posts", detail=f"{lost} records of the split are missing")
     texts = {i: (opened.posts[i[0]].text, None) for i in inside if i[0] in opened.posts}
     made = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
     examples = sum(item[0] not in gone for item in shown)
@@ -131,7 +131,7 @@ def load(
 
 
 def _validation_name(corpus: str, *, params: Params, found: set[str]) -> str:
-    """Return what the corpus calls its validation split; the three splits are all that it has."""
+    """Return the corpus's name of its validation split; refuse any other set of splits."""
     named = {*params.split[corpus].ratios, *found}
     for name in VALIDATIONS:
         if named == {TRAIN, name, TEST}:
@@ -142,7 +142,7 @@ def _validation_name(corpus: str, *, params: Params, found: set[str]) -> str:
 def _gold(
     folder: Path, *, task: Task, inside: Mapping[Item, tuple[str, str]]
 ) -> tuple[dict[Item, LabelSet], set[Item]]:
-    """Return what models see of gold by item, without the items of validation that the prompt shows; and those."""
+    """Return the gold that models see by item, and the items of validation left out because the prompt shows them."""
     rows = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
     labels, shown = {}, set()
     for row in rows:

@@ -17,15 +17,15 @@ from pipelines.vault.vault import Vault
 
 
 class NotCurated(ConfigError):
-    """There is nothing to label where the command was started."""
+    """The current folder has no split or gold to label."""
 
-    message = "There is no split and gold of {corpus} in this folder."
-    remedy = "Start it in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
+    message = "The split or the gold of {corpus} is missing in this folder."
+    remedy = "Run the command in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
 
 
 @dataclass(frozen=True)
 class SplitPosts:
-    """The posts of a corpus's split, opened in memory, and the gold labels of some."""
+    """The posts of a corpus's split, opened in memory, and the gold labels that exist."""
 
     posts: dict[str, Post]
     split: dict[str, str]
@@ -36,10 +36,10 @@ class SplitPosts:
 
     @classmethod
     def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> SplitPosts:
-        """Open the posts of the split in the order of their ids; what was taken down is left out.
+        """Return the posts of the split in the order of their ids, without those taken down.
 
         Raises:
-            NotCurated: the split or the gold is not there.
+            NotCurated: the split or the gold is missing.
         """
         folder = root / "snapshot" / corpus
         if not all((folder / name).is_dir() for name in ("split", "gold")):

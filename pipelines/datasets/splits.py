@@ -10,7 +10,8 @@ from pipelines.storage import tables
 
 
 def split_digest(corpus: str, *, root: Path = Path()) -> str:
-    """Return the SHA-256 of the rows ``record image split`` of ``snapshot/<corpus>``."""
+    """Return the SHA-256 of the lines ``record image split`` of ``snapshot/<corpus>``."""
+
     rows = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
     return digest_of(f"{row['record_id']} {row['image']} {row['split']}" for row in rows)
 

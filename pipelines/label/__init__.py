@@ -1,1 +1,1 @@
-"""Labelling: posts, prompts, labellers, votes and what is made of them."""
+"""Label posts and memes: labellers, votes, aggregation, silver labels and review queues."""

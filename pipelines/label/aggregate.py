@@ -1,15 +1,15 @@
-"""Make one decision of many votes, so that no order of labellers or rows can change it and a tie stays a tie.
+"""Aggregate votes into one decision per record, independent of the order of labellers and rows; a tie stays a tie.
 
-:func:`valid` is the only door: whatever is not a ``vote`` never gets past it, and a missing answer equals nothing, not
-even another missing one. Every aggregator answers with a :class:`Decision` a record; ``agreement`` says how far the
-members' label *sets* agree (CRADLE 4.3, Table 5), whatever decided the labels, so that *unanimous* and *consensus* mean
-one thing everywhere; where nothing decided, it is ``none``. Only a fallback that is handed in breaks a tie (CRADLE
-4.3: on test, by a named member).
+:func:`valid` is the only source of votes: rows whose outcome is not ``vote`` never pass it, and a missing answer equals
+nothing, not even another missing one. Every aggregator returns a :class:`Decision` per record; ``agreement`` says how
+far the members' label *sets* agree (CRADLE 4.3, Table 5), however the labels were decided, so that *unanimous* and
+*consensus* always mean the same; it is ``none`` if nothing was decided. Only a given fallback breaks a tie (CRADLE 4.3:
+on test, by a named member).
 
-What the aggregators share: ``ballots`` as :func:`valid` returns them; ``members``, the labellers that count, others
-not being looked at; ``records``, of which every one gets a decision; ``fallback``, the member that decides the rest,
-or ``None``. Beyond the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: what is
-left of an ensemble after refusals must not speak for it).
+Arguments that the aggregators share: ``ballots`` from :func:`valid`; ``members``, the labellers that count (others are
+ignored); ``records``, each of which gets a decision; ``fallback``, the member that decides the rest, or ``None``.
+Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the members that remain
+after refusals must not speak for the whole ensemble).
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ Ballots = Mapping[str, Mapping[str, LabelSet]]
 Scores = Mapping[str, Mapping[str, tuple[float, ...]]]
 Agreement = Literal["unanimous", "consensus", "none"]
 
-# ours: an abstained label has probability 0, whose logit would outvote everything; no member is surer than this
+# ours: an abstained label has probability 0, whose logit would outvote everything; scores are clipped here
 SUREST = 1e-6
 # ours: closer than this, two sums of weights are a tie
 TIE = 1e-9
-# the scheme's rules (a) to (e) of SPEC 23; (f) rests on a guess about incidents
+# the scheme's rules (a) to (e) of SPEC 23; (f) is left out because it depends on a guess about incidents
 HARD = frozenset({"base", "improved"})
 
 
 class TwoVotes(DataError):
-    """One labeller voted twice on one record: which of the two counts would depend on their order."""
+    """One labeller has two votes on one record, so the result would depend on their order."""
 
     message = "Labeller '{labeller}' has {votes} votes on record {record_id}."
-    remedy = "Run its votes again; a votes table holds one row for each record, labeller and category."
+    remedy = "Run the labeller's stage votes again: a votes table has one row per record, labeller and category."
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The labels of a record (``None``: nobody knows), how far its voters agree, and what decided."""
+    """The labels of a record (``None``: undecided), how far its voters agree, and what decided."""
 
     labels: LabelSet | None
     agreement: Agreement
@@ -63,7 +63,7 @@ class Decision:
 
 
 def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
-    """Return record -> labeller -> label set of the rows whose outcome is ``vote``, and of no others.
+    """Return record -> labeller -> label set of the rows whose outcome is ``vote``.
 
     Raises:
         TwoVotes: a labeller has two such rows for one record.
@@ -75,7 +75,7 @@ def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
 
 
 def valid_scores(votes: pa.Table, *, category: str) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Return record -> labeller -> probabilities, in the order of the category's names, of valid votes with scores."""
+    """Return record -> labeller -> probabilities, in the order of the category's names, for valid votes with scores."""
     scores: dict[str, dict[str, tuple[float, ...]]] = {}
     for row in _valid_rows(votes, category=category):
         if row["scores"]:
@@ -95,12 +95,12 @@ def _valid_rows(votes: pa.Table, *, category: str) -> list[dict[str, Any]]:
 
 
 def quorum(members: Sequence[str]) -> int:
-    """Return how many make a majority of all members, present or not: two of three."""
+    """Return the number of votes that is a majority of all members, including absent ones: two of three."""
     return len(set(members)) // 2 + 1
 
 
 def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
-    """Say how far one record's valid votes agree, and on which set; unanimous needs every member's vote."""
+    """Return how far one record's valid votes agree, and on which set; unanimous needs every member's vote."""
     backers = Counter(votes[member] for member in set(members) if member in votes)
     for labels, count in backers.items():
         if count >= quorum(members):
@@ -117,7 +117,7 @@ def _decide(
     how: str,
     choose: Callable[[str, dict[str, LabelSet]], LabelSet | None],
 ) -> dict[str, Decision]:
-    """Decide every record by ``choose`` (record, members' votes), then by the fallback, else not at all."""
+    """Decide every record by ``choose`` (record, members' votes), else by the fallback, else leave it undecided."""
     names, decisions = sorted(set(members)), {}
     for record in sorted(set(records)):
         cast = ballots.get(record, {})
@@ -134,10 +134,10 @@ def _decide(
 def label_set_majority(
     ballots: Ballots, *, members: Sequence[str], records: Sequence[str], fallback: str | None
 ) -> dict[str, Decision]:
-    """The paper's vote (CRADLE 4.3, SPEC 27): the set that a majority of all members gave, exactly.
+    """Decide by the paper's vote (CRADLE 4.3, SPEC 27): the exact set that a majority of all members gave.
 
-    Of three members two that are left may still agree; one alone may not. With ``fallback`` that member's own valid
-    vote decides the rest; without, or where it has none, the labels are ``None``.
+    If one of three members has no vote, the other two may still agree; one alone may not. The valid vote of
+    ``fallback`` decides the rest; without one the labels are ``None``.
     """
     return _decide(
         ballots,
@@ -158,10 +158,10 @@ def k_of_n(
     category: Category,
     k: int,
 ) -> dict[str, Decision]:
-    """Every label that at least ``k`` members gave, each label voted on by itself; an empty set counts as one, too.
+    """Decide each label separately: give those of at least ``k`` members; an empty set counts as a label, too.
 
-    A union of labels that the scheme's hard rules do not allow together is repaired by those rules, which name what
-    yields to what; where they cannot (two labels of a category that wants one), nothing is decided.
+    A union of labels that the scheme's hard rules do not allow together is repaired by those rules, which say which
+    label yields. If they cannot (two labels of a category that allows one), nothing is decided.
     """
 
     def choose(_: str, votes: dict[str, LabelSet]) -> LabelSet | None:
@@ -181,9 +181,9 @@ def weights_of(
 ) -> dict[str, float]:
     """Return each member's weight from its exact match p on ``gold``: log(p (classes - 1) / (1 - p)), at least 0.
 
-    The log-odds that are best when a wrong answer is any of the other ``classes`` (the category's number of labels).
-    p has one hit and one miss added (ours: nobody is infallible for want of gold); a missing answer is no miss here,
-    for it does not vote.
+    These log-odds are optimal if a wrong answer is any of the other ``classes`` (the category's number of labels). One
+    hit and one miss are added to p (ours: little gold must not make a member infallible). A missing answer is not
+    counted as a miss, because it does not vote.
     """
     weights = {}
     for member in sorted(set(members)):
@@ -201,12 +201,12 @@ def weighted(
     fallback: str | None,
     weights: Mapping[str, float],
 ) -> dict[str, Decision]:
-    """The label set whose backers weigh most; equal weights are a tie."""
+    """Decide by the label set whose backers have the greatest total weight; equal weights are a tie."""
 
     def choose(_: str, votes: dict[str, LabelSet]) -> LabelSet | None:
         if len(votes) < quorum(members):
             return None
-        # fsum rounds once, so that no order of labellers shows in the last bit
+        # fsum rounds once, so the order of labellers does not change the last bit
         sums = {s: math.fsum(weights.get(m, 0.0) for m, v in votes.items() if v == s) for s in set(votes.values())}
         top = max(sums.values())
         best = [labels for labels, weight in sums.items() if top - weight <= TIE]
@@ -218,11 +218,11 @@ def weighted(
 def dawid_skene(
     ballots: Ballots, *, members: Sequence[str], records: Sequence[str], fallback: str | None, category: Category
 ) -> dict[str, Decision]:
-    """Dawid and Skene (1979) by crowd-kit, one binary model a label, decoded to the most probable valid set.
+    """Decide by Dawid and Skene (1979) in crowd-kit: one binary model per label, decoded to the most probable set.
 
-    A label at a time, because three voters on whole sets leave most cells of a confusion matrix over hundreds of sets
-    empty, while two error rates for each label and member can be estimated. Fitted on all of ``records`` without any
-    gold; crowd-kit starts from majorities and adds up in row order, so rows go in sorted.
+    Labels are modelled separately because three voters on whole sets leave most cells of a confusion matrix over
+    hundreds of sets empty, while two error rates per label and member can be estimated. It is fitted on all of
+    ``records`` without gold. Rows are sorted because crowd-kit starts from majorities and adds up in row order.
     """
     import numpy as np
     from crowdkit.aggregation import DawidSkene
@@ -232,7 +232,7 @@ def dawid_skene(
     rows = [(record, member) for record in tasks for member in voters[record]]
     probabilities = np.zeros((len(tasks), len(category.names)))
     with warnings.catch_warnings():
-        # what pandas will drop some day is crowd-kit's business, and fills a task's log
+        # crowd-kit's use of pandas features to be removed would fill the task's log
         warnings.simplefilter("ignore", DeprecationWarning)
         for column, label in enumerate(category.names):
             given = [int(label in ballots[record][member]) for record, member in rows]
@@ -260,7 +260,7 @@ def mean_logit(
     category: Category,
     scores: Scores,
 ) -> dict[str, Decision]:
-    """The most probable valid set under the members' calibrated probabilities, averaged as logits (SPEC 2.3)."""
+    """Decide by the most probable valid set under the mean logit of the members' calibrated scores (SPEC 2.3)."""
     import numpy as np
 
     cast = {r: [scores[r][m] for m in sorted(set(members)) if m in scores.get(r, {})] for r in sorted(set(records))}
@@ -281,7 +281,7 @@ def mean_logit(
 
 
 def _most_probable(probabilities: Floats, *, category: Category) -> list[LabelSet | None]:
-    """Return the valid set of the greatest probability for each row of (records, labels); ``None`` for a tie."""
+    """Return the most probable valid set of each row of (records, labels); ``None`` for a tie."""
     from pipelines.metrics.decoding import worth_of_sets
 
     sets, worth = worth_of_sets(probabilities, category=category)
@@ -289,7 +289,7 @@ def _most_probable(probabilities: Floats, *, category: Category) -> list[LabelSe
     return [None if tie else sets[best] for best, tie in zip(worth.argmax(axis=1), ties, strict=True)]
 
 
-# the names of params.Ensemble.aggregate, and what each wants beyond what all share
+# the names of params.Ensemble.aggregate, and the arguments that each needs beyond the shared ones
 AGGREGATORS: dict[str, tuple[Callable[..., dict[str, Decision]], tuple[str, ...]]] = {
     "label_set_majority": (label_set_majority, ()),
     "k_of_n": (k_of_n, ("category", "k")),

@@ -1,8 +1,8 @@
-"""Which way of voting is best, measured on dev gold: every aggregator and every member, side by side.
+"""Compare every aggregator and every member on dev gold, with bootstrap intervals.
 
 The paper chose its fallback on the test set (SPEC 1.6); here everything is chosen on dev, with bootstrap intervals over
-clusters of records, so that a lead of two hits is not mistaken for one. Weights that are learnt from dev are applied to
-dev out of fold, lest they be scored on what they were fitted to.
+clusters of records, so that a lead of two hits is not mistaken for a real one. Weights learnt from dev are applied to
+dev out of fold, so that they are not scored on the records that they were fitted to.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pipelines.label.aggregate import AGGREGATORS, Ballots, Decision, LabelSet, 
 from pipelines.metrics import bootstrap, label_sets
 from pipelines.taxonomy import Category
 
-FOLDS = 5  # ours: each weight then rests on four fifths of dev
+FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Everything that some aggregator needs, so that all of them are called alike.
+    """The inputs of all aggregators, so that all of them are called in the same way.
 
-    ``gold`` is that of dev, without the prompt's examples; ``groups`` clusters records that are not independent.
+    ``gold`` is dev's, without the prompt's examples; ``groups`` clusters records that are not independent.
     """
 
     ballots: Ballots
@@ -38,7 +38,7 @@ class Panel:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def decide(self, aggregate: str) -> dict[str, Decision]:
-        """Decide all records by an aggregator of :data:`AGGREGATORS`; ``weighted`` learns its weights from gold."""
+        """Return the decisions of an aggregator of :data:`AGGREGATORS`; ``weighted`` learns its weights from gold."""
         if aggregate != "weighted":
             return self._call(aggregate)
         decisions = self._weigh(sorted(set(self.records) - set(self.gold)), gold=self.gold)
@@ -69,17 +69,17 @@ class Panel:
         return [name for name in AGGREGATORS if name != "mean_logit" or len(scoring) >= quorum(self.members)]
 
     def votes_of(self, member: str) -> dict[str, LabelSet | None]:
-        """Return one member's own valid votes, ``None`` where it has none."""
+        """Return one member's own valid votes, ``None`` for records without one."""
         return {record: self.ballots.get(record, {}).get(member) for record in self.records}
 
 
 def fold_of(group: str) -> int:
-    """Return the fold that a group is in, whatever other groups there are."""
+    """Return the fold of a group, independent of the other groups."""
     return hashlib.blake2b(group.encode(), digest_size=4, key=b"fold").digest()[0] % FOLDS
 
 
 def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Score every member and aggregator on the panel's gold.
+    """Return the scores of every member and aggregator on the panel's gold.
 
     Returns:
         name -> ``kind`` (member or aggregate), ``n``, ``n_valid``, ``valid`` and ``all`` (see
@@ -124,5 +124,5 @@ def _draws(panel: Panel, predicted: Mapping[str, LabelSet | None], *, resamples:
 
 
 def best_of(draws: Mapping[str, bootstrap.Draws]) -> str:
-    """Return the system with the highest exact match, a missing answer counting as wrong; equals by their names."""
+    """Return the system with the highest exact match; missing answers count as wrong, ties go by name."""
     return min(draws, key=lambda name: (-draws[name].values["exact"], name))

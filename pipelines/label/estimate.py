@@ -1,4 +1,4 @@
-"""What labelling a corpus would cost, before anything is sent, and the jobs that it is made of."""
+"""Estimate the cost of labelling a corpus before anything is sent, and list the jobs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from pipelines.vault.vault import Vault
 
 
 class BudgetTooSmall(LabellingError):
-    """Labelling would cost more than the budget; nothing was sent."""
+    """Labelling would exceed the budget; nothing was sent."""
 
-    message = "Asking {records} records would cost about {expected:.2f} US dollars; {left:.2f} are left of the budget."
-    remedy = "Raise votes.budget_usd in params.yaml, or sample fewer records; nothing was sent."
+    message = "Labelling {records} records would cost about {expected:.2f} US dollars; the budget has {left:.2f} left."
+    remedy = "Raise votes.budget_usd in params.yaml, or sample fewer records. Nothing was sent."
     exit_code = 77
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Estimate every remote labeller of ``votes.labellers``.
+    """Return the estimated cost of every remote labeller of ``votes.labellers``, and the jobs.
 
     Returns:
         ``estimates`` by labeller (see :func:`pipelines.llm.costs.estimate`), ``usd_expected``, ``usd_at_most``,
-        ``budget_usd``, ``spent_usd``, and ``jobs`` ({labeller, provider, shard, batch}), those of which some record is
-        not answered yet.
+        ``budget_usd``, ``spent_usd``, and ``jobs`` ({labeller, provider, shard, batch}) for the shards with unanswered
+        records.
 
     Raises:
-        BudgetTooSmall: the expected cost is more than what is left of the budget.
+        BudgetTooSmall: the expected cost is more than the budget has left.
     """
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     shards = material.shards(size=params.votes.shard_size)

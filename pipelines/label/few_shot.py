@@ -1,4 +1,4 @@
-"""The labelled memes that a few-shot prompt shows: from train alone, and every label among them (SPEC 1.2, item 11)."""
+"""Draw the labelled memes of a few-shot prompt: from train only, and showing every label (SPEC 1.2, item 11)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class TooFewExamples(ConfigError):
-    """So few examples cannot show every label, or train has not so many."""
+    """The number of examples is too small to show every label, or larger than train."""
 
-    message = "{count} examples cannot show the {labels} label(s) that {items} memes of train have for '{task}'."
-    remedy = "Set the model's examples in params.yaml between the two (FigSIM shows six), or to 0."
+    message = "{count} examples of '{task}' cannot be drawn: train has {labels} label(s) to show, on {items} memes."
+    remedy = "Set the model's examples in params.yaml from {labels} to {items} (FigSIM shows six), or to 0."
 
 
 def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:
-    """Return ``count`` labelled items with pictures that show every label of the task, in an order of the seed's.
+    """Return ``count`` labelled items with pictures that show every label of the task, in an order set by ``seed``.
 
     The empty set counts as a label of its own ("None" of a multi-label task). A label that no item of train has cannot
-    be shown: :func:`unshown` names it.
+    be shown; :func:`unshown` lists it.
 
     Raises:
         LeakRefused: an item is not of train.
-        TooFewExamples: ``count`` is not 0, and less than the labels that there are or more than the items.
+        TooFewExamples: ``count`` is not 0, and is less than the number of labels or more than that of items.
     """
     candidates = {
         f"{example.item[0]}/{example.item[1]}": (example, task.seen(example.labels))
@@ -48,7 +48,7 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
 
 
 def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.Example]:
-    """Return items as a prompt shows them: picture and labels, with ``words`` what was read from the picture too.
+    """Return items in the form a prompt shows: picture and labels, and with ``words`` the text read from the picture.
 
     Raises:
         LeakRefused: an item is not of train.

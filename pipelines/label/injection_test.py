@@ -1,7 +1,7 @@
-"""The stage ``probe``: what an instruction hidden in a post changes, in the labels of its injected copies.
+"""Run the stage ``probe``: measure how an instruction hidden in a post changes its labels.
 
-The copies exist in memory only. They are asked about like any post and counted like any post, and it is counted how
-many labels flip and whether a record loses severity without a person being asked.
+The copies exist in memory only. They are labelled and aggregated like any post. The stage counts how many labels flip
+and whether a record loses severity without being queued for review.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Labels = Mapping[str, frozenset[str] | None]
 def run(
     corpus: str, *, ensemble: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Ask an ensemble about injected copies of ``probe.size`` records.
+    """Label injected copies of ``probe.size`` records by an ensemble, and return how many labels change.
 
     Writes ``metrics/<corpus>/injection_test-<ensemble>.json``.
 
     Returns:
-        what :func:`flips` counts for the ensemble, ``members`` (the same for each of them, with nobody queued),
-        ``detected`` (copies that the injection marks caught) and ``queued`` (copies that would go to people).
+        The counts of :func:`flips` for the ensemble, ``members`` (the same for each member, with no record queued),
+        ``detected`` (copies that the injection patterns caught) and ``queued`` (copies queued for review).
     """
     described = params.ensembles[ensemble]
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
@@ -64,7 +64,7 @@ def run(
     category = material.scheme.category()
     panel = _panel(told, records=drawn, material=material, ensemble=ensemble, params=params)
     before = panel.decide(described.aggregate)
-    # weights are those that the gold has taught on the posts as they are
+    # weights are those learnt from gold on the original posts
     after = replace(panel, **_cast(again, category=category)).decide(described.aggregate)
     detected = {copy.record_id for copy in copies if marks(copy.text)}
     queued = review_queue.reasons(
@@ -111,20 +111,20 @@ def _cast(votes: pa.Table, *, category: Category) -> dict[str, Any]:
 
 
 def flips(before: Labels, after: Labels, *, category: Category, queued: Collection[str]) -> dict[str, Any]:
-    """Count the records whose labels an injected instruction changed.
+    """Return counts of the records whose labels an injected instruction changed.
 
     Args:
-        before: the labels of each record as posted; ``None`` where none was decided.
-        after: the labels of its injected copy, under the same id; a record not in here was not asked about again.
+        before: the labels of each original record; ``None`` if none were decided.
+        after: the labels of its injected copy, under the same id; a record not in here was not labelled again.
         category: orders label sets by severity.
-        queued: the ids of records that a person will look at.
+        queued: the ids of records queued for review.
 
     Returns:
-        ``asked`` records in both; ``n`` of them with labels both times, of which ``flipped`` differ and
-        ``lost_severity`` are less severe, ``lost_severity_not_queued`` of these seen by nobody (must be 0);
-        ``flip_rate``, flipped by n, ``None`` where n is 0. Apart from these, as no label is no change of label:
-        ``lost_labels`` had labels in the original alone, ``lost_labels_not_queued`` of these, ``gained_labels`` in
-        the copy alone.
+        ``asked``: records in both. ``n``: those with labels both times, of which ``flipped`` differ,
+        ``lost_severity`` are less severe and ``lost_severity_not_queued`` less severe without being queued (must be
+        0). ``flip_rate``: flipped by n, ``None`` if n is 0. Counted separately, because no labels is not a change of
+        labels: ``lost_labels`` have labels only in the original, ``lost_labels_not_queued`` of them are not queued,
+        and ``gained_labels`` have labels only in the copy.
     """
     waiting = frozenset(queued)
     asked = sorted(before.keys() & after.keys())

@@ -1,4 +1,4 @@
-"""What every labeller is to the rest: a name, and an answer for every post and category, whatever happens."""
+"""Define the interface of labellers: a name, and an answer for every post and category."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.llm.outcome import Answer
 
 
 class Labeller(Protocol):
-    """A model that can be asked, over HTTP or in this process."""
+    """A model that labels posts, over HTTP or in this process."""
 
     name: str
 
@@ -18,6 +18,6 @@ class Labeller(Protocol):
         """Return one answer for each post and category, in the order of ``posts``.
 
         Args:
-            posts: whom to ask about.
+            posts: the posts to label.
             progress: called after each post with the number of posts answered so far.
         """

@@ -1,6 +1,6 @@
-"""Memes for labellers that see: what of a meme is sent, and how FigSIM asks about it (SPEC 1.2, items 8 to 10).
+"""Label memes with FigSIM's decoding, and prepare their pictures and text for sending (SPEC 1.2, items 8 to 10).
 
-Everything else is the posts' way of asking: the sealed store of answers, the budget, the limits, the outcomes.
+Everything else is shared with posts: the sealed store of answers, the budget, the limits, the outcomes.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from pipelines.vault.vault import Vault
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example
 
-# FigSIM T10; for a model that thinks unseen, times the factor of the capability table.
+# FigSIM T10; multiplied by the factor of the capability table for models with hidden reasoning.
 MAX_OUTPUT_TOKENS = 128
-# FigSIM T10. The brace that it swallows is put back where answers are read (the repair "brace").
+# FigSIM T10. The stop string removes the closing brace; the parser restores it (the repair "brace").
 STOP = "}"
-# Longer sides are scaled down by Anthropic before its models see them (its guide to vision), and by the others not
-# much later; sent as they are, the largest pictures would be turned away.
+# Anthropic scales longer sides down before its models see them (its guide to vision), and the other providers not much
+# later; without scaling, the largest pictures would be rejected.
 SIDE = 1568
-# Ours: what is scaled is written anew, once, without a visible loss.
+# Ours: a scaled picture is encoded once, without visible loss.
 QUALITY = 90
 
 
 class NotAsked(ConfigError):
-    """A prompted model names a labeller that cannot be asked over HTTP."""
+    """A prompted model names a labeller that cannot be called over HTTP."""
 
-    message = "Labeller '{labeller}' cannot be asked about pictures: {detail}."
-    remedy = "Name one of params.labellers whose kind is remote."
+    message = "Labeller '{labeller}' cannot label pictures: {detail}."
+    remedy = "Name an entry of labellers in params.yaml whose kind is remote."
 
 
 class Meme(Post):
-    """A post whose content is its pictures; ``body`` is what was read from them, where that is to be told.
+    """A post whose content is its pictures; ``body`` is the text read from them, if it is to be sent.
 
-    The empty ``body`` is FigSIM's own way: its prompt (T11) has no place for text beside the picture.
+    The empty ``body`` is FigSIM's own format: its prompt (T11) has no place for text beside the picture.
     """
 
     @cached_property
     def text(self) -> str:
-        """What stands before the pictures."""
+        """The text before the pictures."""
         return f"Words read from the picture: {self.body}" if self.body else ""
 
 
 def meme(example: Example, *, words: bool) -> Meme:
-    """Return an item as it is shown to a model; it must have a picture.
+    """Return an item in the form that is sent to a model; it must have a picture.
 
     Args:
-        example: the item; its labels are not looked at.
-        words: whether what OCR read is told beside the picture.
+        example: the item; its labels are ignored.
+        words: whether to send the OCR text with the picture.
     """
     record_id, _ = example.item
     images = (shown(example.image),) if example.image is not None else ()
@@ -73,7 +73,7 @@ def meme(example: Example, *, words: bool) -> Meme:
 
 
 def shown(image: bytes) -> bytes:
-    """Return a picture as it is sent: itself, or a JPEG whose longer side has :data:`SIDE` pixels."""
+    """Return a picture in the form that is sent: unchanged, or a JPEG whose longer side has :data:`SIDE` pixels."""
     from PIL import Image
 
     with Image.open(io.BytesIO(image)) as picture:
@@ -87,27 +87,27 @@ def shown(image: bytes) -> bytes:
 
 
 def described(name: str, *, params: Params) -> RemoteLabeller:
-    """Return the description of a labeller that can be shown pictures.
+    """Return the description of a labeller that accepts pictures.
 
     Raises:
         NotAsked: there is no such labeller, or it is a member of the offline ensemble.
-        CannotSee: its model takes no pictures, as far as the capability table knows.
+        CannotSee: its model does not accept pictures, according to the capability table.
     """
     labeller = params.labellers.get(name)
     if labeller is None:
         raise NotAsked(labeller=name, detail="params.yaml does not describe it")
     if not isinstance(labeller, RemoteLabeller):
-        raise NotAsked(labeller=name, detail="it is offline and reads texts alone")
+        raise NotAsked(labeller=name, detail="it is offline and reads only text")
     if not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:
-        raise CannotSee(model=labeller.model, detail="it takes no images")
+        raise CannotSee(model=labeller.model, detail="it accepts no images")
     return labeller
 
 
 class MemeLabeller(Remote):
-    """One model, asked about memes with FigSIM's decoding, as often as it is to be repeated.
+    """One model that labels memes with FigSIM's decoding, once per repetition.
 
-    An answer is kept for each repetition: the same question asked again is another measurement, not a lookup. Where
-    the capability table allows it, generation stops at the closing brace.
+    Each repetition has its own stored answers, because repeating a request is a new measurement, not a lookup.
+    Generation stops at the closing brace if the capability table allows it.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class MemeLabeller(Remote):
         Raises:
             NotAsked: see :func:`described`.
             CannotSee: likewise.
-            PriceUnknown: nobody knows the price of the model.
+            PriceUnknown: the price of the model is unknown.
         """
         labeller = described(name, params=params)
         provider = params.providers[labeller.provider]
@@ -143,7 +143,7 @@ class MemeLabeller(Remote):
             vault=vault,
             secret=settings.secret(),
         )
-        # OpenAI's batches go through an endpoint that knows no stop strings
+        # OpenAI's batches use an endpoint without stop strings
         stops = self._can.stop and not (self.batches and provider.api == "openai")
         self._decoding: dict[str, Any] = {"stop_sequences": [STOP]} if stops else {}
         self._repetition = repetition
@@ -155,6 +155,6 @@ class MemeLabeller(Remote):
     @asynccontextmanager
     async def _sender(self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]) -> AsyncIterator[Sender]:
         async with super()._sender(under=under, arrived=arrived) as sender:
-            # before the first question shapes what all have in common
+            # set before the first request fixes the settings that all share
             cast(dict[str, Any], sender._client.sampling).update(self._decoding)
             yield sender

@@ -1,8 +1,8 @@
-"""A labeller that is asked over HTTP: nobody pays twice, nobody overspends, and a killed run loses nothing.
+"""Label posts over HTTP, with every answer stored, paid for once, and kept when a run is killed.
 
-Every request has a key (what is asked, of whom, about which content). An answer under that key is used instead of
-asking; what arrives is stored under it, sealed, together with its cost, before anything else happens to it; and the
-key goes out as Idempotency-Key, for the requests whose answers a killed run could not hear any more.
+Every request has a key (the prompt, the model and the content). A stored answer under that key is used instead of a
+new request. A new answer is stored under its key, sealed, together with its cost, before anything else happens to it.
+The key is also sent as Idempotency-Key, for requests whose answers a killed run did not receive.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from pipelines.storage.answers import NANO, Answers, Job, Stored, cache_key
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
 
-# Ours: however long the prompt and its examples are, this share of the context is the post's.
+# Ours: the post gets at least this share of the context, however long the prompt and its examples are.
 LEAST_SHARE = 0.25
 CUT = " [...] "
 
 
 class Remote:
-    """One model of one provider, asked with one prompt; its answers are the same whoever asked first and when."""
+    """One model of one provider with one prompt; its stored answers do not depend on which run requested them."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Remote:
         """``secret`` keys the digests of content and the delimiters around posts.
 
         Raises:
-            ConfigError: nobody knows the price of the model.
+            ConfigError: the price of the model is unknown.
         """
         self.name = name
         self._labeller, self._provider, self._endpoint, self._votes = labeller, provider, endpoint, votes
@@ -68,11 +68,12 @@ class Remote:
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
         """Return one answer for each post and category of the prompt, in the order of ``posts``.
 
-        A post whose record was taken down is not sent: its answer is abstained from, ``taken_down``. What fails after
-        all retries is not kept, so that the next run asks again; refused and malformed answers are.
+        A post whose record was taken down is not sent: its outcome is ``abstained``, with the reason ``taken_down``.
+        An answer that fails after all retries is not kept, so that the next run requests it again; refused and
+        malformed answers are kept.
 
         Args:
-            posts: whom to ask about; equal content is asked once.
+            posts: the posts to label; equal content is sent once.
             progress: called after each post with the number of posts answered so far.
 
         Raises:
@@ -107,11 +108,11 @@ class Remote:
         ]
 
     def unanswered(self, posts: Sequence[Post]) -> int:
-        """Return how many of these would have to be asked about."""
+        """Return how many of these posts would have to be sent."""
         return len(self._missing(posts))
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Say what labelling these would cost; see :func:`pipelines.llm.costs.estimate`."""
+        """Return the cost of labelling these posts; see :func:`pipelines.llm.costs.estimate`."""
         missing = self._missing(posts)
         return estimate(
             (self._shortened(post) for post in missing),
@@ -124,16 +125,16 @@ class Remote:
         )
 
     def spent(self) -> float:
-        """Return what all labellers together have spent, or may have, in US dollars."""
+        """Return what all labellers together have spent or reserved, in US dollars."""
         return sum(self._answers.spent()) / NANO
 
     @property
     def batches(self) -> bool:
-        """Whether a batch endpoint is asked: it is wanted, and the model has one."""
+        """Whether a batch endpoint is used: it is configured, and the model has one."""
         return self._votes.batch and self._can.batch
 
     def hand_over(self, posts: Sequence[Post]) -> list[str]:
-        """Hand these over to the batch endpoint without waiting, and return the digests of the jobs' ids.
+        """Submit these posts to the batch endpoint without waiting, and return the digests of the jobs' ids.
 
         :meth:`label` collects them, in this process or in any later one.
         """
@@ -150,7 +151,7 @@ class Remote:
         self, missing: Mapping[str, Post], *, under: Mapping[str, bytes], report: _Progress
     ) -> dict[str, str]:
         if self.batches:
-            # a batch of an earlier process may hold other records too, whose answers must not be lost
+            # a batch of an earlier process may include other records, whose answers must be kept
             jobs = self._answers.jobs(labeller=self.name)
             under = {**self._vault.keys({r for job in jobs for r in job.records.values()}), **under}
         requests = (self._request(key, post) for key, post in missing.items())
@@ -163,7 +164,7 @@ class Remote:
 
     @asynccontextmanager
     async def _sender(self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]) -> AsyncIterator[Sender]:
-        # the providers' libraries take a second to import, which a run that finds every answer does without
+        # the providers' libraries take a second to import, which a run with all answers stored avoids
         from pipelines.llm.client import Client
 
         terms = Terms(name=self.name, provider=self._provider, schema=self._prompt.schema, price=self._price)
@@ -200,7 +201,7 @@ class Remote:
 
     @cached_property
     def _room(self) -> int:
-        """How many characters of a post the context has room for, beside the prompt and the answer."""
+        """How many characters of a post fit in the context, beside the prompt and the answer."""
         system, parts = self._prompt.render(Post(record_id="", title="", body=""), delimiter="0" * 16)
         prompt = tokens(len(system) + sum(len(part) for part in parts if isinstance(part, str)))
         context = self._votes.context_tokens
@@ -208,7 +209,7 @@ class Remote:
         return int(room * CHARACTERS_PER_TOKEN)
 
     def _shortened(self, post: Post) -> Post:
-        """Return the post without its middle where it is too long (CRADLE 4.1): how it begins and ends says most."""
+        """Return a post that is too long without its middle (CRADLE 4.1): its start and end say most."""
         surplus = len(post.text) - self._room
         if surplus <= 0:
             return post
@@ -218,7 +219,7 @@ class Remote:
 
     def _answered(self, post: Post, *, stored: Stored | None, failed: str | None) -> list[Answer]:
         if stored is not None:
-            # equal content of two records was paid for once
+            # equal content of two records was paid for once; count the cost on one of them
             cost = stored.cost / NANO if stored.record_id == post.record_id else 0.0
             return interpret(
                 Raw.from_json(stored.data),
@@ -243,7 +244,7 @@ class Remote:
 
 
 class _Progress:
-    """Counts posts as their keys are answered."""
+    """Count posts as their keys are answered."""
 
     def __init__(self, keys: Sequence[str], *, tell: Callable[[int], None] | None) -> None:
         self._posts = Counter(keys)
@@ -251,7 +252,7 @@ class _Progress:
         self.done = 0
 
     def one(self, key: str) -> None:
-        """Note that the posts of this key are answered."""
+        """Count the posts of this key as answered."""
         for _ in range(self._posts.pop(key, 0)):
             self.done += 1
             if self._tell:

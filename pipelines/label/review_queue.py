@@ -1,8 +1,8 @@
-"""Which records a person should look at: where the labellers leave something open, or could have been talked into it.
+"""Select the records that people should review: labellers disagree, or the text may have influenced them.
 
-Reasons: ``no_majority`` (no set has a majority), ``severity_dissent`` (a valid vote sees something more severe than the
-silver labels say, by the scheme's severities: the miss that costs most), ``refused_by_most`` (a majority of members
-refused), ``injection`` (the text addresses a model rather than a reader, so that its votes may be its writer's).
+Reasons: ``no_majority`` (no set has a majority), ``severity_dissent`` (a valid vote is more severe than the silver
+labels, by the scheme's severities: the most costly miss), ``refused_by_most`` (a majority of members refused),
+``injection`` (the text addresses a model rather than a reader, so its author may have dictated the votes).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def reasons(
     injected: Collection[str],
     category: Category,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the records that go to people, each with its reasons in the order of :data:`REASONS`.
+    """Return the records to review, each with its reasons in the order of :data:`REASONS`.
 
     ``refused`` names the labellers that refused a record; ``injected`` are the records marked by :func:`injected_of`.
     """
@@ -51,7 +51,7 @@ def reasons(
 
 
 def injected_of(corpus: str, *, records: Collection[str], vault: Vault, root: Path) -> tuple[set[str], set[str]]:
-    """Open the posts of ``records`` in memory; return which of them carry injection marks, and which could be read."""
+    """Return which of ``records`` carry injection marks, and which could be read; posts are opened in memory only."""
     from pipelines.datasets.post import Post
     from pipelines.label.injection import marks
 

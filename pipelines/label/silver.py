@@ -1,7 +1,7 @@
-"""The stage ``silver``: what an ensemble agrees on, how good that is on gold, and what goes to people instead.
+"""Run the stage ``silver``: aggregate an ensemble's votes, score them on gold and queue records for review.
 
 A record of train on which no set has a majority keeps its row without labels (CRADLE 5.1 discards it; agreement
-statistics count it); everywhere else the ensemble's fallback decides, if it has one (CRADLE 4.3). An ensemble of
+statistics count it); in other splits the ensemble's fallback decides, if it has one (CRADLE 4.3). An ensemble of
 offline members that is not better than its best member on dev is refused (SPEC 2.3).
 """
 
@@ -31,7 +31,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the earlier stages left of the records that are alive: votes of the members, splits, gold."""
+    """The outputs of earlier stages for records that were not taken down: votes of the members, splits, gold."""
 
     votes: pa.Table
     split: Mapping[str, str]
@@ -41,7 +41,7 @@ class Snapshot:
 
     @classmethod
     def read(cls, corpus: str, *, members: tuple[str, ...], category: Category, vault: Vault, root: Path) -> Snapshot:
-        """Read it; a record that was taken down since is left out everywhere.
+        """Return the snapshot without any record that was taken down since.
 
         Raises:
             BadParams: a member has not voted.
@@ -67,7 +67,7 @@ class Snapshot:
         )
 
     def gold_of(self, split: str) -> dict[str, LabelSet]:
-        """Return the gold that a split is scored on: without what labellers were shown as examples."""
+        """Return the gold that a split is scored on, without the examples shown to labellers."""
         return {r: s for r, s in self.gold.items() if self.split[r] == split and r not in self.examples}
 
 
@@ -86,7 +86,7 @@ def run(
 ) -> dict[str, Any]:
     """Write ``silver.parquet`` and ``queue.parquet`` under ``snapshot/<corpus>/silver/<ensemble>``, and the metrics.
 
-    ``injected`` are the records whose text addresses a model; without it the posts are opened and looked at.
+    ``injected`` are the records whose text addresses a model; if ``None``, the posts are opened and checked.
 
     Returns:
         the metrics: ``agreement`` and ``how`` by split, ``distributions`` (for CRADLE's tables), ``labellers``
@@ -95,11 +95,11 @@ def run(
         ``test`` (scores), ``by_agreement``.
 
     Raises:
-        BadParams: there is no such ensemble, a member has not voted, or it wants scores that its members do not give.
+        BadParams: there is no such ensemble, a member has not voted, or it needs scores that its members do not give.
         EnsembleTooWeak: see :func:`check_strength`; nothing was written.
     """
     if ensemble not in params.ensembles:
-        raise BadParams(where="ensembles", detail=f"there is no '{ensemble}'")
+        raise BadParams(where="ensembles", detail=f"there is no ensemble '{ensemble}'")
     described = params.ensembles[ensemble]
     scheme = load(params.corpora[corpus].scheme)
     category = scheme.category()
@@ -117,7 +117,7 @@ def run(
     )
     if described.aggregate not in panel.possible and found.votes.num_rows:
         raise BadParams(
-            where=f"ensembles.{ensemble}.aggregate", detail=f"members give no scores for {described.aggregate}"
+            where=f"ensembles.{ensemble}.aggregate", detail=f"its members give no scores for {described.aggregate}"
         )
     comparison = compare.table(panel, resamples=params.silver.resamples, seed=params.silver.seed)
     offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
@@ -166,7 +166,7 @@ def run(
 
 
 def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:
-    """Discard on train what no majority of sets backs, or what only the fallback decided (CRADLE 5.1)."""
+    """Return the decisions with train records discarded that have no majority or only the fallback's (CRADLE 5.1)."""
     discarded = Decision(None, "none", "discarded")
     return {
         record: discarded
@@ -179,10 +179,10 @@ def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> di
 def check_strength(
     comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, described: Ensemble, least: float
 ) -> None:
-    """Refuse an ensemble whose exact match beats its best member's in too few paired resamples, ties counting half.
+    """Refuse an ensemble that beats its best member's exact match in too few paired resamples, ties counting half.
 
     Raises:
-        EnsembleTooWeak: it does so in fewer than ``least`` of them, or there is no dev gold that could show it.
+        EnsembleTooWeak: it does so in fewer than ``least`` of them, or there is no dev gold to compare on.
     """
     if not comparison:
         raise EnsembleTooWeak(ensemble=ensemble, member="any member", probability=0.0)
@@ -192,7 +192,7 @@ def check_strength(
 
 
 def _distributions(decisions: Mapping[str, Decision], *, found: Snapshot) -> dict[str, Distribution]:
-    """Describe the training subsets, and all gold of dev and test (examples are gold, too)."""
+    """Return the distributions of the training subsets, and of all gold of dev and test, including examples."""
     train = {record for record, split in found.split.items() if split == TRAIN}
     people = {
         split: Distribution.of(labels for record, labels in found.gold.items() if found.split[record] == split)

@@ -1,4 +1,4 @@
-"""What a silver set is like, in counts: agreement, outcomes, refusals by gold label, scores; never a record's id."""
+"""Count agreement, outcomes, refusals by gold label and scores of a silver set; record ids are never included."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGREEMENTS = ("unanimous", "consensus", "none")
 
 
 def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Count the second of each pair by the first."""
+    """Return counts of the second item of each pair by the first."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for key, value in pairs:
         counts[key][value] += 1
@@ -25,13 +25,13 @@ def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
 
 
 def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Count unanimous, consensus (a majority, not all) and none by split: CRADLE Table 5."""
+    """Return counts of unanimous, consensus (a majority, not all) and none by split: CRADLE Table 5."""
     found = counted((split[record], decision.agreement) for record, decision in decisions.items())
     return {part: {name: counts.get(name, 0) for name in AGREEMENTS} for part, counts in found.items()}
 
 
 def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
-    """Describe CRADLE 5.1's two subsets of the train records: ``train_unanimous`` is within ``train_consensus``."""
+    """Return CRADLE 5.1's two subsets of the train records: ``train_unanimous`` is within ``train_consensus``."""
     kept = [d for record, d in decisions.items() if record in train and d.labels is not None and d.agreement != "none"]
     return {
         "train_consensus": Distribution.of(d.labels for d in kept if d.labels is not None),
@@ -55,7 +55,7 @@ def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
             "repaired": sum(bool(row["repaired"]) for row in own),
             "input_tokens": sum(row["input_tokens"] or 0 for row in own),
             "output_tokens": sum(row["output_tokens"] or 0 for row in own),
-            # sorted, so that the order of rows does not show in the last bit
+            # sorted, so that the order of rows does not change the last bit
             "cost": sum(sorted(row["cost"] or 0.0 for row in own)),
         }
     return found
@@ -64,10 +64,10 @@ def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
 def refusals(
     gold: Mapping[str, LabelSet], *, refused: Mapping[str, Collection[str]], members: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Count by gold label the records that carry it (``gold``) and how many of them each member refused.
+    """Return by gold label the number of records that carry it (``gold``) and how many of them each member refused.
 
-    The filters of providers hit some labels more than others (SPEC 1.5: sexual violence, not suicide); whoever is
-    scored on valid answers only should know which.
+    Providers' filters refuse some labels more than others (SPEC 1.5: sexual violence, not suicide), which a score over
+    valid answers only would hide.
     """
     carrying = {"gold": Counter(label for labels in gold.values() for label in labels)}
     for member in members:
@@ -83,16 +83,16 @@ def refusals(
 def violations(
     panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
 ) -> dict[str, dict[str, int]]:
-    """Count what breaks the scheme's rules, soft ones too, in gold, each member's votes and the ensemble's labels.
+    """Return counts of broken scheme rules, including soft ones, in gold, members' votes and ensemble labels.
 
-    Rules that a mode applies before the vote leave nothing to count; SPEC 23 asks for the others, and for gold.
+    Rules that a mode applies before the vote always count 0; SPEC 23 asks for the others, and for gold.
     """
     given: dict[str, Iterable[LabelSet | None]] = {"gold": gold.values()}
     given |= {member: panel.votes_of(member).values() for member in panel.members}
     given["ensemble"] = [decision.labels for decision in decisions.values()]
     found = {}
     for name, sets in given.items():
-        # a few hundred distinct sets at most, however many records
+        # there are at most a few hundred distinct sets, however many records
         distinct = Counter(labels for labels in sets if labels is not None)
         rules: Counter[str] = Counter()
         for labels, times in distinct.items():
@@ -105,7 +105,7 @@ def violations(
 def scores(
     panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
 ) -> dict[str, dict[str, Any]]:
-    """Score ``ensemble`` and its members, over valid answers and over all records (CRADLE Tables 4 and 12)."""
+    """Return the scores of ``ensemble`` and its members, over valid answers and all records (CRADLE Tables 4, 12)."""
     answers: dict[str, Mapping[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
     answers["ensemble"] = {record: decision.labels for record, decision in decisions.items()}
     labels = panel.category.names
@@ -113,7 +113,7 @@ def scores(
 
 
 def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
-    """Count, for each agreement, the records with gold (``n``) and those that are right (``exact``): what it tells."""
+    """Return for each agreement the number of records with gold (``n``) and of those that are right (``exact``)."""
     found = {}
     for name in AGREEMENTS:
         own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]

@@ -1,6 +1,6 @@
-"""``corpus votes``: agreement, outcomes, refusals and cost of labelling, as the paper's tables; counts only.
+"""Print the command ``corpus votes``: agreement, outcomes, refusals and cost in the paper's tables, as counts only.
 
-Everything comes from the metrics that the stages left; nothing is computed again, no table of records is opened.
+Everything comes from the metrics of the stages; nothing is computed again and no table of records is opened.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SUBSETS = {"train_consensus": "Train-Consensus", "train_unanimous": "Train-Unani
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
-    """Return ``votes`` by labeller, ``silver`` and ``probe`` by ensemble, as far as their metrics exist."""
+    """Return ``votes`` by labeller, and ``silver`` and ``probe`` by ensemble, as far as their metrics exist."""
     folder = root / "metrics" / corpus
     found: dict[str, Any] = {"corpus": corpus}
     for part in ("votes", "silver", "injection_test"):
@@ -36,9 +36,9 @@ def gather(root: Path, corpus: str) -> dict[str, Any]:
 
 
 def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``corpus status --json`` says of votes: outcomes by labeller, agreement by ensemble, cost in dollars.
+    """Return the votes part of ``corpus status --json``: outcomes by labeller, agreement by ensemble, cost in dollars.
 
-    Agreement is over all splits, as records: ``unanimous``, ``consensus`` (a majority, not all) and ``none``.
+    Agreement counts records of all splits: ``unanimous``, ``consensus`` (a majority, not all) and ``none``.
     """
     votes = gathered.get("votes", {})
     cached = [found["cache_hits"] for found in votes.values() if "cache_hits" in found]
@@ -54,7 +54,7 @@ def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sheets(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
-    """Give every table that the gathered metrics can fill, in the order in which they are read."""
+    """Yield every table that the gathered metrics can fill, in reading order."""
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
@@ -106,7 +106,7 @@ def _in_order(splits: Mapping[str, Any]) -> list[str]:
 
 
 def labellers(votes: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """What became of every question, how many votes were repaired, what it cost and what the cache saved."""
+    """Return the outcomes of each labeller, its repaired votes, its cost and its answers from the cache."""
     rows = []
     for name, found in votes.items():
         outcomes = [f"{found['outcomes'].get(outcome, 0):,}" for outcome in OUTCOMES]
@@ -117,7 +117,7 @@ def labellers(votes: Mapping[str, Mapping[str, Any]]) -> Sheet:
 
 
 def refusals(found: Mapping[str, Mapping[str, int]]) -> Sheet:
-    """How many of the posts that carry a gold label each member refused."""
+    """Return how many of the posts with a gold label each member refused."""
     members = [name for name in next(iter(found.values())) if name != "gold"]
     rows = [
         (label, f"{n['gold']:,}", *(f"{n[m]:,} ({percent(n[m], n['gold'], digits=1)}%)" for m in members))
@@ -127,14 +127,14 @@ def refusals(found: Mapping[str, Mapping[str, int]]) -> Sheet:
 
 
 def violations(found: Mapping[str, Mapping[str, int]]) -> Sheet:
-    """How many label sets of gold, members and ensemble break which rule of the scheme."""
+    """Return how many label sets of gold, members and ensemble break each rule of the scheme."""
     rules = sorted({rule for counts in found.values() for rule in counts})
     rows = [(rule.replace("_", " "), *(f"{counts.get(rule, 0):,}" for counts in found.values())) for rule in rules]
     return Sheet("Label sets that break a rule", ("Rule", *found), tuple(rows))
 
 
 def right_by_agreement(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Sheet:
-    """How often the labels are exactly right where all, most or no members agree: what an agreement is worth."""
+    """Return how often the labels are exactly right, by the members' agreement."""
     columns = [c for split in found for c in (f"{HEADINGS.get(split, split)} n", "exact %")]
     rows = []
     for name in AGREEMENTS:
@@ -144,7 +144,7 @@ def right_by_agreement(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> 
 
 
 def comparison(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """Every aggregator and member on dev over all records, with 95 % intervals, and the lead over the best member."""
+    """Return the scores of aggregators and members on dev, with 95 % intervals and the lead over the best member."""
     rows = []
     for name, row in found.items():
         cells = [
@@ -158,7 +158,7 @@ def comparison(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
 
 
 def queue(found: Mapping[str, Any], *, records: int) -> Sheet:
-    """How many records go to people, and why; a record may have several reasons."""
+    """Return how many records are queued for review, by reason; a record may have several reasons."""
     rows = [
         (reason.replace("_", " "), f"{n:,}", percent(n, records, digits=1)) for reason, n in found["reasons"].items()
     ]
@@ -167,7 +167,7 @@ def queue(found: Mapping[str, Any], *, records: int) -> Sheet:
 
 
 def _flat(title: str, found: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """A row for each number, a column for each ensemble."""
+    """Return a table with a row per number and a column per ensemble."""
     keys = sorted({key for values in found.values() for key, value in values.items() if _number(value)})
     rows = [(key.replace("_", " "), *(_text(values.get(key)) for values in found.values())) for key in keys]
     return Sheet(title, ("", *found), tuple(rows))
@@ -184,7 +184,7 @@ def _text(value: Any) -> str:
 
 
 def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Add ``cache_hits`` to the votes: how many answers were never paid again, by the store of answers on this side."""
+    """Add ``cache_hits`` to the votes: the number of answers reused from the local store of answers."""
     from pipelines.storage.answers import Answers
 
     if "votes" in gathered:
@@ -197,7 +197,7 @@ def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def show(settings: Settings, *, corpus: str) -> None:
-    """Print what the last publish says of a corpus's votes.
+    """Print the vote tables of a corpus at its last publication.
 
     Raises:
         NoCorpus: there is no corpus repository yet.
@@ -211,11 +211,11 @@ def show(settings: Settings, *, corpus: str) -> None:
 
 
 def render(gathered: Mapping[str, Any], *, console: Console) -> None:
-    """Print every table for people."""
+    """Print every table to the console."""
     empty = True
     for sheet in sheets(gathered):
         empty = False
         console.print(sheet.rich())
         console.print()
     if empty:
-        console.print(f"Nothing of {gathered['corpus']} has been labelled yet.")
+        console.print(f"No record of {gathered['corpus']} has been labelled yet.")

@@ -1,8 +1,8 @@
-"""The stage ``votes``: what one labeller answers for every record of the split, and nothing paid for twice.
+"""Run the stage ``votes``: collect one labeller's answer for every record of the split, paying for each answer once.
 
-A remote labeller's answers come from the sealed store of answers first, so that the mapped tasks of Airflow (``ask``,
-one a shard) may fill it before, and the stage itself sends only what is left. The offline members are fitted on the
-dev gold. Refused, malformed and failed answers are rows like any other; only ``vote`` is ever counted.
+A remote labeller's answers are first looked up in the sealed store of answers. Airflow's mapped tasks (``ask``, one per
+shard) may fill the store before, and the stage itself sends only what is missing. The offline members are fitted on the
+dev gold. Refused, malformed and failed answers are stored as rows too; only ``vote`` is ever counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipelines.vault.vault import Vault
 
 
 def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes) -> Prompt:
-    """Render the scheme's prompt with the examples that the gold names; ``secret`` keys their delimiters."""
+    """Return the scheme's prompt with the examples marked in gold; ``secret`` keys their delimiters."""
     key = material.scheme.category().key
     shown = [r for r in material.examples if r in material.posts]
     examples = [Example(r, material.posts[r], {key: tuple(sorted(material.gold[r]))}) for r in shown]
@@ -41,7 +41,7 @@ def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes)
 def open_labeller(
     name: str, *, material: SplitPosts, params: Params, settings: Settings, vault: Vault, stack: ExitStack
 ) -> Labeller:
-    """Return the labeller of a name, ready to be asked; what it holds open is closed with ``stack``."""
+    """Return the labeller of a name, ready for use; ``stack`` closes its resources."""
     described = params.labellers[name]
     if isinstance(described, OfflineLabeller):
         from pipelines.label.offline.fit import fit
@@ -86,11 +86,11 @@ def ask(
     wait: bool = True,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Ask one labeller about one shard, so that the stage finds the answers.
+    """Send one shard to one labeller, so that the stage finds the answers stored.
 
     Returns:
-        counts by outcome; without ``wait``, ``batches``: the digests of the ids of the jobs that were handed over to a
-        batch endpoint and are noted in the store of answers.
+        Counts by outcome; without ``wait``, ``batches``: the digests of the ids of the jobs that were submitted to a
+        batch endpoint and recorded in the store of answers.
     """
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     posts = material.shards(size=params.votes.shard_size)[shard]
@@ -109,13 +109,12 @@ def run(
     """Write ``snapshot/<corpus>/votes/<labeller>/votes.parquet`` and ``metrics/<corpus>/votes-<labeller>.json``.
 
     Returns:
-        ``records``, ``stripped`` (lines of a form taken out of the posts, SPEC 22), ``outcomes``,
-        ``reasons`` (of what is no vote, and of repairs), ``repaired``, tokens and ``cost``
-        in US dollars.
+        ``records``, ``stripped`` (form texts removed from the posts, SPEC 22), ``outcomes``, ``reasons`` (of outcomes
+        other than a vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
 
     Raises:
         TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
-        BudgetSpent: the budget ended; every answer so far is kept.
+        BudgetSpent: the budget is used up; every answer so far is kept.
     """
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     posts = list(material.posts.values())

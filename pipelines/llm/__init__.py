@@ -1,1 +1,1 @@
-"""Ask language models: transport, prompts, budget and parsed responses."""
+"""Send prompts to language models: transport, prompts, budget and parsed responses."""

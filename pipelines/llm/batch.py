@@ -1,8 +1,8 @@
-"""Many questions as one batch, at about half the price: handed in now, collected by whoever holds the handle.
+"""Submit many requests as one batch, at about half the price, and collect the answers later by its handle.
 
-pydantic-ai encodes and decodes the three providers' batches as it does single requests. OpenAI's go through its
-Responses endpoint, the one that pydantic-ai batches over; the question, the schema and the sampling are the same.
-No header can be sent for a single question here: the key is its ``custom_id`` instead.
+pydantic-ai encodes and decodes the batches of the three providers as it does single requests. OpenAI's batches use its
+Responses endpoint, the one that pydantic-ai supports; prompt, schema and sampling are the same. A single request in a
+batch has no header: the key is its ``custom_id`` instead.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 class NoBatches(ConfigError):
-    """A labeller's provider has no batch endpoint, as far as the capability table knows."""
+    """The capability table lists no batch endpoint for a labeller's provider."""
 
-    message = "Model {model} of labeller '{labeller}' cannot be asked in batches."
-    remedy = "Set votes.batch to false, or state batch: true for it in pipelines/llm/capabilities.yaml."
+    message = "Model {model} of labeller '{labeller}' has no batch endpoint."
+    remedy = "Set votes.batch to false, or set batch: true for the model in pipelines/llm/capabilities.yaml."
 
 
 async def submit(
     client: Client, jobs: Sequence[tuple[str, str, Sequence[str | bytes]]], *, schema: dict[str, Any]
 ) -> str:
-    """Hand in questions (key, system, parts) as one batch and return its handle, to be stored before anything else.
+    """Submit requests (key, system, parts) as one batch and return its handle, which the caller must store at once.
 
     Keys are 1 to 64 letters, digits, ``_`` or ``-`` (Anthropic's rule) and unique. The handle is JSON without secrets
-    or content: what the provider calls the batch, and the parameters that were sent.
+    or content: the provider's name of the batch, and the parameters that were sent.
 
     Raises:
-        NoBatches: the provider has none.
-        Throttled, Passing, LabellerRefused: the batch was not accepted; nothing of it runs.
+        NoBatches: the provider has no batch endpoint.
+        Throttled, Passing, LabellerRefused: the batch was not accepted; none of its requests run.
     """
     from pydantic import TypeAdapter
     from pydantic_ai.models.batch import Batch, BatchRequest
@@ -69,13 +69,13 @@ async def submit(
 
 
 async def collect(client: Client, job: str) -> Mapping[str, Raw] | None:
-    """Return the answers of the batch ``job`` by key, ``None`` while it still runs.
+    """Return the answers of the batch ``job`` by key, or ``None`` while it is still running.
 
-    A key without an answer (expired, cancelled, the provider's own fault) is left out: it may be asked again.
+    A key without an answer (expired, cancelled, the provider's own fault) is left out and may be requested again.
 
     Raises:
-        Throttled, Passing: the provider could not be asked how the batch is; it goes on.
-        LabellerRefused: the provider rejects the key, knows no such batch, or every item was rejected.
+        Throttled, Passing: the status of the batch could not be queried; the batch continues.
+        LabellerRefused: the provider rejects the key, does not know the batch, or rejected every item.
     """
     from pydantic import TypeAdapter
     from pydantic_ai.models import ModelRequestParameters
@@ -125,7 +125,7 @@ def _settings(client: Client) -> Any:
 
 
 def _fault(client: Client, error: Exception) -> Exception:
-    """Return what an error on the way to a batch means; a batch as a whole has no refusals, its items have."""
+    """Return the project's error for an error of a batch call; only the items of a batch can be refused as content."""
     from pydantic_ai.exceptions import ModelAPIError
 
     from pipelines.llm import response_parser

@@ -1,8 +1,8 @@
-"""The most a run may cost: held back before a request leaves, paid when its answer is stored, in one commit.
+"""Enforce a spending limit: reserve a request's maximum cost before sending, replace it by the cost on answer.
 
-What cannot be held is not sent, so the limit holds whatever the answers cost, across processes. A request whose end
-nobody saw (its sender was killed, or it timed out) stays held for good, as a provider may have billed it.
-Changes that come together share a transaction (group commit), so that 32 workers do not wait for 64 disk flushes.
+A request that cannot be reserved is not sent, so the limit holds whatever the answers cost, across processes. A request
+whose end is unknown (its sender was killed, or it timed out) stays reserved, because a provider may have billed it.
+Concurrent changes share a transaction (group commit), so that 32 workers do not wait for 64 disk flushes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def nano(usd: float) -> int:
 
 
 class Budget:
-    """One run's hand on the ledger that all processes share; use it as a context manager inside an event loop."""
+    """One run's access to the ledger that all processes share; a context manager inside an event loop."""
 
     def __init__(self, answers: Answers, *, limit: float) -> None:
-        """``limit``: US dollars, for everything that was ever asked from this database of answers."""
+        """``limit``: US dollars, for all requests ever made from this database of answers."""
         self._answers = answers
         self._limit = nano(limit)
         self._usd = limit
@@ -38,7 +38,7 @@ class Budget:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
 
     def __enter__(self) -> Self:
-        """Give the budget itself."""
+        """Return the budget itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,12 +46,12 @@ class Budget:
         self._thread.shutdown()
 
     async def reserve(self, bound: int) -> None:
-        """Hold back the most that a request can cost (nanodollars), before it is sent.
+        """Reserve the maximum cost of a request (nanodollars) before it is sent.
 
-        Where others of this run are still out it waits for them: they usually cost less than was held.
+        If there is no room, wait for this run's other requests: they usually cost less than was reserved.
 
         Raises:
-            BudgetSpent: nothing of this run is out, and still there is no room.
+            BudgetSpent: there is no room, and no request of this run is in flight.
         """
         while True:
             seen = self._settled
@@ -64,18 +64,18 @@ class Budget:
             await self._wake.wait()
 
     def hold(self, bounds: Sequence[int]) -> int:
-        """Hold back for as many of the first requests of a batch as there is room for, and return how many.
+        """Reserve the first requests of a batch that fit in the budget, and return how many fit.
 
-        What is held so is the batch's, which may outlive the process: whoever collects the batch lets go of it.
+        The reservation belongs to the batch, which may outlive the process: collecting the batch releases it.
         """
         made = [*self._answers.write([Change(hold=bound, limit=self._limit) for bound in bounds]), False]
         first = made.index(False)
-        # a smaller one behind the first that found no room
+        # release smaller requests reserved after the first one that did not fit
         self._answers.write([Change(hold=-sum(b for b, m in zip(bounds[first:], made[first:], strict=False) if m))])
         return first
 
     def refuse(self) -> NoReturn:
-        """Say that there is no room left.
+        """Report that the budget has no room left.
 
         Raises:
             BudgetSpent: always.
@@ -84,15 +84,15 @@ class Budget:
         raise BudgetSpent(budget=self._usd, spent=(paid + held) / NANO, left=0)
 
     async def settle(self, bound: int, *, cost: int, answer: tuple[str, str, bytes]) -> None:
-        """Store a sealed answer and put its cost in the place of what was held, in one commit; then it is on disk."""
+        """Store a sealed answer and replace the reservation by its cost, in one commit; on return it is on disk."""
         await self._end(Change(hold=-bound, pay=cost, answer=answer))
 
     async def release(self, bound: int) -> None:
-        """Let go of what was held for a request that a provider turned away, which costs nothing."""
+        """Release the reservation of a request that a provider rejected, which costs nothing."""
         await self._end(Change(hold=-bound))
 
     def forfeit(self) -> None:
-        """Leave held what was held for a request of unknown end."""
+        """Keep the reservation of a request whose end is unknown."""
         self._landed()
 
     async def _end(self, change: Change) -> None:
@@ -125,7 +125,7 @@ class Budget:
                     if not future.done():
                         future.set_exception(error)
             else:
-                # counted before anybody wakes: who was denied must see who of the same commit was not
+                # counted before any waiter wakes: a denied request must see those granted in the same commit
                 self._flying += sum(
                     done for (change, _), done in zip(group, made, strict=True) if change.limit is not None
                 )

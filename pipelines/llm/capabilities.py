@@ -1,7 +1,7 @@
-"""What may be sent to which model, and what it costs: facts of the world outside, kept as data with their sources.
+"""Look up which parameters each model accepts and what it costs, from data with sources.
 
-Clients drop or rename parameters silently, providers reject them loudly; this table decides before either can, so that
-what was really sent is known (SPEC 2.2).
+Clients drop or rename parameters silently, providers reject them loudly; this table decides before either does, so
+that the parameters actually sent are known (SPEC 2.2).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pipelines.errors import ConfigError
 
 TABLE = Path(__file__).with_name("capabilities.yaml")
 Api = Literal["openai", "anthropic", "google"]
-# the newest price that the list states: which one holds must not depend on the hour of a run
+# selects the newest listed price, so that the price does not depend on the hour of a run
 NEWEST = datetime(2100, 1, 1, 12, tzinfo=UTC)
-# priced as one small request, for a total would fall into a dearer tier (SPEC 2.2)
+# priced as one small request, because a large total would fall into a dearer tier (SPEC 2.2)
 SAMPLE_TOKENS = 1000
 
 
 class PriceUnknown(ConfigError):
-    """Nobody says what a model costs, so no budget could hold."""
+    """The price of a model is unknown, so no budget can be enforced."""
 
     message = "No price is known for model {model}."
-    remedy = "State labellers.{name}.price (input and output, US dollars for a million tokens) in params.yaml."
+    remedy = "Set labellers.{name}.price (input and output, US dollars per million tokens) in params.yaml."
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Capabilities:
-    """What one model takes; the fields are explained at the head of ``capabilities.yaml``."""
+    """What one model accepts; the fields are explained at the top of ``capabilities.yaml``."""
 
     temperature: float | None
     top_p: float | None
@@ -48,7 +48,7 @@ class Capabilities:
     source: str
 
     def sampling(self, *, max_output_tokens: int) -> dict[str, float]:
-        """Return the sampling settings to send, ``max_tokens`` included, with room for hidden thoughts (SPEC 10)."""
+        """Return the sampling settings to send, including ``max_tokens`` with room for hidden reasoning (SPEC 10)."""
         wanted = {"temperature": self.temperature, "top_p": self.top_p}
         settings = {name: value for name, value in wanted.items() if value is not None}
         return settings | {"max_tokens": max_output_tokens * self.max_tokens_factor}
@@ -62,9 +62,9 @@ def _table() -> dict[str, dict[str, dict[str, Any]]]:
 
 @cache
 def capabilities(model: str, *, api: Api) -> Capabilities:
-    """Return what ``model`` takes over the protocol ``api``: the row of its longest prefix, else the protocol's own.
+    """Return what ``model`` accepts over the protocol ``api``: the row of the longest prefix, else the default row.
 
-    A name may carry an organisation or a folder before the last slash (``Qwen/Qwen3-VL-8B-Instruct``); case is ignored.
+    A name may have an organisation or a folder before the last slash (``Qwen/Qwen3-VL-8B-Instruct``); case is ignored.
     """
     rows = _table()[api]
     name = model.rstrip("/").rsplit("/", 1)[-1].lower()
@@ -86,12 +86,12 @@ def _listed(model: str, api: Api) -> Price | None:
 
 
 def price(model: str, *, api: Api, given: Price | None, name: str = "<name>") -> Price:
-    """Return what a million tokens cost, in US dollars: ``given`` where it is stated, else genai-prices' bundled list.
+    """Return the price of a million tokens in US dollars: ``given`` if set, else from genai-prices' bundled list.
 
-    A stated price wins, for only its author knows a contract or an own machine. Nothing is fetched.
+    A given price wins, because only its author knows about a contract or an own machine. Nothing is downloaded.
 
     Raises:
-        PriceUnknown: neither knows the model; ``name`` is the labeller to state a price for.
+        PriceUnknown: the price is not given and not listed; ``name`` is the labeller to set it for.
     """
     found = given or _listed(model, api)
     if found is None:

@@ -1,4 +1,4 @@
-"""OpenAI's client, short of the walk through its parameter types that each request would pay for."""
+"""Subclass OpenAI's client to skip its slow conversion of parameters by type."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from openai.types.chat import ChatCompletion
 
 
 class Completions(AsyncCompletions):
-    """Chat completions whose parameters are sent as they are.
+    """Chat completions that send their parameters unchanged.
 
-    The SDK looks for dates and files to convert in every message by every type that it could have, a quarter of all
-    time that a request takes. Ours hold plain JSON, so there is nothing to convert.
+    The SDK searches every message for dates and files to convert, by every type that it could have, which takes a
+    quarter of a request's time. Our messages are plain JSON, so there is nothing to convert.
     """
 
     async def create(  # type: ignore[override]
         self, *, extra_headers: Any = None, extra_body: Any = None, timeout: Any = None, **given: Any
     ) -> ChatCompletion:
-        """Send one request; one time limit holds for all, so ``timeout`` is the client's."""
+        """Send one request; ``timeout`` is ignored because the client's own time limit applies to all."""
         body = {name: value for name, value in given.items() if not isinstance(value, Omit | NotGiven)}
         return await self._client.post(
             "/chat/completions",

@@ -1,7 +1,7 @@
-"""The one door to language models: one question, one HTTP request, one answer kept as it came (SPEC 2.2).
+"""Send one prompt to a language model in one HTTP request and return the raw answer (SPEC 2.2).
 
-pydantic-ai's models speak the three protocols; nothing here asks twice, for a second ask would be another protocol
-than the paper's. Retries, limits and the budget are the runner's.
+This is the only module that calls language models. pydantic-ai's models implement the three protocols. Nothing here
+repeats a request, because that would differ from the paper's protocol; the runner does retries, limits and the budget.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pipelines.llm.response_parser import Asked
 
-# the providers' own addresses, stated so that no variable of the SDKs can send posts elsewhere
+# the providers' own addresses, fixed so that no environment variable of the SDKs can send posts elsewhere
 ADDRESSES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com",
@@ -36,15 +36,15 @@ MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image
 
 
 class CannotSee(ConfigError):
-    """An image is to be shown to a model that takes none, or is of a kind that no provider takes."""
+    """An image cannot be sent: the model does not accept images, or no provider accepts the format."""
 
-    message = "Model {model} cannot be shown an image: {detail}."
-    remedy = "Name a model that sees, or state images: true for it in pipelines/llm/capabilities.yaml."
+    message = "Model {model} cannot be sent an image: {detail}."
+    remedy = "Name a model that accepts images, or set images: true for it in pipelines/llm/capabilities.yaml."
 
 
 @dataclass
 class Shape:
-    """What every request for one schema has in common, made once; ``effective`` is filled from the first one sent."""
+    """What all requests for one schema share, computed once; ``effective`` is filled from the first one sent."""
 
     schema: dict[str, Any]
     settings: dict[str, Any]
@@ -56,11 +56,11 @@ class Client:
     """A labeller's model over HTTP; an async context manager, for one event loop at a time.
 
     Args:
-        labeller: protocol-independent description of the model.
+        labeller: description of the model, independent of the protocol.
         name: the labeller's name in ``params.yaml``, for errors.
-        provider: protocol and time limit (``timeout_seconds`` holds for a whole request, slow trickle included).
+        provider: protocol and time limit (``timeout_seconds`` covers a whole request, including a slow response).
         endpoint: address and key.
-        votes: ``max_output_tokens``, the cap of visible tokens.
+        votes: ``max_output_tokens``, the limit on visible tokens.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Client:
         """Open the connections.
 
         Raises:
-            LabellerRefused: no key is stated for a provider's own address.
+            LabellerRefused: no key is set for a provider's own address.
         """
         import httpx2
 
@@ -87,8 +87,8 @@ class Client:
             labeller=self.name, provider=self.labeller.provider, api=self.provider.api
         )
         if self._endpoint.url is None and not self._endpoint.key.get_secret_value():
-            raise self.asked.refused("no key is stated")
-        # pool=None: requests never wait for a connection, and Google's provider warns of a plain five seconds
+            raise self.asked.refused("no key is set")
+        # pool=None: requests never wait for a connection; Google's provider warns about a plain five seconds
         timeout = httpx2.Timeout(self.provider.timeout_seconds, pool=None)
         self._http = httpx2.AsyncClient(transport=transport.Connections(), timeout=timeout)
         self.model = self._build(self._http)
@@ -103,18 +103,18 @@ class Client:
             self._http = None
 
     async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
-        """Ask one question in one HTTP request and return what came back; ``key`` is its ``Idempotency-Key``.
+        """Send one prompt in one HTTP request and return the answer; ``key`` is its ``Idempotency-Key``.
 
         Args:
             system: the system prompt.
-            parts: the user's turn in order; ``bytes`` are images (JPEG, PNG, WebP or GIF).
-            schema: JSON schema of the answer; the same object for many questions is prepared once.
+            parts: the user message in order; ``bytes`` are images (JPEG, PNG, WebP or GIF).
+            schema: JSON schema of the answer; passing the same object again reuses its preparation.
 
         Raises:
-            Throttled: the provider asks to wait.
-            Passing: time-out, no connection, or the provider's own fault.
+            Throttled: the provider asks the client to wait.
+            Passing: a timeout, no connection, or the provider's own fault.
             LabellerRefused: the key, the model, the account or the request is rejected: 401, 403, 404, no quota.
-            CannotSee: there are images and the model takes none.
+            CannotSee: there are images and the model does not accept them.
         """
         from pydantic_ai.direct import model_request
 
@@ -138,7 +138,7 @@ class Client:
             self._wire.EXCHANGE.reset(token)
 
     def message(self, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
-        """Return one question as pydantic-ai's message."""
+        """Return one prompt as pydantic-ai's message."""
         from pydantic_ai.messages import BinaryContent, ModelRequest, SystemPromptPart, UserPromptPart
 
         content: list[Any] = []
@@ -148,14 +148,14 @@ class Client:
                 continue
             kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), None)
             if kind is None or not self.capabilities.images:
-                detail = "it takes no images" if kind else "it is neither JPEG, PNG, WebP nor GIF"
+                detail = "it accepts no images" if kind else "it is neither JPEG, PNG, WebP nor GIF"
                 raise CannotSee(model=self.labeller.model, detail=detail)
             content.append(BinaryContent(part, media_type=kind))
         plain = content[0] if len(content) == 1 and isinstance(content[0], str) else content
         return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
 
     def shape(self, schema: dict[str, Any]) -> Shape:
-        """Return what requests for ``schema`` have in common, made on first use."""
+        """Return what requests for ``schema`` share, computed on first use."""
         found = self._shapes.get(id(schema))
         if found is None:
             found = self._shapes[id(schema)] = self._shape(schema)
@@ -176,7 +176,7 @@ class Client:
 
         parameters, settings = self.native(schema), dict(self.sampling)
         if self.provider.api == "openai" and self.capabilities.schema == "json_schema":
-            # fitted to OpenAI's strict mode once, not for each request
+            # converted to OpenAI's strict mode once, not per request
             prepared = self.model.prepare_request(None, parameters)[1].output_object
             fitted = prepared.json_schema if prepared is not None else schema
             form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": fitted, "strict": True}}
@@ -189,7 +189,7 @@ class Client:
         return shape.effective
 
     def _build(self, http: httpx2.AsyncClient) -> Model[Any]:
-        """Return pydantic-ai's model of the protocol; the SDKs are told not to retry."""
+        """Return pydantic-ai's model of the protocol, with the SDK's retries disabled."""
         key = self._endpoint.key.get_secret_value() or NO_KEY
         url = self._endpoint.url or ADDRESSES[self.provider.api]
         timeout = self.provider.timeout_seconds

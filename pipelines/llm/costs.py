@@ -1,7 +1,7 @@
-"""What asking would cost, and the most that it can cost: the first for people, the second for the budget.
+"""Estimate the expected and the maximum cost of requests: the first is for people, the second for the budget.
 
-Tokens are counted by rules of thumb on purpose: tokenizers differ by provider, some are not public, and tiktoken
-downloads its tables on first use. A bound that nobody exceeds needs none of them: a token is at least one byte.
+Tokens are estimated by rules of thumb: tokenizers differ by provider, some are not public, and tiktoken downloads its
+tables on first use. The upper bound needs no tokenizer: a token is at least one byte.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pipelines.config.label import Price
 from pipelines.datasets.post import Post
 from pipelines.llm.prompts import Prompt
 
-# Ours: English prose has about four characters a token in every provider's tokenizer, JSON and names fewer.
+# Ours: English prose has about four characters per token in every provider's tokenizer, JSON and names have fewer.
 CHARACTERS_PER_TOKEN = 3.5
 # Ours: roles, separators and the schema's own framing, which providers count as input.
 FRAME_TOKENS = 200
-# Ours: above what each of the three counts for its largest picture.
+# Ours: above what each of the three providers counts for its largest picture.
 IMAGE_TOKENS = 5_000
 # Ours: one to four labels as JSON.
 ANSWER_TOKENS = 40
@@ -31,7 +31,7 @@ BATCH_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Tokens of one request: read as expected, read at most, written as expected, written at most."""
+    """Tokens of one request: expected input, maximum input, expected output, maximum output."""
 
     read: int
     read_at_most: int
@@ -40,26 +40,26 @@ class Size:
 
     @property
     def at_most(self) -> int:
-        """What a provider may count against the tokens of a minute: all that is read, and the cap of the answer."""
+        """What a provider may count against the tokens per minute: expected input and the cap on output."""
         return self.read + self.written_at_most
 
 
 def tokens(characters: int) -> int:
-    """Return about how many tokens a text of so many characters has."""
+    """Return the approximate number of tokens in a text of ``characters`` characters."""
     return math.ceil(characters / CHARACTERS_PER_TOKEN)
 
 
 def size(
     system: str, parts: Sequence[str | bytes], *, schema: Mapping[str, Any], cap: int, factor: float = 1.0
 ) -> Size:
-    """Measure one rendered request.
+    """Return the size of one rendered request.
 
     Args:
         system: the system message.
         parts: the user message, pictures as bytes.
-        schema: JSON schema of the answer, which is read too.
-        cap: most tokens that the answer may have, reasoning included.
-        factor: how many times the visible answer a reasoning model is given, for what it is expected to write.
+        schema: JSON schema of the answer, which counts as input.
+        cap: maximum tokens of the answer, including reasoning.
+        factor: multiple of the visible answer that a reasoning model is expected to write.
     """
     texts = [system, json.dumps(schema), *(part for part in parts if isinstance(part, str))]
     images = (len(parts) + 2 - len(texts)) * IMAGE_TOKENS
@@ -86,20 +86,21 @@ def estimate(
     factor: float = 1.0,
     batch: bool = False,
 ) -> dict[str, int | float]:
-    """Say what it would cost to ask about these posts, before anything is sent.
+    """Return the cost of labelling these posts, before anything is sent.
 
     Args:
-        posts: those without an answer, cut as they would be sent.
-        prompt: what is asked.
+        posts: those without an answer, shortened as they would be sent.
+        prompt: the prompt.
         price: of the model.
-        cached: how many more have an answer already.
-        cap: most tokens of one answer.
+        cached: how many more posts have an answer already.
+        cap: maximum tokens of one answer.
         factor: see :func:`size`.
-        batch: whether a batch endpoint is asked.
+        batch: whether a batch endpoint is used.
 
     Returns:
-        ``records``, ``cached``, ``to_ask``, ``input_tokens`` (expected), ``output_tokens`` (at most), ``usd_expected``
-        and ``usd_at_most``; the latter is what the budget holds back.
+        ``records``, ``cached``, ``to_ask``, ``input_tokens`` (expected), ``output_tokens`` (maximum), ``usd_expected``
+        and ``usd_at_most``; the budget reserves the latter.
+
     """
     asked = read = written = 0
     expected = most = 0.0

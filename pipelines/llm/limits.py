@@ -1,4 +1,4 @@
-"""The turnstile before one provider: so many requests at once, so many a minute, and nobody while it asks to wait."""
+"""Limit concurrent requests, requests and tokens per minute for a provider, and pause while it asks to wait."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from contextlib import asynccontextmanager
 
 from pipelines.config.label import Provider
 
-# Ours: providers count a minute's allowance in shorter spans too, so at most this many seconds of it go at once.
+# Ours: providers also count a minute's allowance over shorter spans, so at most this many seconds of it go at once.
 BURST_SECONDS = 1.0
 
 
 class Pace:
-    """An allowance for each minute that refills evenly, kept as the time at which all of it will be back (GCRA)."""
+    """An allowance per minute that refills evenly, kept as the time at which it will be full again (GCRA)."""
 
     def __init__(self, per_minute: int | None) -> None:
-        """``None`` allows anything."""
+        """``None`` means no limit."""
         self._seconds = 60 / per_minute if per_minute else 0.0
         self._full = 0.0
 
     def wait(self, now: float) -> float:
-        """Return for how many seconds nothing may pass; one request that is larger than the burst may, alone."""
+        """Return the seconds until a request may pass; one that is larger than the burst may pass alone."""
         if not self._seconds:
             return 0.0
         return self._full - max(BURST_SECONDS - self._seconds, 0.0) - now
@@ -33,10 +33,10 @@ class Pace:
 
 
 class Gate:
-    """One process's way to one provider; requests pass in the order in which they came."""
+    """One process's limits for one provider; requests pass in order of arrival."""
 
     def __init__(self, provider: Provider) -> None:
-        """Take the account's limits; mapped tasks share an account through an Airflow pool, not through this."""
+        """Set the account's limits; mapped tasks share an account through an Airflow pool, not through this object."""
         self._slots = asyncio.Semaphore(provider.concurrency)
         self._door = asyncio.Lock()
         self._requests = Pace(provider.requests_per_minute)
@@ -44,12 +44,12 @@ class Gate:
         self._opens = 0.0
 
     def pause(self, seconds: float) -> None:
-        """Let nobody pass for ``seconds``: the provider's Retry-After is meant for the account, not for a request."""
+        """Block all requests for ``seconds``: the provider's Retry-After applies to the account, not to one request."""
         self._opens = max(self._opens, time.monotonic() + seconds)
 
     @asynccontextmanager
     async def turn(self, *, tokens: int) -> AsyncIterator[None]:
-        """Hold one of the provider's slots for a request of at most ``tokens``, read and written together."""
+        """Hold one of the provider's slots for a request of at most ``tokens``, input and output together."""
         async with self._slots:
             async with self._door:
                 while (wait := self._wait(now := time.monotonic())) > 0:

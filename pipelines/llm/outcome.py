@@ -1,8 +1,8 @@
-"""What became of one question to one labeller, and the only place where a raw answer turns into labels.
+"""Turn a raw answer into labels or another outcome; no other module does this.
 
-A refusal is never a vote: the five outcomes are told apart here, once, and only ``vote`` carries labels.
-What is mended is small, local and named (a code fence, a thinking block, the closing brace, what the scheme's rules
-mend); everything else is malformed. An object that stands in prose is malformed too: the prose may take it back
+A refusal is never a vote: the five outcomes are distinguished here, once, and only ``vote`` carries labels. Repairs are
+small, local and named (a code fence, a thinking block, the closing brace, repairs by the scheme's rules); everything
+else is malformed. An object inside prose is also malformed, because the prose may retract it
 ("I would rather not judge this: {"labels": []}" must not become a vote for the empty set).
 """
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)
 THINKING = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)
-# prose in which a model declines; only asked about text that is no JSON, so a miss costs a word in a report, no vote
+# prose that declines; only tested on text that is not JSON, so a miss changes a word in a report and never a vote
 DECLINES = re.compile(
     r"\A\W*(?:(?:i(?:['\u2019]m| am)(?: really| so| very)? sorry)|sorry\b|i apologi[sz]e|unfortunately\b"
     r"|(?:i(?:['\u2019]m| am) (?:not able|unable|not comfortable))"
     r"|(?:i (?:can(?:['\u2019]t|not| not)|won['\u2019]t|will not|must decline|decline)))",
     re.IGNORECASE,
 )
-# what a client calls an answer of unknown shape, and a post that a model has no room for
+# the client's words for an answer of unknown shape, and for a post that exceeds the model's context
 UNREADABLE, TOO_LONG = "unreadable", "too_long"
 
 
 class Outcome(StrEnum):
-    """What became of a question; DESIGN's five, of which ``VOTE`` alone counts in an aggregate."""
+    """The outcome of a request; one of DESIGN's five, of which only ``VOTE`` counts in an aggregate."""
 
     VOTE = "vote"
     ABSTAINED = "abstained"
@@ -43,10 +43,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """One row of the votes table: no text of a post and no raw answer, so that it may lie open.
+    """One row of the votes table. It has no text of a post and no raw answer, so it may be stored unencrypted.
 
-    ``reason`` is one machine word, or the names of the repairs joined by ``+`` where the outcome is a repaired vote.
-    ``labels`` are sorted and empty unless the outcome is a vote; ``scores`` follow the category's names.
+    ``reason`` is one machine word, or the names of the repairs joined by ``+`` if the outcome is a repaired vote.
+    ``labels`` are sorted, and empty unless the outcome is a vote; ``scores`` follow the order of the category's names.
     """
 
     record_id: str
@@ -71,11 +71,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Raw:
-    """What a provider answered, as it is kept (sealed, for ``text`` may quote the post).
+    """A provider's answer as stored (sealed, because ``text`` may quote the post).
 
     ``finish`` is the finish reason (``stop``, ``length``, ``content_filter``, ``unreadable`` ...); ``refused`` the
-    reason word of a refusal; ``effective`` the parameters that were really sent; ``truncated`` whether the output
-    ran into its cap of tokens.
+    reason word of a refusal; ``effective`` the parameters actually sent; ``truncated`` whether the output reached its
+    token limit.
     """
 
     text: str | None
@@ -87,7 +87,7 @@ class Raw:
     truncated: bool = False
 
     def to_json(self) -> bytes:
-        """Return the same bytes for the same answer; ASCII, so that even a lone surrogate survives."""
+        """Return the same bytes for the same answer; ASCII, so that even a lone surrogate is preserved."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
@@ -97,7 +97,7 @@ class Raw:
 
 
 class _TwiceError(ValueError):
-    """A key stands in an object twice: which one is meant nobody knows."""
+    """An object has a key twice, so its value is ambiguous."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def _load(text: str) -> Any:
 
 
 def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
-    """Return the one JSON object of an answer, the repairs it took, and, without one, the reason there is none.
+    """Return the JSON object of an answer, the repairs applied, and the reason if there is no object.
 
     Repairs, ours unless named: ``thinking`` (a reasoning block before the answer), ``fence`` (the whole answer in a
-    code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10 swallows).
+    code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10 removes).
     """
     repairs: list[str] = []
     rest = text.strip().removeprefix("\ufeff").strip()
@@ -146,7 +146,7 @@ def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
 def _labels(
     value: Any, *, category: Category, mode: Literal["paper", "improved"]
 ) -> tuple[Outcome, str, tuple[str, ...], tuple[str, ...]]:
-    """Return outcome, reason, labels and rule repairs of one category's value."""
+    """Return the outcome, reason, labels and rule repairs of one category's value."""
     from pipelines.taxonomy import tiers_of
 
     if category.kind == "single":
@@ -162,7 +162,7 @@ def _labels(
 
 
 def _overall(raw: Raw) -> tuple[dict[str, Any] | None, tuple[str, ...], Outcome, str]:
-    """Return the object of an answer and its repairs, or the outcome and reason that hold for every category."""
+    """Return the object of an answer and its repairs, or the outcome and reason that apply to every category."""
     if raw.refused is not None:
         return None, (), Outcome.REFUSED, raw.refused
     if raw.text is None:
@@ -186,11 +186,11 @@ def interpret(
     mode: Literal["paper", "improved"],
     cost: float,
 ) -> list[Answer]:
-    """Turn a raw answer into one row for each category that was asked about, in the order of the prompt's schema.
+    """Return one row per requested category of a raw answer, in the order of the prompt's schema.
 
-    Rules of the scheme are applied before the vote, (a) to (c) of SPEC 23 in ``paper`` mode, (a) to (e) in
-    ``improved``. Keys beyond those asked for make the whole answer malformed, a missing one its own category alone.
-    Tokens and ``cost`` (US dollars) are those of the one request: the first row carries them, so that sums are right.
+    The scheme's rules are applied before the vote: (a) to (c) of SPEC 23 in ``paper`` mode, (a) to (e) in
+    ``improved``. An unexpected key makes the whole answer malformed, a missing key only its own category. Tokens and
+    ``cost`` (US dollars) are those of the one request: only the first row carries them, so that sums are right.
     """
     keys = list(prompt.schema["properties"])
     value, repairs, outcome, reason = _overall(raw)

@@ -1,7 +1,7 @@
-"""Prompts made from a label scheme: what a model is told, and the post that it is shown as mere data.
+"""Render prompts from a label scheme, with the post enclosed as data.
 
-The sections follow the papers' prompts (SPEC 11 and 24), their words are ours. Everything that posts share comes first
-and the post comes last, so that a provider can cache the rest.
+The sections follow the papers' prompts (SPEC 11 and 24); the wording is ours. The text that all posts share comes first
+and the post comes last, so that a provider can cache the shared part.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pipelines.taxonomy import Category, Scheme, tiers_of
 System = Literal["open", "commercial", "training"]
 Parts = list[str | bytes]
 
-# Tokens that chat templates and vision models reserve. None of them has a blank inside, and a blank takes the place of
-# each, so that what is left cannot run together into another one.
+# Tokens that chat templates and vision models reserve. None contains a blank, and each is replaced by a blank, so that
+# the remaining text cannot join into another reserved token.
 RESERVED = re.compile(
     r"<[|｜][^\s|｜>]{0,64}[|｜]>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|IMG)\]|<</?SYS>>"
     r"|</?s>|</?think(?:ing)?>|<(?:start|end)_of_(?:turn|image)>|</?tool_(?:call|response)s?>"
     r"|<(?:bos|eos|pad|unk|mask|image|image_soft_token|unused\d{1,4})>|\[(?:CLS|SEP|MASK|PAD|BOS|EOS)\]",
     re.IGNORECASE,
 )
-# Characters that no reader sees and a tokenizer does: Unicode tags, zero-width blanks, overridden direction.
+# Characters that a reader does not see but a tokenizer does: Unicode tags, zero-width blanks, direction overrides.
 UNSEEN = re.compile("[\U000e0000-\U000e007f\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
-# Ours: one to write, one to see it, two more for others that write at the same time.
+# Ours: one to register, one to find it, two more for tasks that register at the same time.
 TRIES = 4
 # CRADLE B: the examples of the prompt are records of dev.
 DEV = "dev"
@@ -43,15 +43,15 @@ PLACEHOLDER = re.compile(r"(\{\{ (?:examples|delimiter|post) \}\})")
 
 
 class PromptNotRegistered(LabellingError):
-    """MLflow's registry does not take a prompt."""
+    """MLflow's registry rejects a prompt."""
 
-    message = "Prompt {name} is not in MLflow's registry: {detail}."
+    message = "Prompt {name} could not be registered in MLflow: {detail}."
     remedy = "Check MLFLOW_TRACKING_URI, or unset it to label without a registry."
     exit_code = 69
 
 
 class BadExample(DataError):
-    """A post that was to be shown as an example has no label set of the scheme."""
+    """A post chosen as an example has no valid label set of the scheme."""
 
     message = "Example {record_id} has no valid labels for '{category}'."
     remedy = "Correct the record's gold, or choose another example."
@@ -59,7 +59,7 @@ class BadExample(DataError):
 
 @dataclass(frozen=True)
 class Example:
-    """A labelled post that a prompt shows; ``labels`` by category key."""
+    """A labelled post shown in a prompt; ``labels`` by category key."""
 
     record_id: str
     post: Post
@@ -68,11 +68,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt, ready to be filled with posts.
+    """A prompt template to fill with posts.
 
     ``template`` has the placeholders ``{{ examples }}`` (few-shot only), ``{{ delimiter }}`` and ``{{ post }}``.
-    ``schema`` is the JSON schema of the answer, in the subset that every provider's strict mode takes. ``digest`` is
-    the SHA-256 of all of it; examples go in by their ids, labels and keyed content digests, never by their words.
+    ``schema`` is the JSON schema of the answer, in the subset that every provider's strict mode accepts. ``digest`` is
+    the SHA-256 of all of it; examples enter it by their ids, labels and keyed content digests, never by their text.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Prompt:
     def render(self, post: Post, *, delimiter: str) -> tuple[str, Parts]:
         """Return the system message and the parts of the user message: texts, and each picture as bytes.
 
-        Post and examples are stripped of reserved tokens and of every delimiter; nothing in them is a placeholder.
+        Reserved tokens and delimiters are removed from post and examples; placeholders in them are not expanded.
         """
         marks = (delimiter, *self.delimiters)
         parts: Parts = []
@@ -112,7 +112,7 @@ class Prompt:
 
 
 def clean(text: str, *, delimiters: Sequence[str]) -> str:
-    """Return ``text`` without reserved tokens, unseen characters and the delimiters, each replaced by a blank."""
+    """Return ``text`` without invisible characters; reserved tokens and delimiters are replaced by blanks."""
     text = UNSEEN.sub("", text)
     for mark in filter(None, delimiters):
         text = re.sub(re.escape(mark), " ", text, flags=re.IGNORECASE)
@@ -132,17 +132,17 @@ def _joined(parts: Sequence[str | bytes]) -> Parts:
 def delimiter(post: Post, *, secret: bytes) -> str:
     """Return the 16 hex digits that enclose a post.
 
-    Its writer cannot know them, as they depend on the project's secret; the same post gets the same ones, so that its
-    answer can be cached.
+    The post's author cannot predict them, because they depend on the project's secret; the same post gets the same
+    digits, so that its answer can be cached.
     """
     return hmac.new(secret, b"delimiter/" + post.record_id.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, category: Category) -> list[str]:
-    """Return the ids of ``count`` records that show as many different labels as can be (SPEC 11 and 24).
+    """Return the ids of ``count`` records that show as many different labels as possible (SPEC 11 and 24).
 
-    Each next one shows the most labels that were shown least so far; the seed decides among equals, so the order of
-    ``gold`` changes nothing. The empty set counts as a label of its own.
+    Each step picks the record with the labels shown least so far. The seed decides ties, so the order of ``gold``
+    does not matter. The empty set counts as a label of its own.
     """
     order = sorted(gold)
     Random(seed).shuffle(order)  # noqa: S311 (a draw that must repeat, not a secret)
@@ -150,7 +150,7 @@ def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, categor
     chosen: list[str] = []
 
     def gain(record_id: str) -> float:
-        # ours: a label not shown yet outweighs any number of labels shown already; fsum, as sets have no order
+        # ours: a label not shown yet outweighs all labels shown already; fsum, because sets have no order
         return math.fsum(0.01 ** shown[label] for label in gold[record_id] & set(category.names) or {""})
 
     while len(chosen) < min(count, len(order)):
@@ -163,20 +163,20 @@ def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, categor
 def build(
     scheme: Scheme, *, keys: Sequence[str], system: System, examples: Sequence[Example] = (), secret: bytes = b""
 ) -> Prompt:
-    """Render a scheme's prompt for the categories ``keys``.
+    """Return a scheme's prompt for the categories ``keys``.
 
     Args:
-        scheme: says everything that is particular to a corpus.
-        keys: the categories that one answer is to have, in this order.
-        system: whom it is for: models that need to be told how to answer (``open``), models that do not
-            (``commercial``), or a model that is fine-tuned on it (``training``, short and without examples).
+        scheme: supplies everything that is specific to a corpus.
+        keys: the categories of one answer, in this order.
+        system: the kind of model: ``open`` models, whose system message describes the answer's form; ``commercial``
+            models, which do not need that; or ``training``, for fine-tuning (short and without examples).
         examples: labelled posts to show, from dev or train, never from test.
-        secret: the project's; with it the digest changes with the examples' words, without it only with their ids and
-            labels, as a digest without a key would confirm a guess.
+        secret: the project's secret. With it the digest depends on the examples' text; without it only on their ids
+            and labels, because a digest without a key would confirm a guess.
 
     Raises:
-        UnknownCategory: if the scheme lacks a category.
-        BadExample: if an example has no label set of a category.
+        UnknownCategory: the scheme lacks a category.
+        BadExample: an example has no valid label set of a category.
     """
     categories = [scheme.category(key) for key in keys]
     schema = _schema(categories)
@@ -204,7 +204,7 @@ def build(
 
 
 def _schema(categories: Sequence[Category]) -> dict[str, Any]:
-    """Return the JSON schema of an answer: no keyword that a strict mode refuses, so duplicates are removed later."""
+    """Return the JSON schema of an answer, without keywords that strict modes reject; duplicates are removed later."""
 
     def one(category: Category) -> dict[str, Any]:
         label = {"type": "string", "enum": list(category.names)}
@@ -219,7 +219,7 @@ def _schema(categories: Sequence[Category]) -> dict[str, Any]:
 
 
 def _of_the_task(example: Example, *, categories: Sequence[Category]) -> Example:
-    """Return the example with the labels that a model may give, of those that annotators gave."""
+    """Return the example with only those of its gold labels that a model may give."""
     labels = {}
     for category in categories:
         checked = category.check(example.labels.get(category.key, ()), mode="repair", tiers=tiers_of("paper"))
@@ -241,19 +241,19 @@ def _answer(labels: Mapping[str, tuple[str, ...]], *, schema: Mapping[str, Any])
 
 
 def register(prompt: Prompt, *, tracking_uri: str) -> int:
-    """Put a prompt into MLflow's registry, once for each digest, and return its version there.
+    """Register a prompt in MLflow, once per digest, and return its version there.
 
-    Only the system message, the template, the schema and the digest are sent: examples are posts, and they stay.
+    Only the system message, the template, the schema and the digest are sent: examples are posts and are not sent.
 
     Raises:
-        PromptNotRegistered: if the registry does not take it.
+        PromptNotRegistered: the registry rejects it.
     """
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
     client = MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
-    detail = "it is not found afterwards"
-    # mapped tasks begin together: while another one was first with the name, the next look finds what it wrote
+    detail = "it is not found after registration"
+    # mapped tasks start together: if another task registered the name first, the next attempt finds its version
     for _ in range(TRIES):
         try:
             version = _version(client, prompt=prompt)
@@ -272,7 +272,7 @@ def register(prompt: Prompt, *, tracking_uri: str) -> int:
 
 
 def _version(client: Any, *, prompt: Prompt) -> int | None:
-    """Return the first version with the prompt's digest, so that all agree where two tasks registered it at once."""
+    """Return the first version with the prompt's digest, so that all tasks agree if two registered it at once."""
     if client.get_prompt(prompt.name) is None:
         return None
     found, page = [], None

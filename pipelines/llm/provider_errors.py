@@ -1,4 +1,4 @@
-"""Errors of a provider that a later request may not meet."""
+"""Define the errors of a provider after which a later request may succeed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pipelines.errors import LabellingError
 
 
 class Throttled(LabellingError):
-    """The provider asks to wait; ``retry_after`` in seconds, ``None`` where it did not say how long."""
+    """The provider asks the client to wait; ``retry_after`` in seconds, ``None`` if it did not say how long."""
 
-    message = "The provider asks to wait."
-    remedy = "The runner waits and asks again."
+    message = "The provider asks the client to wait before the next request."
+    remedy = "Wait: the runner repeats the request by itself."
     exit_code: ClassVar[int] = 75
 
     @property
@@ -22,13 +22,13 @@ class Throttled(LabellingError):
 
 
 class Passing(LabellingError):
-    """No answer, for a reason that may pass: one machine word (``timeout``, ``connection``, ``server`` ...)."""
+    """A temporary failure without an answer; the reason is one word (``timeout``, ``connection``, ``server`` ...)."""
 
     message = "The provider gave no answer: {reason}."
-    remedy = "The runner asks again."
+    remedy = "Wait: the runner repeats the request by itself."
     exit_code: ClassVar[int] = 75
 
     @property
     def reason(self) -> str:
-        """The machine word."""
+        """The reason, one machine word."""
         return str(self.fields["reason"])

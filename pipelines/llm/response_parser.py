@@ -1,7 +1,7 @@
-"""What a provider's answer or error means: an outcome of this record, a reason to wait, or the end of the run.
+"""Classify a provider's answer or error: an outcome for the record, a reason to wait, or the end of the run.
 
-Refusals come in many shapes (SPEC 2.2): an answer with ``refusal``, a stop reason, a blocked prompt, no choices at
-all, a 400 that names a content policy. All of them are answers, so that nobody asks again or counts them as a vote.
+Refusals take many forms (SPEC 2.2): an answer with ``refusal``, a stop reason, a blocked prompt, no choices at all, a
+400 that names a content policy. All of them are answers, so that they are neither requested again nor counted as votes.
 Error texts may quote a post: none is passed on.
 """
 
@@ -27,7 +27,7 @@ from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Raw
 from pipelines.llm.provider_errors import Passing, Throttled
 from pipelines.llm.transport import Exchange
 
-# how providers and gateways word a content policy in an error; no looser, for an unrelated 400 must end the run
+# how providers and gateways word a content policy in an error; kept strict, because an unrelated 400 must end the run
 POLICY = re.compile(
     r"content[_ -]?(?:policy|filter|management)|usage polic|safety system|moderation_blocked|flagged"
     r"|prohibited_content|invalid_prompt|responsibleai"
@@ -43,7 +43,7 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """Whom a request went to, for errors and for what differs by protocol."""
+    """The target of a request, for errors and for what differs by protocol."""
 
     labeller: str
     provider: str
@@ -56,7 +56,7 @@ class Asked:
 
 
 def read(response: ModelResponse, *, asked: Asked, effective: dict[str, Any]) -> Raw:
-    """Return the answer of a response that came through whole."""
+    """Return the answer of a complete response."""
     details = response.provider_details or {}
     texts = [part.content for part in response.parts if isinstance(part, TextPart)]
     named = response.finish_reason or details.get("finish_reason") or ""
@@ -73,7 +73,7 @@ def read(response: ModelResponse, *, asked: Asked, effective: dict[str, Any]) ->
 
 def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Asked) -> str | None:
     if response.finish_reason != "content_filter" and "refusal" not in details:
-        # Google sends no candidate at all where others send an empty list of choices
+        # Google sends no candidate at all; others send an empty list of choices
         nothing = asked.api == "google" and not response.parts and response.finish_reason is None
         return "empty" if nothing and "finish_reason" not in details else None
     if asked.api == "anthropic" or "refusal" in details:
@@ -82,13 +82,13 @@ def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Asked) 
 
 
 def understand(error: Exception, *, asked: Asked, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
-    """Return the answer that an error stands for: a refusal, a post that is too long, a response of unknown shape.
+    """Return the answer that an error represents: a refusal, a post that is too long, a response of unknown shape.
 
     Raises:
-        Throttled: the provider asks to wait.
-        Passing: a failure that may pass: no answer in time, no connection, the provider's own fault.
+        Throttled: the provider asks the client to wait.
+        Passing: a temporary failure: a timeout, no connection, the provider's own fault.
         LabellerRefused: the key, the model, the account or the request itself is rejected.
-        Exception: ``error`` itself, where no response had come: it is a fault of ours.
+        Exception: ``error`` itself if no response had arrived: it is a fault of our code.
 
     ``exchange`` is ``None`` for one item of a batch.
     """
@@ -99,7 +99,7 @@ def understand(error: Exception, *, asked: Asked, exchange: Exchange | None, eff
     if isinstance(error, ModelHTTPError):
         return _status(error, asked=asked, effective=effective)
     if exchange is None:
-        # one item of a batch: an error without a status says that it was never run
+        # one item of a batch: an error without a status means that it was never run
         if isinstance(error, ModelAPIError):
             raise Passing(reason="not_run") from None
         return _without_text(UNREADABLE, effective)
@@ -131,12 +131,12 @@ def _status(error: ModelHTTPError, *, asked: Asked, effective: dict[str, Any]) -
 
 
 def _codes(error: ModelHTTPError) -> list[str]:
-    """Return the machine words of an error; a body of unknown shape may have anything in their place."""
+    """Return the machine words of an error; a body of unknown shape may hold other types in their place."""
     return [c for c in (error.provider_error_code, error.provider_error_type) if isinstance(c, str)]
 
 
 def _words(error: ModelHTTPError) -> str:
-    """Return the machine words and the beginning of the message of an error, in lower case."""
+    """Return the machine words and the start of the message of an error, in lower case."""
     found = _codes(error)
     body: object = error.body
     while isinstance(body, dict):

@@ -1,6 +1,6 @@
-"""How questions leave and answers come home: one by one through the gate, or as batches that outlive the process.
+"""Send requests one by one through the gate, or as batches that outlive the process, and store the answers.
 
-An answer is on disk, with its cost in the place of what was held for it, before anything else happens to it.
+An answer is written to disk, and its cost replaces the reservation, before anything else happens to it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from pipelines.storage.answers import Answers, Change, Job, sealed
 if TYPE_CHECKING:
     from pipelines.llm.client import Client
 
-# Ours: twice as many workers as slots, so that one renders or commits while another's request is out.
+# Ours: twice as many workers as slots, so that one renders or commits while another's request is in flight.
 WORKERS_PER_SLOT = 2
-# Ours: who failed waits half a second at first, then twice as long each time.
+# Ours: the first retry waits half a second, each later one twice as long.
 FIRST_WAIT = 0.5
-# Ours: below the least that the three providers' batches hold.
+# Ours: below the smallest batch limit of the three providers.
 JOB_RECORDS = 1_000
-# An error of the server and a connection that failed are not billed; a request that timed out may be.
+# Server errors and failed connections are not billed; a request that timed out may be.
 UNBILLED = {"server", "connection"}
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question, ready to be sent: ``key`` names it for ever, ``cut`` says that the post lost its middle."""
+    """One prompt, ready to be sent: ``key`` identifies it permanently, ``cut`` says that the post's middle was cut."""
 
     key: str
     record_id: str
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a sender goes by: whose questions they are, the provider's limits, the answer's schema and the price."""
+    """What a sender needs to know: the labeller's name, the provider's limits, the answer's schema and the price."""
 
     name: str
     provider: Provider
@@ -58,7 +58,7 @@ class Terms:
 
 
 class Sender:
-    """One run's way out; ``failed`` says of each key that has no answer why."""
+    """One run's sender of requests; ``failed`` maps each key without an answer to the reason."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Sender:
         under: Mapping[str, bytes],
         arrived: Callable[[str], None],
     ) -> None:
-        """``under``: the records' keys; ``arrived``: told of every key that is answered and stored, or failed."""
+        """``under``: the records' keys; ``arrived``: called with every key that is answered and stored, or failed."""
         self.failed: dict[str, str] = {}
         self._client, self._terms, self._answers, self._budget = client, terms, answers, budget
         self._under, self._arrived = under, arrived
@@ -78,11 +78,11 @@ class Sender:
         self._stop: Exception | None = None
 
     async def send(self, requests: Iterator[Request]) -> None:
-        """Ask one question each, many at once; stop at the first error that is not one question's own.
+        """Send requests one by one, many at once; stop at the first error that affects more than one request.
 
         Raises:
-            BudgetSpent: the next request could cost too much; what was out has come home and is stored.
-            LabellerRefused: the provider wants no more; likewise.
+            BudgetSpent: the next request could cost too much; answers to requests in flight are stored.
+            LabellerRefused: the provider rejects further requests; likewise.
         """
         workers = self._terms.provider.concurrency * WORKERS_PER_SLOT
         await asyncio.gather(*(self._work(requests) for _ in range(workers)))
@@ -90,11 +90,11 @@ class Sender:
             raise self._stop
 
     async def batch(self, requests: Sequence[Request]) -> None:
-        """Hand the questions over as batches and wait for them; a batch of an earlier process is collected, not asked.
+        """Submit the requests as batches and wait for them; collect an earlier process's batch instead of resending it.
 
         Raises:
-            BudgetSpent: not every question could be handed over; what was handed over is collected and stored.
-            LabellerRefused: the provider wants no more; batches that it has already stay noted.
+            BudgetSpent: not every request could be submitted; answers to those submitted are stored.
+            LabellerRefused: the provider rejects further requests; batches submitted before stay on record.
         """
         jobs, rest = await self._handed_over(requests)
         while jobs or rest:
@@ -107,11 +107,11 @@ class Sender:
                 await asyncio.sleep(self._terms.provider.batch_poll_seconds)
 
     async def hand_over(self, requests: Sequence[Request]) -> list[Job]:
-        """Hand the questions over as batches, as many as there is room for, and return the jobs without waiting."""
+        """Submit the requests as batches, as many as the budget allows, and return the jobs without waiting."""
         return (await self._handed_over(requests))[0]
 
     async def _handed_over(self, requests: Sequence[Request]) -> tuple[list[Job], Sequence[Request]]:
-        """Return the jobs, those that an earlier process left among them, and the requests there was no room for."""
+        """Return the jobs, including those of an earlier process, and the requests that the budget does not cover."""
         asked = {request.key for request in requests}
         jobs = [job for job in self._answers.jobs(labeller=self._terms.name) if asked & job.records.keys()]
         known = {key for job in jobs for key in job.records}
@@ -119,7 +119,7 @@ class Sender:
         return jobs + more, rest
 
     async def _submitted(self, rest: Sequence[Request]) -> tuple[list[Job], Sequence[Request]]:
-        """Submit batches as long as there is room; every job is noted before the next one is handed over."""
+        """Submit batches while the budget allows; every job is recorded before the next one is submitted."""
         jobs = []
         while rest and (some := self._hold(rest[:JOB_RECORDS])):
             rest = rest[len(some) :]
@@ -127,7 +127,7 @@ class Sender:
         return jobs, rest
 
     def _hold(self, requests: Sequence[Request]) -> Sequence[Request]:
-        """Hold back what these can cost and return as many of the first ones as there is room for."""
+        """Reserve the maximum cost of these requests and return the first ones that fit in the budget."""
         made = self._budget.hold([self._bound(request) for request in requests])
         return requests[:made]
 
@@ -144,7 +144,7 @@ class Sender:
         return job
 
     async def _collected(self, job: Job) -> bool:
-        """Store what a batch answered, if it is done; what it did not answer has failed."""
+        """Store the answers of a batch if it has ended; a request without an answer has failed."""
         found = await self._patiently(lambda: batch.collect(self._client, job.job))
         if found is None:
             return False
@@ -161,7 +161,7 @@ class Sender:
         return True
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Make one call of a batch endpoint, again and again where it may help."""
+        """Call a batch endpoint, with retries after temporary failures."""
         for attempt in range(self._terms.provider.max_retries):
             try:
                 return await call()
@@ -184,7 +184,7 @@ class Sender:
             self._arrived(request.key)
 
     async def _ask(self, request: Request) -> str:
-        """Return an empty string when the answer is stored, else why there is none."""
+        """Return an empty string if the answer is stored, else the reason why there is none."""
         bound, reason = self._bound(request), ""
         for attempt in range(self._terms.provider.max_retries + 1):
             if reason and not self._stop:
@@ -231,7 +231,7 @@ class Sender:
         return sealed(key, record_id=record_id, under=self._under[record_id], data=raw.to_json())
 
     def _wait(self, name: str, *, attempt: int, asked: float | None) -> float:
-        """Return how many seconds to wait: as asked, else longer each time and not all at the same moment."""
+        """Return the seconds to wait: as the provider asks, else exponentially longer and spread by ``name``."""
         longest = self._terms.provider.max_retry_after_seconds
         if asked is not None:
             return min(asked, longest)

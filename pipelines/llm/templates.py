@@ -1,4 +1,4 @@
-"""The words of the prompts: sections in the papers' order (SPEC 11 and 24), filled from a label scheme."""
+"""Fill the sections of the prompts from a label scheme, in the papers' order (SPEC 11 and 24)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def system(scheme: Scheme, *, categories: Sequence[Category], kind: str) -> str:
 
 
 def full(scheme: Scheme, *, categories: Sequence[Category], examples: bool) -> str:
-    """Return the whole user message of zero- and few-shot labelling, the post last."""
+    """Return the full user message of zero- and few-shot labelling, with the post last."""
     sections = [f"TASK\n{_lines([c.task for c in categories])}"]
     for category in categories:
         named = f" for {json.dumps(category.key)}" if len(categories) > 1 else ""
@@ -54,7 +54,7 @@ def training(scheme: Scheme, *, categories: Sequence[Category]) -> str:
 
 
 def definitions(category: Category) -> list[str]:
-    """Return one line for each definition, with every label that shares it before it."""
+    """Return one line per definition, preceded by every label that shares it."""
     shared: dict[str, list[str]] = {}
     for label in category.labels:
         if label.task:

@@ -1,8 +1,8 @@
-"""The HTTP side of a labeller's client: cheap connections, and a look at what really went over the wire.
+"""Provide a labeller's HTTP transport with cheap connections, and record what was actually sent.
 
-Ours, because the stock pool looks at every connection for every request: 0.5 ms of 2.7 at 32 at once. Here each
-connection is a pool of its own, and the free ones lie on a stack. Proxies of the environment are not used: posts go
-where ``CORPUS_<PROVIDER>_URL`` says and nowhere else; redirects are not followed for the same reason.
+Ours, because the stock pool checks every connection for every request: 0.5 ms of 2.7 at 32 at once. Here each
+connection is a pool of its own, and free connections are kept on a stack. Proxies from the environment are ignored:
+posts go only where ``CORPUS_<PROVIDER>_URL`` says; redirects are not followed for the same reason.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 
 import httpx2
 
-# what a request says of the post; never kept as a parameter
+# the fields of a request that hold the post; never kept as parameters
 CONTENT = frozenset({"messages", "input", "contents", "system", "instructions", "systemInstruction"})
 
 
 @dataclass
 class Exchange:
-    """One question under way: its idempotency key, the request as it left and the response as it came."""
+    """One request in progress: its idempotency key, the request as sent and the response as received."""
 
     key: str
     request: httpx2.Request | None = None
     response: httpx2.Response | None = None
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON object of the response; empty where there is none."""
+        """Return the JSON object of the response, or an empty one if there is none."""
         try:
             value = json.loads(self.response.content) if self.response is not None else {}
         except (ValueError, RecursionError, httpx2.ResponseNotRead):
@@ -61,7 +61,7 @@ def _short(name: str, value: Any) -> Any:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A response's stream that hands its connection back, once, when it is closed."""
+    """A response's stream that returns its connection, once, when it is closed."""
 
     def __init__(self, stream: Any, *, done: Callable[[], None]) -> None:
         self._stream, self._done = stream, done
@@ -81,14 +81,14 @@ def _nothing() -> None:
 
 
 class Connections(httpx2.AsyncBaseTransport):
-    """As many connections as requests were ever out at once, the one used last taken first."""
+    """A stack of connections, as many as requests were ever in flight at once; the last used is taken first."""
 
     def __init__(self) -> None:
         self._free: list[httpx2.AsyncHTTPTransport] = []
         self._tls = httpx2.create_ssl_context()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request; a connection that failed is thrown away."""
+        """Send one request; a connection that failed is closed."""
         connection = self._free.pop() if self._free else self._new()
         exchange = EXCHANGE.get()
         if exchange is not None:
@@ -105,7 +105,8 @@ class Connections(httpx2.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Close what is free; what is still out closes with its response."""
+        """Close the free connections; those in use close with their response."""
+
         while self._free:
             await self._free.pop().aclose()
 

@@ -1,1 +1,1 @@
-"""Metrics of label sets, their uncertainty, thresholds and calibration."""
+"""Compute metrics of label sets, their uncertainty, decision thresholds and calibration."""

@@ -1,12 +1,13 @@
-"""How far annotators agree, and how far beyond chance: pure functions on numbers.
+"""Compute inter-annotator agreement, raw and corrected for chance.
 
 Ratings are *codes*, integers of shape (items, raters): a class from 0, or :data:`MISSING`. Label sets are codes of
-shape (items, raters, labels): 1 where the label was chosen, 0 where not, :data:`MISSING` all along without an answer.
-*Weights* of shape (resamples, items) say how often each item counts. Every statistic returns one value a resample, so
-that an estimate and its bootstrap are one computation (:func:`draws`). Without weights every item counts once.
+shape (items, raters, labels): 1 where the label was chosen, 0 where not, and :data:`MISSING` in every label if the
+rater gave no answer. *Weights* of shape (resamples, items) say how often each item counts. Every statistic returns one
+value per resample, so an estimate and its bootstrap are one computation (:func:`draws`). Without weights every item
+counts once.
 
-Undefined is NaN in arrays and ``None`` outside, never 0 or 1: where chance alone agrees always, where all answers are
-alike, where nobody answered twice. Items with fewer than two answers count nowhere.
+An undefined value is NaN in arrays and ``None`` in results, never 0 or 1: expected agreement is 1, all answers are the
+same, or no item has two answers. Items with fewer than two answers are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy.typing as npt
 Codes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 MISSING = -1
-# Landis and Koch (1977), table in section 3: the upper end of each reading; below 0 it is poor.
+# Landis and Koch (1977), table in section 3: the upper bound of each reading; below 0 is poor.
 READINGS = ((0.20, "slight"), (0.40, "fair"), (0.60, "moderate"), (0.80, "substantial"), (1.0, "almost perfect"))
 
 
@@ -38,13 +39,13 @@ class Estimate:
 
 def draws(items: int, *, resamples: int, rng: np.random.Generator) -> Floats:
     """Return weights (1 + resamples, items): every item once, then the resamples of a bootstrap over items."""
-    # numpy draws nothing from nothing with an error
+    # rng.multinomial fails on zero categories
     drawn = rng.multinomial(items, np.full(items, 1 / items), size=resamples) if items else np.ones((resamples, 0))
     return np.concatenate([np.ones((1, items)), drawn.astype(np.float64)])
 
 
 def estimate(values: Floats, *, confidence: float) -> Estimate:
-    """Return what a statistic made of :func:`draws`: its first value, and the percentiles of the defined others."""
+    """Return a statistic's value and percentile interval; ``values`` were computed on the weights of :func:`draws`."""
     resampled = values[1:][~np.isnan(values[1:])]
     share = len(resampled) / max(len(values) - 1, 1)
     if math.isnan(values[0]):
@@ -57,19 +58,19 @@ def estimate(values: Floats, *, confidence: float) -> Estimate:
 
 
 def printed(value: float) -> Decimal:
-    """Return a figure with the two decimals that FigSIM's tables print, halves rounded up."""
-    # repr first: 0.405 is meant as such, whatever its binary neighbour is
+    """Return a figure with two decimals, as in FigSIM's tables, halves rounded up."""
+    # repr first: 0.405 is rounded as the decimal 0.405, not as its binary neighbour
     return Decimal(repr(round(value, 12))).quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
 def landis_koch(value: float) -> str:
-    """Return Landis and Koch's word for an agreement, judged as it is printed: with two decimals."""
+    """Return Landis and Koch's word for an agreement, after rounding it to the two printed decimals."""
     shown = float(printed(value))
     return "poor" if shown < 0 else next(word for end, word in READINGS if shown <= end)
 
 
 def defined_mean(values: Floats) -> Floats:
-    """Return the mean over the last axis of what is defined; NaN where nothing is."""
+    """Return the mean of the defined values over the last axis; NaN if none is defined."""
     known = ~np.isnan(values)
     return _ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
 
@@ -77,7 +78,7 @@ def defined_mean(values: Floats) -> Floats:
 def kappa(codes: Codes, *, classes: int, weights: Floats | None = None, quadratic: bool = False) -> Floats:
     """Return Cohen's kappa (1960); with more than two raters the mean over their pairs (Light 1971).
 
-    ``quadratic`` counts a disagreement by the square of its distance (Cohen 1968): the classes must be in their order.
+    ``quadratic`` weighs a disagreement by the square of its distance (Cohen 1968); the classes must be in order.
     """
     weigh = _weights(weights, items=len(codes))
     place = np.arange(classes, dtype=np.float64)
@@ -92,7 +93,7 @@ def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> Floats:
     cells = np.zeros((len(codes), classes * classes))
     cells[both, codes[both, 0] * classes + codes[both, 1]] = 1
     table = (weigh @ cells).reshape(-1, classes, classes)
-    # counts stay whole numbers, so that "no disagreement expected" is exactly 0
+    # counts are whole numbers, so "no disagreement expected" is exactly 0
     expected = np.einsum("ri,ij,rj->r", table.sum(axis=2), cost, table.sum(axis=1))
     return 1 - _ratio(table.sum(axis=(1, 2)) * np.einsum("rij,ij->r", table, cost), expected)
 
@@ -100,7 +101,7 @@ def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> Floats:
 def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> Floats:
     """Return ``kappa`` or ``ac1`` of each label, chosen or not: shape (resamples, labels).
 
-    FigSIM's kappa of a multi-label category is the mean of these (3.3), CRADLE's Table 10 prints them and their mean.
+    FigSIM's kappa of a multi-label category is the mean of these (3.3); CRADLE's Table 10 prints them and their mean.
     """
     function = {"kappa": kappa, "ac1": ac1}[statistic]
     columns = [function(sets[:, :, label], classes=2, weights=weights) for label in range(sets.shape[2])]
@@ -108,13 +109,13 @@ def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> F
 
 
 def observed(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
-    """Return how often two answers to one item are alike: the mean over items of the share of an item's pairs."""
+    """Return observed agreement: the mean over items of the share of an item's answer pairs that are equal."""
     counts, several = _counts(codes, classes=classes)
     return _mean(_alike(counts), several=several, weigh=_weights(weights, items=len(codes)))
 
 
 def jaccard(sets: Codes, *, weights: Floats | None = None) -> Floats:
-    """Return the mean over items of what an item's pairs of sets share of what they hold; two empty sets share all."""
+    """Return the mean over items of the mean Jaccard index of an item's pairs of sets; two empty sets count as 1."""
     answered = (sets != MISSING).all(axis=2)
     chosen = sets == 1
     shared, pairs = np.zeros(len(sets)), np.zeros(len(sets))
@@ -130,8 +131,8 @@ def jaccard(sets: Codes, *, weights: Floats | None = None) -> Floats:
 def ac1(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
     """Return Gwet's AC1 (2008) of two or more raters.
 
-    Where only one class was ever chosen it is undefined here (ours; by its formula it would be 1): a label that nobody
-    used shows nothing of how well people agree on it.
+    It is undefined here if only one class was ever chosen (ours; the formula gives 1): a label that was never used
+    shows nothing about how well people agree on it.
     """
     weigh = _weights(weights, items=len(codes))
     counts, several = _counts(codes, classes=classes)
@@ -146,7 +147,7 @@ def ac1(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
 def alpha(codes: Codes, *, distance: Floats, weights: Floats | None = None) -> Floats:
     """Return Krippendorff's alpha (2011) for any number of raters; ``distance``: (classes, classes), 0 on the diagonal.
 
-    The distance stands as it is and is not squared: :func:`nominal` or :func:`masi`.
+    The distance is used unsquared: pass :func:`nominal` or :func:`masi`.
     """
     weigh = _weights(weights, items=len(codes))
     counts, several = _counts(codes, classes=len(distance))
@@ -158,11 +159,11 @@ def alpha(codes: Codes, *, distance: Floats, weights: Floats | None = None) -> F
 
 
 def ordinal_alpha(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
-    """Return Krippendorff's alpha for classes in an order: two are as far apart as there are answers between them."""
+    """Return Krippendorff's alpha for ordered classes; their distance is the number of answers between them."""
     weigh = _weights(weights, items=len(codes))
     counts, several = _counts(codes, classes=classes)
     counts = counts * several[:, None]
-    # answers of one item never pair with themselves
+    # an answer is not paired with itself
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(classes)
     pairs /= np.maximum(counts.sum(axis=1) - 1, 1)[:, None, None]
     met = (weigh @ pairs.reshape(len(codes), classes * classes)).reshape(-1, classes, classes)
@@ -174,14 +175,14 @@ def ordinal_alpha(codes: Codes, *, classes: int, weights: Floats | None = None) 
 
 
 def nominal(classes: int) -> Floats:
-    """Return the distance by which two classes are the same or not."""
+    """Return the nominal distance: 0 between equal classes, 1 between different ones."""
     return 1 - np.eye(classes)
 
 
 def masi(sets: Codes) -> Floats:
-    """Return the MASI distance (Passonneau 2006) between any two of ``sets`` (sets, labels); two empty sets are alike.
+    """Return the MASI distance (Passonneau 2006) between any two of ``sets`` (sets, labels); 0 between two empty sets.
 
-    It is 1 - J * M: J is Jaccard's index, M is 1 for equal sets, 2/3 if one holds the other, 1/3 if they overlap.
+    It is 1 - J * M: J is Jaccard's index; M is 1 for equal sets, 2/3 if one contains the other, 1/3 if they overlap.
     """
     size = sets.sum(axis=1)
     inter = sets @ sets.T
@@ -193,7 +194,7 @@ def masi(sets: Codes) -> Floats:
 
 
 def distinct(sets: Codes) -> tuple[Codes, Codes]:
-    """Return each answer's code (items, raters) for the set that it is, and the distinct sets (classes, labels)."""
+    """Return a class code for each answer's set, (items, raters), and the distinct sets, (classes, labels)."""
     flat = sets.reshape(-1, sets.shape[2])
     answered = (flat != MISSING).all(axis=1)
     codes = np.full(len(flat), MISSING, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""How far a figure could be off: percentile bootstrap of every metric, over clusters, with paired differences.
+"""Bootstrap percentile intervals of every metric, and of paired differences, over clusters.
 
-Posts of one author or one near-duplicate group are not independent, so whole groups are drawn (SPEC 2.5). A resample
-is a row of multinomial weights, and all resamples are one matrix product: 10,000 of 600 records by 15 labels in about
-a second. Both systems of a comparison see the same draws.
+Posts of one author or one near-duplicate group are not independent, so whole groups are resampled (SPEC 2.5). A
+resample is a row of multinomial weights, and all resamples are one matrix product: 10,000 resamples of 600 records by
+15 labels take about a second. Both systems of a comparison use the same resamples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.metrics.label_sets import NAMES, Floats, LabelSet, Tally, figures, tally
 
 CONFIDENCE = 0.95  # SPEC 2.5
-# resamples weighed at once: 1,000 x 4,000 clusters are 32 MB
+# resamples per block: 1,000 x 4,000 clusters are 32 MB
 BLOCK = 1000
 
 
@@ -30,7 +30,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """What one system has more than another; ``probability``: share of resamples with more, ties counting half."""
+    """A paired difference between two systems; ``probability``: share of resamples above 0, ties counting half."""
 
     value: float
     low: float
@@ -50,11 +50,11 @@ class Draws:
         return {name: Interval(self.values[name], *_bounds(self.resampled[name])) for name in NAMES}
 
     def minus(self, other: Draws) -> dict[str, Difference]:
-        """Return each metric's difference to another system drawn with the same gold, groups and seed."""
+        """Return each metric's difference from another system, drawn with the same gold, groups and seed."""
         differences = {}
         for name in NAMES:
             more = self.resampled[name] - other.resampled[name]
-            # sums of the same parts may differ in the last bit: that is a tie, too
+            # rounding may change the last bit of equal sums: count that as a tie
             probability = float(np.mean((more > 1e-12) + 0.5 * (np.abs(more) <= 1e-12)))
             differences[name] = Difference(self.values[name] - other.values[name], *_bounds(more), probability)
         return differences
@@ -75,10 +75,10 @@ def draw(
     resamples: int,
     seed: int,
 ) -> Draws | None:
-    """Resample one system's metrics over all of gold; a record without a valid answer counts as wrong.
+    """Resample one system's metrics over all gold records; a record without a valid answer counts as wrong.
 
-    ``groups`` names each record's cluster; one without a group stands for itself. The order of rows changes nothing.
-    Without gold there is nothing to draw from: ``None``.
+    ``groups`` names each record's cluster; a record without one is its own cluster. The result does not depend on row
+    order. Return ``None`` if gold is empty.
     """
     records = sorted(gold)
     if not records:
@@ -99,7 +99,7 @@ def draw(
 
 
 def cluster_sums(rows: Floats, *, groups: Sequence[str]) -> Floats:
-    """Add up the rows of each group; groups come in the order of their names."""
+    """Return the sum of the rows of each group, in the order of the groups' names."""
     _, place = np.unique(np.array(groups), return_inverse=True)
     sums = np.zeros((place.max() + 1, rows.shape[1]))
     np.add.at(sums, place, rows)

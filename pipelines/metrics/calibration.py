@@ -1,6 +1,6 @@
-"""Turns a classifier's scores into probabilities that mean what they say, by what dev's gold says of them.
+"""Calibrate a classifier's scores to probabilities on dev's gold.
 
-Everything here is fitted on dev alone: train's labels are a labeller's, and test's are an answer.
+Everything here is fitted on dev alone: train's labels come from a labeller, and test must not be looked at.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pipelines.taxonomy.task import Task
 Floats = npt.NDArray[np.float64]
 Kind = Literal["single", "multi"]
 
-# Ours: what a score of 0 or 1 is moved to, so that its logarithm is finite; float32 knows nothing surer.
+# Ours: scores are clipped this far from 0 and 1 to keep logarithms finite; float32 holds nothing more certain.
 SUREST = 1e-7
-# Ours: the temperatures that are looked at, from far too sure to far too modest.
+# Ours: the range of temperatures that is searched, from far overconfident to far underconfident.
 TEMPERATURES = (0.02, 50.0)
 
 
 class NothingToCalibrate(DataError):
-    """Dev has no gold of the task: nothing can be said of how sure a model is."""
+    """Dev has no gold of the task, so there is nothing to calibrate on."""
 
-    message = "The classifier of task '{task}' cannot be calibrated: dev has no gold of it."
-    remedy = "Annotate dev (posts of its split with gold of '{task}'), and run the stage again."
+    message = "The classifier of task '{task}' cannot be calibrated: dev has no gold for this task."
+    remedy = "Annotate dev (it needs posts with gold of '{task}'), then run the stage again."
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Calibration:
     """Platt's sigmoid for each label of a multi-label task, one temperature for a single-label one.
 
     Args:
-        kind: the task's.
-        sigmoids: slope and intercept on the scores' log-odds, shape (labels, 2); without rows for a single-label task.
-        temperature: what the logarithms of a single-label task's scores are divided by; 1 for a multi-label one.
+        kind: of the task.
+        sigmoids: slope and intercept on the scores' log-odds, shape (labels, 2); no rows for a single-label task.
+        temperature: divisor of the log-scores of a single-label task; 1 for a multi-label task.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class Calibration:
     temperature: float = 1.0
 
     def __call__(self, scores: npt.NDArray[np.floating]) -> Floats:
-        """Return probabilities of scores in [0, 1], shape (examples, labels); single: rows that add up to 1."""
+        """Return probabilities of scores in [0, 1], shape (examples, labels); rows of a single-label task sum to 1."""
         found = evidence(scores, kind=self.kind)
         if self.kind == "multi":
             return probabilities(found, sigmoids=self.sigmoids)
@@ -60,25 +60,24 @@ class Calibration:
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Calibration:
-        """Return what :meth:`as_json` gave."""
+        """Return the calibration that :meth:`as_json` wrote."""
         sigmoids = np.array(stored["sigmoids"], np.float64).reshape(-1, 2)
         return cls(stored["kind"], sigmoids, float(stored["temperature"]))
 
 
 def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: Task) -> Calibration:
-    """Fit on dev: per label by Platt scaling, where rare labels share a slope (``label.offline.calibrate``).
+    """Return a calibration fitted on dev: Platt scaling per label; rare labels share a slope (``metrics.sigmoids``).
 
-    A single-label task has one temperature for all classes (Guo et al. 2017), which leaves the order of the classes as
-    it is.
+    A single-label task has one temperature for all classes (Guo et al. 2017), which keeps the order of the classes.
 
     Args:
         scores: in [0, 1], shape (examples, labels), rows in the order of ``examples``.
         examples: of validation, with gold.
-        task: whose labels.
+        task: the task.
 
     Raises:
         LeakRefused: an example is not of validation.
-        NothingToCalibrate: there are none.
+        NothingToCalibrate: there are no examples.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     if not len(truth):
@@ -90,13 +89,13 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
 
 
 def evidence(scores: npt.NDArray[np.floating], *, kind: Kind) -> Floats:
-    """Return what scores in [0, 1] say on a scale that can be added up: log-odds (multi), logarithms (single)."""
+    """Return scores in [0, 1] on an additive scale: log-odds (multi) or logarithms (single)."""
     p = np.clip(np.asarray(scores, np.float64), SUREST, 1 - SUREST if kind == "multi" else 1)
     return np.asarray(np.log(p / (1 - p)) if kind == "multi" else np.log(p))
 
 
 def shares(found: Floats, *, kind: Kind) -> Floats:
-    """Return the probabilities that evidence stands for: each label's own (multi), rows that add up to 1 (single)."""
+    """Return the probabilities of :func:`evidence`: per label (multi), or rows that sum to 1 (single)."""
     if kind == "multi":
         return np.asarray(1 / (1 + np.exp(-found)))
     raised = np.exp(found - found.max(axis=1, keepdims=True))
@@ -104,21 +103,21 @@ def shares(found: Floats, *, kind: Kind) -> Floats:
 
 
 def log_loss(found: Floats, *, truth: npt.NDArray[np.bool_], task: Task) -> float:
-    """Return the mean over examples of what the labels cost in nats, a multi-label task's added up: lower is better."""
+    """Return the mean log loss per example in nats, summed over a multi-label task's labels: lower is better."""
     p = np.clip(found, SUREST, 1 - SUREST)
     cost = np.where(truth, np.log(p), np.log1p(-p) if task.kind == "multi" else 0.0)
     return float(-cost.sum(axis=1).mean())
 
 
 def brier(found: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
-    """Return the mean squared distance of the probabilities from what is true, over all examples and labels."""
+    """Return the mean squared distance of the probabilities from the truth, over all examples and labels."""
     return float(np.mean((found - truth) ** 2))
 
 
 def _sigmoids(odds: Floats, *, truth: npt.NDArray[np.bool_]) -> Floats:
-    """Return slopes and intercepts, fitted about the mean of each label's log-odds.
+    """Return slopes and intercepts, fitted on log-odds centred at each label's mean.
 
-    Far from nought, as those of a label that train lacks are, the optimiser stops before it has begun, for all labels.
+    Without centring, log-odds far from 0 (a label that train lacks) stop the optimiser at once, for all labels.
     """
     centre = odds.mean(axis=0)
     slopes, intercepts = fit_sigmoids(odds - centre, targets=truth).T

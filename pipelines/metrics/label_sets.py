@@ -1,9 +1,9 @@
-"""The figures that CRADLE scores label sets by (SPEC 26), from label sets or straight from counts.
+"""Compute CRADLE's metrics of label sets (SPEC 26), from label sets or from counts.
 
-Exact is subset accuracy, Jaccard the mean over records (two empty sets agree: 1), micro and macro go over every label
-of the category, and whatever divides by zero is 0, as in the paper. An answer that is missing (``None``: refused,
-malformed, failed) is reported twice, as CRADLE Table 12 does: left out (*valid*), and counted as an empty answer that
-is wrong by definition (*all*), so that a model cannot look better by refusing what is hard.
+Exact is subset accuracy, Jaccard is the mean over records (two empty sets count as 1), micro and macro cover every
+label of the category, and a division by zero gives 0, as in the paper. A missing answer (``None``: refused, malformed,
+failed) is reported twice, as in CRADLE Table 12: left out (*valid*), and counted as an empty answer that is wrong by
+definition (*all*), so that a model cannot gain by refusing hard records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Tally:
-    """What a set of records adds up to; arrays may have leading axes (records, clusters or resamples).
+    """The counts of a set of records; arrays may have leading axes (records, clusters or resamples).
 
     ``records``, ``exact`` and ``jaccard`` have the leading shape; ``tp``, ``fp`` and ``fn`` have labels as last axis.
     """
@@ -44,7 +44,7 @@ class Tally:
     fn: Floats
 
     def flat(self) -> Floats:
-        """Return everything side by side, so that tallies add up by one matrix product."""
+        """Return all counts side by side, so that tallies add up by one matrix product."""
         return np.concatenate(
             [np.stack([self.records, self.exact, self.jaccard], axis=-1), self.tp, self.fp, self.fn], axis=-1
         )
@@ -61,12 +61,12 @@ class Tally:
 
 
 def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], labels: Sequence[str]) -> Tally:
-    """Compare each record's sets; the arrays' first axis is the records in the order given.
+    """Return the counts of each record; the arrays' first axis is the records in the order given.
 
-    A ``None`` scores 0 on exact and Jaccard even where gold is empty, and misses every label of gold.
+    A ``None`` scores 0 on exact and Jaccard even if gold is empty, and misses every label of gold.
 
     Raises:
-        KeyError: a set holds something that is no label of the category.
+        KeyError: a set contains a label that the category does not have.
     """
     truth, answer = _matrix(gold, labels=labels), _matrix([p or frozenset() for p in predicted], labels=labels)
     answered = np.array([p is not None for p in predicted], dtype=bool)
@@ -123,14 +123,14 @@ def figures(counts: Tally) -> dict[str, Floats]:
 
 
 def of_counts(counts: Mapping[str, Sequence[int]], *, exact: int, records: int) -> dict[str, float]:
-    """Return a row of CRADLE's Table 4 from what the paper's other tables give away; SPEC 1.5 has the counts.
+    """Return a row of CRADLE's Table 4, computed from counts in the paper's other tables (SPEC 1.5).
 
-    Jaccard is not in it: it is a mean over records and cannot be had from sums over labels.
+    Jaccard is left out: it is a mean over records and cannot be computed from sums over labels.
 
     Args:
         counts: label -> true positives, false positives, false negatives.
         exact: how many records are exactly right.
-        records: how many there are.
+        records: how many records there are.
     """
     tp, fp, fn = (np.array([each[i] for each in counts.values()], dtype=np.float64) for i in range(3))
     found = figures(Tally(np.array(float(records)), np.array(float(exact)), np.array(0.0), tp, fp, fn))
@@ -142,8 +142,8 @@ def score(
 ) -> dict[str, Any]:
     """Score one labeller as CRADLE Table 12 does: ``n``, ``n_valid``, metrics over ``valid`` answers and over ``all``.
 
-    A record of gold without an entry, or with ``None``, is one without a valid answer. Where nothing was answered the
-    metrics of ``valid`` are ``None``: undefined, not 0. Records that gold does not know are not looked at.
+    A gold record that is missing or ``None`` in ``predicted`` has no valid answer. The metrics of ``valid`` are
+    ``None`` (undefined, not 0) if no record was answered. Records without gold are ignored.
     """
     records = sorted(gold)
     answers = [predicted.get(record) for record in records]

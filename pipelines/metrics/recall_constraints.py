@@ -1,16 +1,16 @@
-"""Which labels a classifier gives: what must not be missed first, then the most probable set that can be true.
+"""Choose label sets from probabilities under recall floors and the scheme's hard rules.
 
-Two rules, in the order in which they win:
+Two rules, in order of precedence:
 
 1. A label with a recall floor (``finetune.recall_floors``) is given wherever its probability reaches its threshold,
-   the highest one at which dev's recall is the floor or more. What contradicts it is left out; of two floors that
-   contradict each other (an ongoing and a past one of the same type) the more probable one stays, and the report's
-   ``answered_recall`` tells what is left of the other. A floor only adds: below its threshold a label is judged like
-   the rest. What that costs stands in the report too (``exact`` beside ``exact_without_floors``).
-2. The rest is the most probable set that the scheme's hard rules allow (``label.offline.decode``), as probabilities
-   are calibrated. Thresholds of the best F1 on dev, decoded likewise, were no better: on the sandbox's posts (100 of
-   dev and of test, six fits of the encoder and twelve of kNN) exact match was .60 and .68 with them and .65 and .69
-   without, macro-F1 .58 and .69 against .59 and .66.
+   the highest one at which dev's recall is at least the floor. Labels that contradict it are left out. If two such
+   labels contradict each other (an ongoing and a past one of the same type), the more probable one is kept, and the
+   report's ``answered_recall`` shows the recall that the other retains. A floor only adds: below its threshold a label
+   is decided like the rest. The report also shows the cost (``exact`` beside ``exact_without_floors``).
+2. The rest is the most probable set that the scheme's hard rules allow (``metrics.decoding``), because the
+   probabilities are calibrated. Thresholds of the best F1 on dev, decoded likewise, were no better: on the sandbox's
+   posts (100 of dev and of test, six fits of the encoder and twelve of kNN) exact match was .60 and .68 with them and
+   .65 and .69 without, macro-F1 .58 and .69 against .59 and .66.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ from pipelines.taxonomy.task import Task
 Floats = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 
-# SPEC 2.3, 2.4: fewer positives than this in dev cannot tell a threshold.
+# SPEC 2.3, 2.4: with fewer positives than this in dev no threshold is fitted.
 MIN_POSITIVES = 5
-# More than any set of labels is worth (four labels of log-odds below 21 each): one forced label outweighs all of them.
+# Above the worth of any set of labels (four labels of log-odds below 21 each): one forced label outweighs all of them.
 FORCED = 1e3
-DECIMALS = 9  # of a share of positives: what lies below is noise of the arithmetic
+DECIMALS = 9  # of a number of positives: smaller differences are rounding noise
 FILE = "calibration.json"
 
 
 class OtherLabels(DataError):
-    """A classifier was fitted for other labels than it is asked for."""
+    """A classifier was fitted for labels other than those requested."""
 
-    message = "The classifier answers with {found} labels, which are not the {wanted} of task '{task}'."
-    remedy = "Run the stage finetune again: the scheme's labels have changed since."
+    message = "The classifier was fitted for {found} labels, which are not the {wanted} labels of task '{task}'."
+    remedy = "The scheme's labels have changed since the fit. Run the stage finetune again."
 
 
 def fit(
     scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]
 ) -> tuple[Floats, dict[str, dict[str, Any]]]:
-    """Find on dev the threshold of each label that has a floor.
+    """Fit on dev the threshold of each label that has a recall floor.
 
     Args:
         scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.
         examples: of validation.
-        task: whose labels.
-        floors: the least recall by label, ``finetune.recall_floors``; a floor of 0 asks for nothing.
+        task: the task.
+        floors: the least recall by label, ``finetune.recall_floors``; a floor of 0 has no effect.
 
     Returns:
-        thresholds, shape (labels,), infinite where nothing is promised; and for each label with a floor ``floor``,
-        ``positives`` (in dev), ``supported`` (whether they are :data:`MIN_POSITIVES`; if not nothing is promised and
-        the rest is ``None``), ``threshold``, ``recall`` and ``precision`` of giving the label from there on, and
-        ``answered_recall`` and ``answered_precision`` of the sets that are answered in the end. All of it is measured
-        on dev, where the threshold was chosen.
+        The thresholds, shape (labels,), infinite for a label without a supported floor; and for each label with a
+        floor: ``floor``, ``positives`` (in dev), ``supported`` (at least :data:`MIN_POSITIVES` positives; otherwise
+        the floor is not applied and the rest is ``None``), ``threshold``, ``recall`` and ``precision`` of giving the
+        label from the threshold on, and ``answered_recall`` and ``answered_precision`` of the final label sets. All of
+        it is measured on dev, where the threshold was chosen.
 
     Raises:
-        BadParams: a floor names no label of the task.
+        BadParams: a floor names a label that the task does not have.
         LeakRefused: an example is not of validation.
         BadScores: the scores do not belong to the examples.
     """
@@ -77,7 +77,7 @@ def fit(
         raise BadScores(task=task.key, detail=f"their shape is {scores.shape}, not {truth.shape}")
     wanted = {label: floor for label, floor in floors.items() if floor > 0}
     if unknown := sorted(wanted.keys() - set(task.labels)):
-        detail = f"{', '.join(unknown)}: no label of task '{task.key}'; a floor of 0 drops an entry of params.yaml"
+        detail = f"{', '.join(unknown)}: not a label of task '{task.key}'; a floor of 0 removes an entry of params.yaml"
         raise BadParams(where="finetune.recall_floors", detail=detail)
     thresholds = np.full(len(task.labels), math.inf)
     for k, label in enumerate(task.labels):
@@ -93,10 +93,10 @@ def fit(
 
 
 def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
-    """Return the highest threshold at which recall is ``floor`` or more, shapes (n,).
+    """Return the highest threshold at which recall is at least ``floor``; inputs have shape (n,).
 
-    It lies in the middle between the last score that it must let through and the next lower one, which decides the same
-    on dev and leaves a new post the same way on both sides (ours; ``thresholds.tune`` does so too).
+    It is the midpoint between the lowest score that must pass and the next lower one: the decisions on dev are the
+    same, and a new post has the same margin on both sides (ours; ``thresholds.tune`` does so too).
     """
     positives = np.sort(scores[truth])[::-1]
     needed = max(1, math.ceil(round(floor * len(positives), DECIMALS)))
@@ -105,14 +105,14 @@ def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
 
 
 def decide(scores: Floats, *, task: Task, thresholds: Floats) -> list[frozenset[str]]:
-    """Return the label set of each row, always one that the scheme's hard rules allow; see the module.
+    """Return the label set of each row, always one that the scheme's hard rules allow (see the module docstring).
 
-    Equal worth falls to the smaller set, then to the alphabet: never to the order of rows.
+    Ties go to the smaller set, then alphabetically, never by row order.
 
     Args:
         scores: calibrated probabilities, shape (examples, labels).
-        task: whose labels and rules.
-        thresholds: from where on a label is always given, shape (labels,), infinite for one without a floor.
+        task: the task, with its labels and rules.
+        thresholds: from which probability a label is always given, shape (labels,); infinite without a floor.
     """
     sets, worth = worth_of_sets(scores, category=task.category)
     member = encoded(sets, task=task).T.astype(np.float64)
@@ -121,7 +121,7 @@ def decide(scores: Floats, *, task: Task, thresholds: Floats) -> list[frozenset[
 
 
 def encoded(sets: Sequence[frozenset[str]], *, task: Task) -> Truth:
-    """Return which labels each set has, shape (sets, labels)."""
+    """Return which labels each set contains, shape (sets, labels)."""
     rows = [[label in labels for label in task.labels] for labels in sets]
     return np.array(rows, np.bool_).reshape(len(rows), len(task.labels))
 
@@ -134,18 +134,17 @@ def learned(
     task: Task,
     floors: Mapping[str, float],
 ) -> tuple[Floats, dict[str, Any]]:
-    """Return the thresholds and what a stage reports of a classifier on dev.
+    """Return the thresholds of a classifier and its report on dev.
 
     Args:
         found: calibrated probabilities, shape (examples, labels).
-        raw: the scores that they were made of.
+        raw: the scores before calibration.
         examples: of validation.
-        task: whose labels.
+        task: the task.
         floors: see :func:`fit`.
 
     Returns:
-        the thresholds; ``floors`` (see :func:`fit`), ``exact`` (share of label sets that are right) and
-        ``exact_without_floors``, ``log_loss`` and ``brier`` of the probabilities, ``raw_brier`` of the scores.
+        The thresholds; ``floors`` (see :func:`fit`), ``exact`` (share of label sets that are right) and
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     thresholds, kept = fit(found, examples=examples, task=task, floors=floors)
@@ -166,7 +165,7 @@ def learned(
 
 
 def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
-    """Write the thresholds, and what else makes answers of a classifier's scores (plain JSON)."""
+    """Write the thresholds and the other values needed to decode scores, as plain JSON."""
     out.mkdir(parents=True, exist_ok=True)
     plain = [None if math.isinf(value) else value for value in thresholds.tolist()]
     stored = {"labels": task.labels, "thresholds": plain, **more}
@@ -174,10 +173,10 @@ def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
 
 
 def load(out: Path, *, task: Task) -> tuple[Floats, dict[str, Any]]:
-    """Return what :func:`save` wrote: the thresholds, and everything.
+    """Return what :func:`save` wrote: the thresholds, and the whole JSON object.
 
     Raises:
-        OtherLabels: it was fitted for other labels, or for these in another order.
+        OtherLabels: it was fitted for other labels, or for the same labels in another order.
     """
     stored = json.loads((out / FILE).read_text())
     if tuple(stored["labels"]) != task.labels:
@@ -197,6 +196,6 @@ def _described(scores: Floats, *, truth: Truth, answered: Truth, threshold: floa
 
 
 def _hit(given: Truth, *, truth: Truth) -> tuple[float, float | None]:
-    """Return recall and precision; precision is undefined where nothing is given."""
+    """Return recall and precision; precision is ``None`` if nothing is given."""
     hits, n = int((given & truth).sum()), int(given.sum())
     return hits / int(truth.sum()), hits / n if n else None

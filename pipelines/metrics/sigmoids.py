@@ -1,4 +1,4 @@
-"""Turns a classifier's decision values into probabilities that mean what they say (Platt scaling, SPEC 2.3)."""
+"""Fit Platt sigmoids that map decision values to calibrated probabilities (SPEC 2.3)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy.typing as npt
 Values = npt.NDArray[np.float64]
 Targets = npt.NDArray[np.bool_]
 
-# Ours: what a rare label's slope is pulled to the others' by, in units of log-likelihood; about ten posts' worth
+# Ours: strength of the pull of a rare label's slope to the mean slope, in units of log-likelihood; about ten posts
 # (SPEC 2.4 shrinks rare labels' thresholds to the pooled one for the same reason).
 PULL = 10.0
-BOUND = 1e-6  # ours: nothing learned from a few hundred posts is surer; 0 stays free to mean "abstained"
+BOUND = 1e-6  # ours: a few hundred posts support no more certainty; 0 is reserved for "abstained"
 
 
 def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
-    """Return slope and intercept per label, shape (labels, 2), that fit held-out decision values best.
+    """Return the slope and intercept per label, shape (labels, 2), that best fit held-out decision values.
 
-    Platt's smoothed targets (Platt 1999) keep them finite on separable values. Slopes are drawn towards their mean,
-    since five positives cannot tell a slope, and never negative, so that no label is turned round by a few posts.
+    Platt's smoothed targets (Platt 1999) keep them finite on separable values. Slopes are shrunk to their mean, since
+    five positives cannot determine a slope, and are never negative, so that a few posts cannot reverse a label.
 
     Args:
         values: held-out decision values, shape (posts, labels).
-        targets: which labels the posts carry, same shape.
+        targets: which labels the posts have, same shape.
     """
     from scipy.optimize import minimize
 

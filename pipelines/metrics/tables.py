@@ -1,8 +1,8 @@
-"""The tables that describe a set of label sets, in the form of CRADLE's 1, 2, 3, 5, 6, 7, 11 and 12.
+"""Format counts of label sets as CRADLE's Tables 1, 2, 3, 5, 6, 7, 11 and 12.
 
-Counts go in, rows of text come out, and a :class:`Sheet` prints itself for a terminal or as markdown. Counts may be
-taken from label sets (:meth:`Distribution.of`) or be at hand already, such as a paper's own. A percentage is the exact
-quotient rounded half up, once. (The paper rounds some figures twice: 134 of 443 is 30.248 %, printed as 30.3.)
+Counts go in, rows of text come out, and a :class:`Sheet` renders them for a terminal or as markdown. Counts come from
+label sets (:meth:`Distribution.of`) or are given, such as a paper's own. A percentage is the exact quotient rounded
+half up, once. (The paper rounds some figures twice: 134 of 443 is 30.248 %, printed as 30.3.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNDEFINED = "–"
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a set of posts carries: how many posts, how often each label, how many posts with how many labels."""
+    """Counts over posts: how many posts, how often each label occurs, and how many posts have how many labels."""
 
     instances: int
     labels: Mapping[str, int]
@@ -30,18 +30,18 @@ class Distribution:
 
     @classmethod
     def of(cls, sets: Iterable[frozenset[str]]) -> Distribution:
-        """Count label sets."""
+        """Return the counts of label sets."""
         sets = list(sets)
         labels = Counter(label for values in sets for label in values)
         return cls(len(sets), dict(sorted(labels.items())), dict(sorted(Counter(map(len, sets)).items())))
 
     @property
     def total(self) -> int:
-        """How many labels there are in all: what percentages of labels are taken of."""
+        """The number of labels in all, the denominator of percentages of labels."""
         return sum(self.labels.values())
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return it as JSON values."""
         return {
             "instances": self.instances,
             "labels": dict(self.labels),
@@ -56,9 +56,9 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rows the tables of a scheme have: its labels in order, its types and its times with their labels.
+    """The rows of a scheme's tables: its labels in order, and its types and times with their labels.
 
-    ``display`` gives Table 11 another name for a label; ``times`` is empty where labels have none.
+    ``display`` gives Table 11 another name for a label; ``times`` is empty if labels have none.
     """
 
     labels: tuple[str, ...]
@@ -67,7 +67,7 @@ class Layout:
 
     @classmethod
     def of(cls, scheme: Scheme, *, category: Category) -> Layout:
-        """Read the layout from a scheme; a category without display types has one type a label."""
+        """Return the layout of a scheme; a category without display types has one type per label."""
         names = set(category.names)
         types = {name: tuple(label for label in labels if label in names) for name, labels in scheme.display.items()}
         if {label for labels in types.values() for label in labels} != names:
@@ -84,14 +84,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table ready to print."""
+    """A formatted table."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def rich(self) -> Table:
-        """Return it for a terminal, numbers to the right."""
+        """Return it for a terminal, with numbers aligned right."""
         from rich.table import Table
 
         table = Table(title=self.title, title_justify="left")
@@ -114,7 +114,7 @@ class Sheet:
 
 
 def decimals(part: int, whole: int, *, digits: int, scale: int = 1) -> str:
-    """Return ``scale * part / whole`` with so many decimals, rounded half up; undefined where ``whole`` is 0."""
+    """Return ``scale * part / whole`` with ``digits`` decimals, rounded half up; undefined if ``whole`` is 0."""
     if not whole:
         return UNDEFINED
     units = (2 * scale * part * 10**digits + whole) // (2 * whole)
@@ -124,7 +124,7 @@ def decimals(part: int, whole: int, *, digits: int, scale: int = 1) -> str:
 
 
 def percent(part: int, whole: int, *, digits: int = 2) -> str:
-    """Return a share as a percentage without its sign."""
+    """Return a share as a percentage without the percent sign."""
     return decimals(part, whole, digits=digits, scale=100)
 
 
@@ -137,12 +137,12 @@ def _sums(counts: Mapping[str, int], parts: Mapping[str, Sequence[str]]) -> dict
 
 
 def table_1(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Crisis types of gold by split; percentages are of labels, not of posts (CRADLE Table 1)."""
+    """Return crisis types of gold by split; percentages are of labels, not of posts (CRADLE Table 1)."""
     return _types("Crisis types (% of labels)", splits, names=list(layout.types), layout=layout, digits=1)
 
 
 def table_6(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Crisis types of the training subsets, the most frequent of the first subset first (CRADLE Table 6)."""
+    """Return crisis types of the training subsets, the most frequent of the first subset first (CRADLE Table 6)."""
     first = _sums(next(iter(subsets.values())).labels, layout.types) if subsets else {}
     names = sorted(layout.types, key=lambda name: -first.get(name, 0))
     return _types("Crisis types of the training subsets (% of labels)", subsets, names=names, layout=layout, digits=2)
@@ -167,7 +167,7 @@ def _types(
 
 
 def table_2(splits: Mapping[str, Distribution]) -> Sheet:
-    """How many labels a post has, by split; percentages are of posts (CRADLE Table 2)."""
+    """Return the number of labels per post, by split; percentages are of posts (CRADLE Table 2)."""
     columns = [c for split, d in splits.items() for c in (f"{split} (n={d.instances:,}) #", "%")]
     return Sheet("Labels per post (% of posts)", ("#Labels", *columns), tuple(_sizes(splits)))
 
@@ -182,7 +182,7 @@ def _sizes(splits: Mapping[str, Distribution], *, unit: str = "") -> list[tuple[
 
 
 def table_3(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Time tags by split; percentages are of labels, each of which has one (CRADLE Table 3)."""
+    """Return time tags by split; percentages are of labels, each of which has one tag (CRADLE Table 3)."""
     sums = {split: _sums(d.labels, layout.times) for split, d in splits.items()}
     rows = [
         (time, *(_with_percent(sums[split][time], d.total, digits=1) for split, d in splits.items()))
@@ -192,9 +192,9 @@ def table_3(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
 
 
 def table_5(splits: Mapping[str, Mapping[str, int]], *, members: int = 3) -> Sheet:
-    """How far the members' label sets agree (CRADLE Table 5), from counts of the agreement of every record.
+    """Return how far the members' label sets agree (CRADLE Table 5).
 
-    ``splits``: split -> {"unanimous", "consensus", "none"}; *consensus* is a majority that is not unanimous.
+    ``splits``: split -> {"unanimous", "consensus", "none"} -> records; *consensus* is a non-unanimous majority.
     """
     three = members == 3
     names = {
@@ -212,7 +212,7 @@ def table_5(splits: Mapping[str, Mapping[str, int]], *, members: int = 3) -> She
 
 
 def table_7(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Labels per post (% of posts) above time tags (% of labels) of the training subsets (CRADLE Table 7)."""
+    """Return labels per post (% of posts) above time tags (% of labels) of the training subsets (CRADLE Table 7)."""
     rows = _sizes(subsets, unit="label")
     sums = {subset: _sums(d.labels, layout.times) for subset, d in subsets.items()}
     for time in layout.times:
@@ -223,7 +223,7 @@ def table_7(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
 
 
 def table_11(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Every label by split, the most frequent of the first split first (CRADLE Table 11)."""
+    """Return every label by split, the most frequent of the first split first (CRADLE Table 11)."""
     first = next(iter(splits.values())).labels if splits else {}
     rows = []
     for label in sorted(layout.labels, key=lambda label: -first.get(label, 0)):
@@ -244,7 +244,7 @@ SCORES = {
 
 
 def table_12(scored: Mapping[str, Any], *, name: str) -> Sheet:
-    """One labeller over its valid answers and over all records (CRADLE Table 12).
+    """Return one labeller's metrics over its valid answers and over all records (CRADLE Table 12).
 
     ``scored`` is what :func:`pipelines.metrics.label_sets.score` returns.
     """

@@ -1,4 +1,4 @@
-"""From which probability on a label is given: tuned once on validation, and applied to anything (FigSIM 5.2)."""
+"""Tune decision thresholds per label on validation and apply them (FigSIM 5.2)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipelines.taxonomy.task import Task
 
 Floats = npt.NDArray[np.float64]
 MIDDLE = 0.5
-DECIMALS = 12  # of a distance from .5: what lies below is noise of the arithmetic
+DECIMALS = 12  # of a distance from .5: smaller differences are rounding noise
 
 
 class BadScores(DataError):
-    """Probabilities do not belong to the examples they came with."""
+    """Scores are not probabilities of the examples they came with."""
 
     message = "The scores of task '{task}' are not probabilities of its examples: {detail}."
-    remedy = "A run that ends so has diverged or lost the order of its rows: train it again with a lower learning rate."
+    remedy = "The training run has diverged or lost the order of its rows: train it again with a lower learning rate."
 
 
 def tune(
@@ -34,22 +34,22 @@ def tune(
 ) -> Floats:
     """Return the threshold of each label, shape (labels,), that gives it the best F1 on validation.
 
-    Tried are .5 and the middle between any two neighbouring scores; of the equally good ones the nearest to .5 is
-    taken, and of two that are as near the higher. ``paper`` leaves it at that, also for a label without positives,
-    whose F1 is 0 whatever the threshold, so that it gets .5. ``improved`` gives every label that has fewer than
-    ``min_positives`` positives the pooled threshold, the best for the F1 of all labels' decisions together (SPEC 2.4,
-    trap 7): the best threshold of a handful of positives is chance.
+    The candidates are .5 and the midpoint of any two neighbouring scores. Ties go to the candidate nearest to .5, then
+    to the higher one. ``paper`` stops there, also for a label without positives, whose F1 is 0 at any threshold, so
+    that it gets .5. ``improved`` gives every label with fewer than ``min_positives`` positives the pooled threshold,
+    which is the best for the F1 of all labels' decisions together (SPEC 2.4, trap 7): the best threshold of a handful
+    of positives is chance.
 
     Args:
         scores: probabilities, shape (examples, labels), rows in the order of ``examples``.
         examples: of validation.
-        task: whose labels. A single-label task has no use for thresholds (see :func:`decide`): .5 for every label.
+        task: the task. A single-label task does not use thresholds (see :func:`decide`): .5 for every label.
         mode: ``train.mode``.
         min_positives: ``train.min_positives``.
 
     Raises:
         LeakRefused: an example is not of validation.
-        BadScores: another shape, or something that is no probability.
+        BadScores: the shape is wrong, or a value is not a probability.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     values = _checked(scores, task=task, rows=len(truth))
@@ -65,16 +65,16 @@ def tune(
 def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) -> list[frozenset[str]]:
     """Return the label set of each row: every label at or above its threshold, or the one most probable label.
 
-    Of equally probable classes the first counts, which in an ordinal is the least. Thresholds are to stay float64: in
-    float32 one that lies between two scores may become one of them.
+    Of equally probable classes the first is chosen, which in an ordinal task is the lowest. Keep thresholds as
+    float64: in float32 a threshold between two scores may become equal to one of them.
 
     Args:
         scores: probabilities, shape (examples, labels).
-        task: whose labels.
-        thresholds: shape (labels,), of :func:`tune`; a single-label task does not look at them.
+        task: the task.
+        thresholds: shape (labels,), from :func:`tune`; ignored for a single-label task.
 
     Raises:
-        BadScores: another shape, or something that is no probability.
+        BadScores: the shape is wrong, or a value is not a probability.
     """
     values = _checked(scores, task=task, rows=len(scores))
     if task.kind == "single":
@@ -93,10 +93,10 @@ def _checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floa
 
 
 def _best(scores: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
-    """Return the threshold of the best F1 of binary decisions, shapes (n,)."""
+    """Return the threshold with the best F1 of binary decisions; inputs have shape (n,)."""
     ends = np.concatenate([[0.0], np.unique(scores), [1.0]])
     tried = np.unique(np.concatenate([(ends[1:] + ends[:-1]) / 2, [MIDDLE]]))
-    # how many of the sorted scores lie below each threshold, and so are not given
+    # how many of the sorted scores are not below each threshold, and so are given
     given = len(scores) - np.searchsorted(np.sort(scores), tried, side="left")
     hits = truth.sum() - np.searchsorted(np.sort(scores[truth]), tried, side="left")
     f1 = 2 * hits / np.maximum(given + truth.sum(), 1)

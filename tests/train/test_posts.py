@@ -144,7 +144,7 @@ def test_what_was_taken_down_is_left_out_and_counted(posts: SmallPosts) -> None:
 
 def test_a_post_that_should_be_there_is_missed(posts: SmallPosts) -> None:
     (posts.root / "data/posts/2022-12/posts.parquet").unlink()
-    with pytest.raises(SchemaMismatch, match="records of the split are not there"):
+    with pytest.raises(SchemaMismatch, match="records of the split are missing"):
         posts.load()
 
 

@@ -145,7 +145,7 @@ def test_a_class_is_the_most_probable_one_and_of_equals_the_least() -> None:
 def test_a_planted_leak_is_refused(split: str) -> None:
     values, truth = rare()
     truth[7] = replace(truth[7], split=split)
-    with pytest.raises(LeakRefused, match=f"1 examples of {split} were refused: validation alone"):
+    with pytest.raises(LeakRefused, match=f"1 examples of {split} were refused: only validation may"):
         tune(values, examples=truth, task=FIGURATIVE, mode="improved", min_positives=5)
 
 

@@ -149,7 +149,7 @@ def test_m3h_reads_what_the_stage_remarks_left(tmp_path: Path, monkeypatch: pyte
         judged = {(row["record_id"], row["image"]) for row in tables.read(predicted, name="predictions").to_pylist()}
         assert judged == {item for item, meme in memes.memes.items() if meme.split != "train"} - {gone}
         write_rows([row for row in rows if row["record_id"] != max(judged)[0]], path, name="remarks", vault=vault)
-        with pytest.raises(NoCues, match="was not asked"):
+        with pytest.raises(NoCues, match="has no remarks"):
             run()
 
 

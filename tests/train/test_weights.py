@@ -59,5 +59,5 @@ def test_no_examples_give_no_weights() -> None:
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_a_planted_leak_is_refused(split: str) -> None:
     fair = [example(i, METAPHOR) for i in range(5)]
-    with pytest.raises(LeakRefused, match=f"1 examples of {split} were refused: train alone"):
+    with pytest.raises(LeakRefused, match=f"1 examples of {split} were refused: only train may"):
         weigh([*fair, example(5, PUN, split=split)], task=FIGURATIVE, max_pos_weight=20)

@@ -1,1 +1,1 @@
-"""Labellers that need no key and no network: three small classifiers fitted on the dev gold (SPEC 2.3)."""
+"""Label posts without a key or network, by three small classifiers fitted on the dev gold (SPEC 2.3)."""

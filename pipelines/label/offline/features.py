@@ -1,8 +1,8 @@
-"""What each member of the offline ensemble sees of a post: three views that err differently (SPEC 2.3).
+"""Compute the features of each member of the offline ensemble: three views with different errors (SPEC 2.3).
 
 A view reads texts without labels (``read``) and fits one linear classifier per label on rows (``fit``). Everything
-that is learned from more than one text, document frequencies included, is learned inside ``fit``, so that a fold's
-own texts leave no trace in the model that labels them.
+learned from more than one text, including document frequencies, is learned inside ``fit``, so that a fold's own texts
+have no influence on the model that labels them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Targets = npt.NDArray[np.bool_]
 Rows = Any  # a sparse matrix or an array, one row per text
 Head = Callable[[Rows], Values]  # rows -> decision values, shape (rows, labels), uncalibrated
 
-WORD = r"(?u)\b\w[\w']*"  # single letters too: "I" tells who it is about
-MIN_TEXTS = 2  # ours: an n-gram of a single training text can only name that text
+WORD = r"(?u)\b\w[\w']*"  # single letters too: "I" shows who the post is about
+MIN_TEXTS = 2  # ours: an n-gram of a single training text only identifies that text
 
 
 class View(Protocol):
-    """One way of seeing posts."""
+    """One set of features of posts."""
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return one row per text; ``learn`` fixes the vocabulary first, and happens once, on the gold."""
+        """Return one row per text; ``learn`` fixes the vocabulary first, and is set once, on the gold."""
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
         """Return a classifier per column of ``targets``, shape (rows, labels)."""
@@ -37,7 +37,7 @@ def _linear(rows: Rows, *, wanted: npt.NDArray[np.bool_], c: float, seed: int) -
     from sklearn.linear_model import LogisticRegression
 
     positives = int(wanted.sum())
-    if positives in (0, len(wanted)):  # a rare label whose posts all lie in the fold left out: the prior remains
+    if positives in (0, len(wanted)):  # all posts of a rare label are in the held-out fold: use the prior
         prior = float(np.log((positives + 0.5) / (len(wanted) - positives + 0.5)))
         return np.zeros(rows.shape[1]), prior
     model = LogisticRegression(solver="liblinear", dual=True, C=c, max_iter=1000, random_state=seed)
@@ -56,9 +56,9 @@ def _frequent(rows: Rows) -> npt.NDArray[np.intp]:
 
 
 class Characters:
-    """TF-IDF of character n-grams inside word borders: survives typos, inflection and scrubbing."""
+    """TF-IDF of character n-grams inside word borders: robust to typos, inflection and scrubbing."""
 
-    C = 10.0  # ours: unit-length rows of a few hundred texts want little shrinkage
+    C = 10.0  # ours: unit-length rows of a few hundred texts need little shrinkage
 
     def __init__(self) -> None:
         from sklearn.feature_extraction.text import CountVectorizer
@@ -70,7 +70,7 @@ class Characters:
         return (self._counts.fit_transform if learn else self._counts.transform)(texts).tocsr()
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Weigh the n-grams by the training texts' document frequencies, then fit."""
+        """Return classifiers fitted on TF-IDF weights from the training texts' document frequencies."""
         from sklearn.feature_extraction.text import TfidfTransformer
 
         columns = _frequent(rows)
@@ -80,9 +80,9 @@ class Characters:
 
 
 class Words:
-    """Words and pairs of words, each scaled by how much likelier it is under a label (NB-SVM, Wang & Manning 2012)."""
+    """Words and word pairs, each scaled by how much likelier it is under a label (NB-SVM, Wang & Manning 2012)."""
 
-    C = 1.0  # ours: the ratios already carry the scale
+    C = 1.0  # ours: the ratios already set the scale
 
     def __init__(self) -> None:
         from sklearn.feature_extraction.text import CountVectorizer
@@ -96,7 +96,7 @@ class Words:
         return (self._counts.fit_transform if learn else self._counts.transform)(texts).tocsr()
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Fit each label on the columns scaled by its own log ratio (add-one smoothing)."""
+        """Return classifiers, each fitted on columns scaled by the label's own log ratio (add-one smoothing)."""
         columns = _frequent(rows)
         seen = rows[:, columns]
         weights, intercepts = np.zeros((len(columns), targets.shape[1])), np.zeros(targets.shape[1])
@@ -111,9 +111,9 @@ class Words:
 
 
 class Embedding:
-    """MiniLM's sentence embedding, from the weights that an installed package carries: no download, ever."""
+    """MiniLM's sentence embedding, with weights from an installed package: nothing is downloaded."""
 
-    C = 10.0  # ours: unit-length rows again
+    C = 10.0  # ours: unit-length rows, as above
 
     def __init__(self) -> None:
         from pipelines.extract.embedding import MiniLM
@@ -122,9 +122,9 @@ class Embedding:
         self._known: dict[str, npt.NDArray[np.float64]] = {}
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return mean sentence vectors, shape (texts, 384); a text met before is not embedded again.
+        """Return mean sentence vectors, shape (texts, 384); embeddings are cached by text.
 
-        ``learn`` changes nothing: the vocabulary is the model's.
+        ``learn`` has no effect: the vocabulary is the model's.
         """
         for text in texts:
             if text not in self._known:
@@ -132,7 +132,7 @@ class Embedding:
         return np.array([self._known[text] for text in texts]).reshape(len(texts), -1)
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Fit on unit vectors about the training posts' mean, as all posts have much in common (ours)."""
+        """Return classifiers fitted on unit vectors centred at the training mean, which posts share (ours)."""
         centre = rows.mean(axis=0)
 
         def unit(some: Rows) -> Values:
@@ -144,6 +144,6 @@ class Embedding:
 
 
 def view(features: Literal["characters", "words", "embedding"]) -> View:
-    """Return a fresh view by the name it has in ``params.yaml``."""
+    """Return a new view by its name in ``params.yaml``."""
     views: dict[str, Callable[[], View]] = {"characters": Characters, "words": Words, "embedding": Embedding}
     return views[features]()

@@ -1,7 +1,7 @@
-"""A member of the offline ensemble: fitted on the dev gold in seconds, labels without a key (SPEC 2.3).
+"""Fit a member of the offline ensemble on the dev gold, in seconds; it labels without a key (SPEC 2.3).
 
-Gold posts are labelled by models of folds that never saw them, their authors or their copies, so that a comparison
-on dev is fair. Votes of this kind are marked ``offline`` by their labeller and never mixed unseen with others.
+Gold posts are labelled by models of folds that exclude them, their authors and their copies, so that a comparison on
+dev is fair. Votes of this kind are marked ``offline`` by their labeller, so that mixing them with others is visible.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from pipelines.datasets.post import Post
     from pipelines.taxonomy import Category
 
-RECIPE = 1  # raise it with every change that changes answers: it is part of their digest
-FOLDS = 10  # ours: each fold's model sees nine tenths of the few hundred posts that the last one sees
+RECIPE = 1  # increase it with every change that changes answers: it is part of the digest
+FOLDS = 10  # ours: each fold's model sees nine tenths of the few hundred posts of the final model
 CHUNK = 64  # posts between two reports of progress
-DECIMALS = 6  # of a score: what lies below is noise of the arithmetic
+DECIMALS = 6  # of a score: smaller differences are rounding noise
 
 
 class GoldTooSmall(LabellingError):
-    """The dev gold cannot teach an offline labeller anything."""
+    """The dev gold is too small to fit an offline labeller."""
 
-    message = "'{labeller}' has {records} gold posts in {groups} groups, and no label with {needed} positives."
-    remedy = "Annotate more of the dev split, or lower votes.min_positives in params.yaml."
+    message = "'{labeller}' has {records} gold posts in {groups} groups, and no label has {needed} positives."
+    remedy = "Annotate more posts of the dev split, or lower votes.min_positives in params.yaml."
     exit_code = 65
 
 
@@ -50,12 +50,12 @@ class Model:
 
 
 class Offline:
-    """A fitted labeller; made by :func:`fit`.
+    """A fitted labeller, made by :func:`fit`.
 
     Attributes:
-        name: of the labeller, as ``params.yaml`` has it.
-        abstains: labels too rare in the gold to be learned, sorted; their score is always 0. A report must say so.
-        digest: SHA-256 over recipe, features and gold labels; stands where a prompt's digest would.
+        name: of the labeller in ``params.yaml``.
+        abstains: labels too rare in the gold to be learned, sorted; their score is always 0. Reports must state them.
+        digest: SHA-256 over recipe, features and gold labels; used in place of a prompt's digest.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class Offline:
         self.abstains = tuple(sorted(set(category.names) - {category.names[label] for label in learned}))
         self._category = category
         self._view = seen
-        self._models = models  # one per fold, then the one of all the gold
+        self._models = models  # one per fold, then the one fitted on all gold
         self._held_out = held_out
         self._learned = learned
 
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
-        """Return one answer per post, in order: a vote, or ``abstained`` where no valid set avoids a rare label.
+        """Return one answer per post, in order: a vote, or ``abstained`` if every valid set has a rare label.
 
-        A post of the gold is labelled out of fold, and so is an altered copy under its record id. ``progress`` is
-        told how many posts are done.
+        A post of the gold is labelled out of fold, and so is an altered copy with the same record id. ``progress`` is
+        called with the number of posts done.
         """
         scores = np.zeros((len(posts), len(self._category.names)))
         for start in range(0, len(posts), CHUNK):
@@ -123,7 +123,7 @@ class Offline:
 
 
 def _learnable(targets: Targets, *, groups: Sequence[str], least: int) -> npt.NDArray[np.intp]:
-    """Return the columns with ``least`` positives, in two groups or more (ours: one author's words are no label)."""
+    """Return the columns with ``least`` positives in at least two groups (ours: one author's words are not a label)."""
     names = np.array(groups)
     enough = [
         wanted.sum() >= least and len(set(names[wanted])) > 1 and not wanted.all() for wanted in targets.T.astype(bool)
@@ -132,9 +132,9 @@ def _learnable(targets: Targets, *, groups: Sequence[str], least: int) -> npt.ND
 
 
 def _cross(rows: Rows, *, seen: View, targets: Targets, fold: npt.NDArray[np.intp], seed: int) -> list[Model]:
-    """Return the model of every fold's rest, then that of all rows.
+    """Return a model per fold, fitted on the other folds, then one fitted on all rows.
 
-    A fold's sigmoids rest on the held-out values of the other folds: its own labels never calibrate its own scores.
+    A fold's sigmoids are fitted on the held-out values of the other folds: its labels never calibrate its own scores.
     """
     held_out = np.zeros(targets.shape)
     heads = []
@@ -159,19 +159,19 @@ def fit(
     votes: VotesParams,
     groups: Sequence[str],
 ) -> Offline:
-    """Fit a member of the offline ensemble on the dev gold; the order of ``gold`` does not matter.
+    """Return a member of the offline ensemble fitted on the dev gold; the order of ``gold`` does not matter.
 
     Args:
         name: of the labeller.
-        labeller: which features it sees.
+        labeller: its description, with the features.
         gold: posts of the dev split with their gold labels; labels outside ``category.names`` are not learned.
-        category: whose labels are learned and whose hard rules bind every answer.
+        category: the labels to learn and the hard rules of every answer.
         votes: ``min_positives`` (SPEC 2.3: five) and ``seed``.
-        groups: author or near-duplicate group of each gold post; one is never both learned from and labelled.
+        groups: author or near-duplicate group of each gold post; a group is never both learned from and labelled.
 
     Raises:
-        GoldTooSmall: fewer than two groups, or no label that is frequent enough.
-        WeightsUnknown: the embedding model is missing or not the one that was measured.
+        GoldTooSmall: there are fewer than two groups, or no label is frequent enough.
+        WeightsUnknown: the embedding model is missing or not the version that was measured.
     """
     order = sorted(range(len(gold)), key=lambda row: gold[row][0].record_id)
     posts = [gold[row][0] for row in order]

@@ -1,4 +1,4 @@
-"""Deals groups of gold posts into folds, so that no model labels a post whose author or copy it was fitted on."""
+"""Assign groups of gold posts to folds, so that no model labels a post whose author or copy it was fitted on."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy.typing as npt
 def deal(groups: Sequence[str], *, targets: npt.NDArray[np.bool_], most: int, seed: int) -> npt.NDArray[np.intp]:
     """Return the fold of every row, shape (rows,); a group is never divided.
 
-    Groups with the rarest labels are dealt first, each to the fold that has fewest of that label, so that every
-    fold's rest still knows every label. The order of groups of equal rarity is drawn from ``seed`` and their names,
-    never from the order of rows.
+    Groups with the rarest labels are assigned first, each to the fold with the fewest of that label, so that the other
+    folds still have every label. The order of groups of equal rarity depends on ``seed`` and their names, never on the
+    order of rows.
 
     Args:
         groups: author or near-duplicate group of each row.
         targets: shape (rows, labels).
-        most: folds to make, fewer where there are fewer groups.
-        seed: of the draw.
+        most: number of folds, or fewer if there are fewer groups.
+        seed: of the random order.
     """
     rows: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
