@@ -290,7 +290,7 @@ def _loaded(place: str, *, base: str) -> Any:
     model, info = had(AutoModelForCausalLM, place, base=base, output_loading_info=True, dtype=form, **where)
     lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
     if lacking:
-        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights, such as {lacking[0]}")
+        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
     return model.eval().requires_grad_(False)
 
 
