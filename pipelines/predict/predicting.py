@@ -28,9 +28,7 @@ class BadLine(DataError):
     """A line of the input cannot be predicted."""
 
     message = "Line {line}: {detail}."
-    remedy = (
-        'Write {{"title": "...", "body": "..."}} for a post, {{"image": "a/path.png", "text": "..."}} for a meme.'
-    )
+    remedy = 'Write {{"title": "...", "body": "..."}} for a post, {{"image": "a/path.png", "text": "..."}} for a meme.'
     exit_code = 65
 
 

@@ -83,9 +83,9 @@ class _Category(_Part):
         names = {label.name for label in self.labels}
         merged = {name for m in self.merges.values() for name in (*m.labels, m.into)}
         if unknown := ({self.none} - {None} | merged) - names:
-            raise ValueError(f"no label {', '.join(sorted(map(str, unknown)))}")
+            raise ValueError(f"there is no label {', '.join(sorted(map(str, unknown)))}")
         if self.task_merge is not None and self.task_merge not in self.merges:
-            raise ValueError(f"no merge {self.task_merge}")
+            raise ValueError(f"there is no merge {self.task_merge}")
         if not any(label.task for label in self.labels):
             raise ValueError("no label belongs to the task")
         meant: dict[str, str] = {}
