@@ -167,7 +167,7 @@ def _votes(spec: VotesModel, *, desk: Desk) -> Answers:
 def _ensemble(spec: EnsembleModel, *, desk: Desk) -> Answers:
     """Return an ensemble's decisions: without a majority, its fallback's answer, or else an abstention."""
     if spec.ensemble not in desk.params.ensembles:
-        raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"there is no '{spec.ensemble}'")
+        raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"there is no ensemble '{spec.ensemble}'")
     path = desk.root / "snapshot" / desk.corpus / "silver" / spec.ensemble / "silver.parquet"
     if not path.is_file():
         raise NoSilver(corpus=desk.corpus, ensemble=spec.ensemble)
