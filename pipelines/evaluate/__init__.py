@@ -1,1 +1,1 @@
-"""How good labels are: metrics, their uncertainty, and the tables that both papers print."""
+"""Evaluate labels: metrics, their uncertainty, and the tables of both papers."""

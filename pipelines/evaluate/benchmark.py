@@ -1,12 +1,12 @@
-"""One task's models scored on one test set: figures of every run, their mean and spread, and how far they could be off.
+"""Score the models of one task on one test set: metrics of every run, their mean and spread, and intervals.
 
-A model is several runs (seeds, or repetitions of a prompt). A figure is the mean over its runs with their standard
-deviation (ddof 1), and beside it a percentile bootstrap over items (SPEC 2.5): the same items are drawn for every run,
-whole groups of near-duplicates at a time, so seed variance and sampling variance stay apart. An answer that is missing
-(refused, malformed, failed) is left out (``valid``, as the paper does) and counted as wrong (``all``): an empty
-prediction that misses every label of gold, and for the ordinal figures the class farthest from gold, the lower of two
-(ours: the worst that could have been said). Whatever F1 divides by zero is 0, as in scikit-learn with
-``zero_division=0``; other undefined figures are NaN.
+A model has several runs (seeds, or repetitions of a prompt). A figure is the mean over its runs with their standard
+deviation (ddof 1), and an interval from a percentile bootstrap over items (SPEC 2.5): the same items are drawn for
+every run, whole groups of near-duplicates at a time, so seed variance and sampling variance stay separate. A missing
+answer (refused, malformed, failed) is either left out (``valid``, as in the paper) or counted as wrong (``all``): an
+empty prediction that misses every gold label, and for the ordinal figures the class farthest from gold, the lower of
+two (ours: the worst possible answer). An F1 that divides by zero is 0, as in scikit-learn with ``zero_division=0``;
+other undefined figures are NaN.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from pipelines.taxonomy.task import Task
 Item = tuple[str, int]
 Json: TypeAlias = dict[str, Any]
 Small = npt.NDArray[np.int16]
-DIGITS = 8  # ours: below what 10,000 resamples can tell, above the last bit of a sum; 6 would round .0105499 twice
-# outcomes: an answer; nobody was asked (taken down, or without a picture); a run has no row of the item
+DIGITS = 8  # ours: finer than 10,000 resamples resolve, above the last bit of a sum; 6 would round .0105499 twice
+# outcomes: an answer; not asked (taken down, or without a picture); no row of the item in the run
 VOTE, ABSTAINED, MISSING = "vote", "abstained", "missing"
 VALID, ALL = "valid", "all"
 PARTS = ("f1", "precision", "recall")
 
 
 class BadPredictions(DataError):
-    """A table of predictions does not hold together: scoring it would give numbers of something else."""
+    """A table of predictions is inconsistent: its scores would be meaningless."""
 
     message = "The predictions of {model} ({task}, seed {seed}) cannot be scored: {detail}."
-    remedy = "Run its stage again; a prediction has one row an item and labels of its task, on the split it names."
+    remedy = "Run its stage again; a table has one row per item, with labels of its task, on the split that it names."
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How often items are drawn again, and from where; 10,000 resamples are SPEC 2.5's."""
+    """Number of bootstrap resamples and their seed; 10,000 resamples are SPEC 2.5's."""
 
     resamples: int = 10_000
     seed: int = 20251001
@@ -53,9 +53,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run says of the items: the outcome of each it was asked about, and a label set for each answered one.
+    """Predictions of one run: the outcome of each item that was asked about, and a label set for each answer.
 
-    ``scores`` has the probabilities of the task's labels, in their order, of those answers that came with them.
+    ``scores`` has the probabilities of the task's labels, in their order, of the answers that have any.
     """
 
     seed: int
@@ -66,7 +66,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Board:
-    """The test set of a task: ``items`` in order, and for each its gold (the task's labels) and its group."""
+    """The test set of a task: ``items`` in order, each with its gold (the task's labels) and its group."""
 
     task: Task
     items: tuple[Item, ...]
@@ -76,28 +76,28 @@ class Board:
 
     @cached_property
     def support(self) -> dict[str, int]:
-        """How many items carry each label."""
+        """Return the number of items with each label."""
         return {label: sum(label in labels for labels in self.gold) for label in self.task.labels}
 
     def predicted(self, run: Run) -> list[LabelSet | None]:
-        """Return a run's answers in the order of the items; ``None`` where there is none."""
+        """Return a run's answers in the order of the items; ``None`` for a missing answer."""
         return [run.answers.get(item) for item in self.items]
 
     def outcomes(self, run: Run) -> Counter[str]:
-        """Count what became of every item; one without a row is ``missing``."""
+        """Count the outcomes of all items; an item without a row is ``missing``."""
         return Counter(run.outcomes.get(item, MISSING) for item in self.items)
 
     def weights(self) -> Iterator[Floats]:
-        """Give the bootstrap's weights (resamples, groups), in blocks; the same for every model of the board."""
+        """Yield the bootstrap's weights (resamples, groups), in blocks; the same for every model of the board."""
         yield from (block.astype(np.float64) for block in self._drawn)
 
     def exchanges(self) -> Iterator[Floats]:
-        """Give which groups are exchanged (1) in a randomisation test: (resamples, groups), in blocks."""
+        """Yield which groups are exchanged (1) in a randomisation test: (resamples, groups), in blocks."""
         yield from (block.astype(np.float64) for block in self._exchanged)
 
     @cached_property
     def _drawn(self) -> list[Small]:
-        # drawn once: drawing takes longer than all that is done with it
+        # drawn once: drawing takes longer than everything that uses it
         groups = len(set(self.groups))
         rng = np.random.default_rng(self.sampling.seed)
         even = np.full(groups, 1 / groups)
@@ -117,13 +117,13 @@ class Board:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model's figures: ``runs`` (its runs' own: name -> (runs,)), ``drawn`` (means: name -> (resamples,))."""
+    """A model's figures: ``runs`` (of each run: name -> (runs,)), ``drawn`` (resampled means: name -> (resamples,))."""
 
     runs: Mapping[str, Floats]
     drawn: Mapping[str, Floats]
 
     def cell(self, name: str) -> Json:
-        """Return a figure as ``evaluate.json`` has it (``Cell``)."""
+        """Return a figure as a ``Cell`` of ``evaluate.json``."""
         values = self.runs[name][~np.isnan(self.runs[name])]
         low, high = bounds(self.drawn[name])
         return {
@@ -136,12 +136,12 @@ class Scored:
 
 
 def number(value: float | np.floating[Any]) -> float | None:
-    """Return a figure as JSON has it; undefined is ``None``."""
+    """Return a figure for JSON, rounded; ``None`` if it is undefined."""
     return None if np.isnan(value) else round(float(value), DIGITS) + 0.0
 
 
 def bounds(values: Floats) -> tuple[float | None, float | None]:
-    """Return the percentile interval of resampled values, without the undefined among them."""
+    """Return the percentile interval of the resampled values that are defined."""
     known = values[~np.isnan(values)]
     if not len(known):
         return None, None
@@ -151,9 +151,9 @@ def bounds(values: Floats) -> tuple[float | None, float | None]:
 
 
 def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Floats:
-    """Return one row an item that adds up to everything :func:`figures` needs: (items, columns).
+    """Return one row per item; their sum is the input of :func:`figures`: (items, columns).
 
-    ``valid`` leaves out what was not answered: its row is 0.
+    With ``valid``, the row of an item without an answer is 0.
     """
     labels = board.task.labels
     rows = label_sets.tally(board.gold, predicted=predicted, labels=labels).flat()
@@ -175,7 +175,7 @@ def _cells(board: Board, *, predicted: Sequence[LabelSet | None]) -> Floats:
 
 
 def confusion(board: Board, *, runs: Sequence[Run]) -> list[list[int]]:
-    """Return how often gold (rows) was answered as what (columns), over all runs; only for a single-label task."""
+    """Return the counts of gold (rows) by answer (columns), over all runs; only for a single-label task."""
     classes = len(board.task.labels)
     total = np.zeros((classes, classes))
     for run in runs:
@@ -185,18 +185,18 @@ def confusion(board: Board, *, runs: Sequence[Run]) -> list[list[int]]:
 
 
 def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
-    """Return every figure of summed rows, over their leading axes; a label's are named ``label/part``.
+    """Return all figures of summed rows, over their leading axes; a label's figures are named ``label/part``.
 
     Macro-F1 is the mean over the task's labels, weighted-F1 weighs them by their support. Severity-weighted recall
-    weighs what gold has by the scheme's severities (ours: pipelines/taxonomy/schemes), so that a lost plan to die costs
-    more than a lost event of the past; it is there where the scheme has severities, and NaN where no label in gold has
-    one. Without any record all of them are NaN.
+    weighs gold labels by the scheme's severities (ours: pipelines/taxonomy/schemes), so that a missed plan to die costs
+    more than a missed past event; it is given if the scheme has severities, and NaN if no gold label has one. Without
+    any record, all figures are NaN.
     """
     size = 3 + 3 * len(task.labels)
     tally = Tally.of_flat(sums[..., :size])
     whole, parts = label_sets.figures(tally), label_sets.per_label(tally)
     support = tally.tp + tally.fn
-    # without any label in gold the weights are nothing, and so is the figure, as in scikit-learn
+    # without any gold label the weights are 0, and so is the figure, as in scikit-learn
     weighted = (parts["f1"] * support).sum(axis=-1) / np.maximum(support.sum(axis=-1), 1)
     found = {"macro_f1": whole["macro_f1"], "weighted_f1": weighted, "exact": whole["exact"]}
     found |= {name: whole[name] for name in ("macro_precision", "macro_recall")}
@@ -216,7 +216,7 @@ def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
     place = np.arange(classes, dtype=np.float64)
     n = table.sum(axis=(-1, -2))
     cost = (place[:, None] - place) ** 2
-    # counts stay whole numbers, so that "no disagreement expected" is exactly 0
+    # counts stay integers, so that "no disagreement expected" is exactly 0
     expected = np.einsum("...i,ij,...j->...", table.sum(axis=-1), cost, table.sum(axis=-2))
     observed = n * np.einsum("...ij,ij->...", table, cost)
     away = np.einsum("...ij,ij->...", table, np.abs(place[:, None] - place))
@@ -229,7 +229,7 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def _mean(values: Floats) -> Floats:
-    """Return the mean over the last axis of what is defined; NaN where nothing is."""
+    """Return the mean over the last axis of the defined values; NaN if there are none."""
     known = ~np.isnan(values)
     return _ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
 
@@ -243,7 +243,7 @@ def _weighted_recall(tally: Tally, *, weights: Floats) -> Floats:
 def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
     """Score the runs of one model.
 
-    ``board`` needs an item, ``runs`` a run. ``valid`` leaves out what was not answered.
+    ``board`` needs at least one item, ``runs`` at least one run. ``valid`` leaves out missing answers.
     """
     rows = np.stack([counted(board, predicted=board.predicted(run), valid=valid) for run in runs], axis=1)
     sums = cluster_sums(rows.reshape(len(rows), -1), groups=board.groups)
@@ -258,7 +258,7 @@ def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
 
 
 def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
-    """Return figures by name, sorted into ``figures`` and ``labels`` as ``evaluate.json`` has them."""
+    """Return figures by name, split into ``figures`` and ``labels`` as in ``evaluate.json``."""
     return {
         "figures": {name: value for name, value in values.items() if "/" not in name},
         "labels": {label: {part: values[f"{label}/{part}"] for part in PARTS} for label in task.labels},
@@ -266,7 +266,7 @@ def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
 
 
 def scores(scored: Scored, *, board: Board) -> Json:
-    """Return a model's figures as ``evaluate.json`` has them (``Scores``); no interval for a label nobody carries."""
+    """Return a model's figures as ``Scores`` of ``evaluate.json``; no interval for a label without items."""
     found = shaped({name: scored.cell(name) for name in scored.runs}, task=board.task)
     for label, support in board.support.items():
         for cell in found["labels"][label].values() if not support else ():
@@ -275,17 +275,17 @@ def scores(scored: Scored, *, board: Board) -> Json:
 
 
 def plain(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Json:
-    """Return the figures of one run, or of a baseline, as ``evaluate.json`` has them (``Figures``)."""
+    """Return the figures of one run, or of a baseline, as ``Figures`` of ``evaluate.json``."""
     own = figures(counted(board, predicted=predicted, valid=valid).sum(axis=0), task=board.task)
     return shaped({name: number(value.item()) for name, value in own.items()}, task=board.task)
 
 
 def baselines(board: Board, *, train: Sequence[LabelSet]) -> Json:
-    """Score what needs no model: the most frequent class of train, or the labels that more than half of it carries.
+    """Score constant baselines: the most frequent class of train, or the labels that more than half of it has.
 
-    For several labels ``every_label`` gives each item all of them, which macro-F1 rewards more, and ``majority_set``
-    the most frequent set, which exact match does (both ours). Of classes, or sets, as frequent the first of the scheme
-    counts.
+    For multi-label tasks, ``every_label`` predicts all labels, which macro-F1 rewards more, and ``majority_set`` the
+    most frequent set, which exact match rewards more (both ours). On a tie between classes or sets, the first in the
+    scheme's order is taken.
     """
     labels = board.task.labels
     counts = {label: sum(label in values for values in train) for label in labels}

@@ -1,8 +1,8 @@
-"""What CRADLE discusses of its models' answers, counted: who was refused, which crises were mixed up, which invented.
+"""Count the error types that CRADLE discusses: refusals, confused attributes, over-extended types, lost severity.
 
-It applies to any scheme whose labels have the attributes ``type`` and ``time``: what is one crisis, and whether two
-labels differ in their time or level alone, is the scheme's data. All counts are over the test split and summed over a
-model's runs. Except for refusals they are over what was answered. The shape in ``evaluate.json``::
+It applies to any scheme whose labels have the attributes ``type`` and ``time``: the scheme decides which labels are one
+crisis, and whether two labels differ only in time or level. All counts are over the test split and summed over a
+model's runs. Except for refusals, they cover answers only. The shape in ``evaluate.json``::
 
     Crises = {
       "refusals": {label: {**Rate, "outcomes": {outcome: int}}},   # not answered, of the items that carry the label in
@@ -61,20 +61,20 @@ BOTH, NONE = "both", "none"
 
 @dataclass(frozen=True)
 class Group:
-    """Labels that agree in everything but one attribute: ``labels`` has the place of each value's label."""
+    """Labels that are equal in all attributes but one: ``labels`` has the position of each value's label."""
 
     name: str
     labels: Mapping[str, int]
 
 
 def told(category: Category) -> bool:
-    """Say whether the labels of a category are crises, each with a type and a time."""
+    """Return whether all labels of a category are crises with a type and a time."""
     crises = [category.attributes[name] for name in category.names if name != category.none]
     return bool(crises) and all(TYPE in attributes and TIME in attributes for attributes in crises)
 
 
 def groups(category: Category, *, attribute: str) -> list[Group]:
-    """Return the groups of labels that differ in ``attribute`` alone, in the scheme's order; two labels at least."""
+    """Return the groups of labels that differ in ``attribute`` alone, in the scheme's order, each of two or more."""
     found: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
     for i, name in enumerate(category.names):
         attributes = category.attributes[name]
@@ -85,7 +85,7 @@ def groups(category: Category, *, attribute: str) -> list[Group]:
 
 
 def analyse(board: Board, *, runs: Sequence[Run]) -> Json | None:
-    """Return ``Crises`` of a model's runs; ``None`` where the task's labels are no crises with a time."""
+    """Return ``Crises`` of a model's runs; ``None`` if the task's labels are not crises with a time."""
     category = board.task.category
     if not told(category):
         return None
@@ -115,7 +115,7 @@ def _refusals(board: Board, *, runs: Sequence[Run], answers: Answers) -> Json:
 
 
 def _states(values: Bools, *, group: Group) -> npt.NDArray[np.int64]:
-    """Return the state of each answer: the place of its one value, then ``both``, then ``none``; (runs, items)."""
+    """Return the state of each answer: the position of its only value, or ``both``, or ``none``; (runs, items)."""
     own = values[..., list(group.labels.values())]
     several = len(group.labels)
     given = own.sum(axis=-1)
@@ -124,7 +124,7 @@ def _states(values: Bools, *, group: Group) -> npt.NDArray[np.int64]:
 
 def _confusion(board: Board, *, answers: Answers, found: Sequence[Group]) -> Json:
     values = list(dict.fromkeys(chain.from_iterable(group.labels for group in found)))
-    # groups lie behind one another where runs do, so that a rate is over all of them
+    # groups are concatenated along the axis of runs, so that a rate covers all of them
     gold, said = (
         np.concatenate([_named(_states(side, group=group), group=group, values=values) for group in found])
         for side in (answers.true, answers.said)
@@ -154,7 +154,7 @@ def _confusion(board: Board, *, answers: Answers, found: Sequence[Group]) -> Jso
 
 
 def _named(states: npt.NDArray[np.int64], *, group: Group, values: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Turn a group's own states into those of all values: a group may lack one."""
+    """Map a group's own states to the states of all values: a group may lack a value."""
     places = np.array([*(values.index(value) for value in group.labels), len(values), len(values) + 1])
     return places[states]
 
@@ -189,7 +189,7 @@ def _over_extension(board: Board, *, answers: Answers) -> Json:
 
 
 def _types(category: Category) -> Iterator[tuple[str, list[int]]]:
-    """Give each type of crisis with the places of its labels, in the scheme's order."""
+    """Yield each type of crisis with the positions of its labels, in the scheme's order."""
     found: dict[str, list[int]] = {}
     for i, name in enumerate(category.names):
         if name != category.none:
@@ -226,20 +226,20 @@ def _severity(board: Board, *, answers: Answers) -> Json:
 
 
 def _any(values: Bools, *, places: Sequence[int]) -> Bools:
-    """Say which answers have any of some labels: (runs, items)."""
+    """Return whether each answer has any of the labels: (runs, items)."""
     return np.asarray(values[..., list(places)].any(axis=-1))
 
 
 def _stacked(values: Bools, *, places: npt.NDArray[np.int64]) -> Bools:
-    """Lay some labels behind one another where runs lie: (runs * labels, items)."""
+    """Concatenate labels along the axis of runs: (runs * labels, items)."""
     stacked: Bools = np.concatenate([values[..., i] for i in places])
     return stacked
 
 
 def violations(sets: Iterator[LabelSet | None], *, category: Category) -> dict[str, int]:
-    """Count by rule the answers that break it (SPEC 23); what the scheme only flags (its soft rules) is among them."""
+    """Count by rule the answers that violate it (SPEC 23), including the scheme's soft rules."""
     found: Counter[str] = Counter()
-    # a few hundred distinct sets at most, however many answers
+    # there are a few hundred distinct sets at most, however many answers
     for labels, times in Counter(labels for labels in sets if labels is not None).items():
         checked = category.check(sorted(labels), mode="strict", tiers=TIERS)
         found.update(dict.fromkeys(checked.violations, times))

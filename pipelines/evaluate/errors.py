@@ -1,11 +1,11 @@
-"""Where a model is wrong: too high or too low, on which labels, on which kinds of memes (FigSIM section 5.3, F).
+"""Analyse a model's errors: too high or too low, by label and by kind of meme (FigSIM section 5.3, F).
 
-Counts are summed over a model's runs and leave out what was not answered. Each rate has a percentile interval over
-items, drawn by group. Over- and underprediction of the ordinal task go by its order and are counted by the true label
-(Figure 4); of a task with several labels they are false positives and false negatives of each (Figures 7 and 8).
+Counts are summed over a model's runs and leave out missing answers. Each rate has a percentile interval over items,
+drawn by group. Over- and underprediction of the ordinal task follow its order and are counted by the true label
+(Figure 4); for a multi-label task they are false positives and false negatives of each label (Figures 7 and 8).
 
-Table 12's caption speaks of the proportion of samples, but its N add up to the 55 misclassified ones: its denominator
-is what is misclassified (SPEC 17). Both are given: ``of_wrong`` and ``of_all``.
+Table 12's caption says proportion of samples, but its N add up to the 55 misclassified ones: its denominator is the
+misclassified items (SPEC 17). Both are given: ``of_wrong`` and ``of_all``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ANY = "Any"
 
 @dataclass(frozen=True)
 class Traits:
-    """What else gold says of the items: ``figurative`` (item -> its labels), ``kinds`` (category -> item -> label).
+    """Further gold of the items: ``figurative`` (item -> its labels), ``kinds`` (category -> item -> label).
 
-    An item without an entry counts in none of the rates that ask for it.
+    An item without an entry is left out of the rates that need it.
     """
 
     figurative: Mapping[Item, LabelSet] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class Answers:
-    """All answers of all runs side by side: (runs, items) each; ``true`` and ``said`` have labels as last axis."""
+    """All answers of all runs: (runs, items) each; ``true`` and ``said`` have labels as last axis."""
 
     answered: Bools
     true: Bools
@@ -47,24 +47,24 @@ class Answers:
 
     @property
     def wrong(self) -> Bools:
-        """Which answers are not exactly gold's."""
+        """Return which answers differ from gold."""
         unlike: Bools = (self.true != self.said).any(axis=-1)
         return self.answered & unlike
 
 
 class Rates:
-    """Rates to be drawn together: each is a part and a whole, (items,) each."""
+    """Rates that are resampled together: each is a part and a whole, (items,) each."""
 
     def __init__(self) -> None:
         self.columns: list[Floats] = []
 
     def add(self, part: Bools, whole: Bools) -> int:
-        """Take (runs, items) of a rate; return where it will be."""
+        """Add a rate, (runs, items) each; return its index."""
         self.columns += [(part & whole).sum(axis=0).astype(np.float64), whole.sum(axis=0).astype(np.float64)]
         return len(self.columns) // 2 - 1
 
     def drawn(self, board: Board) -> list[Json]:
-        """Return every rate as ``evaluate.json`` has it (``Rate``)."""
+        """Return all rates, each as a ``Rate`` of ``evaluate.json``."""
         rows = np.stack(self.columns, axis=1)
         sums = cluster_sums(rows, groups=board.groups)
         resampled = np.concatenate([np.zeros((0, rows.shape[1])), *(weights @ sums for weights in board.weights())])
@@ -86,7 +86,7 @@ def _rate(count: float, of: float, resampled: Floats) -> Json:
 
 
 def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
-    """Return a model's errors as ``evaluate.json`` has them (``Errors``)."""
+    """Return a model's errors as ``Errors`` of ``evaluate.json``."""
     answers = gather(board, runs=runs)
     rates = Rates()
     wrong = rates.add(answers.wrong, answers.answered)
@@ -112,7 +112,7 @@ def _ordinal(board: Board) -> bool:
 
 
 def gather(board: Board, *, runs: Sequence[Run]) -> Answers:
-    """Lay out all answers of all runs; one that is missing says nothing."""
+    """Return all answers of all runs as arrays; a missing answer has no labels."""
 
     def matrix(sets: Sequence[LabelSet | None]) -> list[list[bool]]:
         return [[label in (labels or ()) for label in board.task.labels] for labels in sets]

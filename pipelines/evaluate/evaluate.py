@@ -1,13 +1,13 @@
-"""The stage ``evaluate``: every run that is there, scored on the test split's gold, compared, and taken apart.
+"""Run the stage ``evaluate``: score every run on the test split's gold, compare models, and analyse errors.
 
-What comes out is ``metrics/<corpus>/evaluate.json``, the only thing that the report reads. It holds numbers, names of
-labels and names of models: neither a text nor an id. Rates and figures are fractions (the paper prints them times 100);
-what is undefined is ``null``. Its shape::
+The result is ``metrics/<corpus>/evaluate.json``, the only input of the report. It holds numbers, names of labels and
+names of models, but no text and no id. Rates and figures are fractions (the paper prints them times 100); an undefined
+value is ``null``. Its shape::
 
     {
       "scheme": "figsim", "split": "test",
       "sampling": {"resamples": int, "seed": int, "confidence": 0.95},
-      "items": {split: int},                          # items with gold, the prompt's examples among them
+      "items": {split: int},                          # items with gold, including the prompt's examples
       "composition": {split: {category: {label: int}}},        # FigSIM T8, CRADLE T11: annotators' labels, the empty
                                                       # set as its None
       "settings": {name: value},                      # memes: the section `train` (FigSIM T9); posts: `finetune`
@@ -18,48 +18,48 @@ what is undefined is ``null``. Its shape::
     Task = {
       "kind": "single" | "multi", "ordinal": bool, "labels": [label],     # figurative, severity, related; labels
       "n": int,                                       # test items that are scored
-      "left_out": int,                                # test items with gold that no run was asked about
+      "left_out": int,                                # test items with gold that were in no run's input
       "support": {label: int},
-      "baselines_from": "train" | "dev",              # whose gold they know: dev's where train has none (silver)
+      "baselines_from": "train" | "dev",              # the gold they use: dev's if train has none (silver)
       "baselines": {"majority": Figures, "every_label": Figures, "majority_set": Figures},   # the last two for multi
                                                       # only; "majority_set": the most frequent label set (exact match)
-      "models": {model: Model},                       # a tuned one is called "<model>-<subset>"
+      "models": {model: Model},                       # a tuned model is named "<model>-<subset>"
       "best": model | null,                           # highest mean macro-F1 on test, "valid": the paper's choice
-      "pairs": [Pair]                                 # any two models, in the order of their names
+      "pairs": [Pair]                                 # all pairs of models, in the order of their names
     }
     Model = {
-      "kind": str | null,                             # of params.yaml; null: it is there no more
+      "kind": str | null,                             # of params.yaml; null: the entry no longer exists
       "source": "train" | "prompted" | "finetuned" | "untuned",           # the folder below predictions
-      "name": str, "subset": str | null,              # its entry of params.models; what a tuned one learnt from
+      "name": str, "subset": str | null,              # its entry of params.models; the subset it was tuned on
       "base": str | null,                             # its weights (sft, encoder, local), as params.models names them
-      "untuned": model | null,                        # of a tuned one: the model here that is its base as it was (T8)
+      "untuned": model | null,                        # for a tuned model: the model that is its untuned base (T8)
       "runs": int, "seeds": [int],
-      "outcomes": {outcome: int},                     # over all runs; "vote" alone is an answer, "missing" has no row
-      "valid": Scores | null,                         # what was not answered left out, as the paper does; null: nothing
-      "all": Scores,                                  # not answered counts as wrong (an empty prediction)
+      "outcomes": {outcome: int},                     # over all runs; only "vote" is an answer; "missing": no row
+      "valid": Scores | null,                         # missing answers left out, as in the paper; null: no answers
+      "all": Scores,                                  # missing answers count as wrong (an empty prediction)
       "by_seed": {str(seed): {"n_valid": int, "valid": Figures | null, "all": Figures}},
       "confusion": [[int]] | null,                    # single: rows gold, columns predicted, summed over the runs
-      "errors": Errors,                               # of what was answered, summed over the runs
+      "errors": Errors,                               # of the answers, summed over the runs
       "dev": {"n": int, "by_seed": {the same}} | null,         # on the split "dev", without the prompt's examples
       "calibration": Calibration | null,              # null: no run gives probabilities
       "floors": {label: Floor},                       # the labels of params.finetune.recall_floors
       "spent": Spent | null,                          # null: no spent.json beside its predictions
-      "crises": Crises | null                         # null: the labels are no crises with a time
+      "crises": Crises | null                         # null: the labels are not crises with a time
     }
     Scores = {"figures": {figure: Cell}, "labels": {label: {"f1": Cell, "precision": Cell, "recall": Cell}}}
     figure: macro_f1, macro_precision, macro_recall, weighted_f1, exact; for multi jaccard, micro_f1, micro_precision,
-    micro_recall; for an ordinal kappa (quadratic weights), mae; where the scheme has severities severity_recall
+    micro_recall; for an ordinal kappa (quadratic weights), mae; if the scheme has severities severity_recall
     Figures = {"figures": {figure: float | null}, "labels": {label: {"f1", "precision", "recall": float | null}}}
     Cell = {"mean", "std", "n", "low", "high"}        # std over n runs (ddof 1; null for one); the 95 % interval is
-                                                      # over items, drawn by group: the seeds' spread is not in it
+                                                      # over items, drawn by group, and excludes the seeds' spread
     Errors = {
       "answers": int, "unanswered": int, "wrong": Rate,                   # wrong: not exactly gold's set
       "by_label": {label: {"over": Rate, "under": Rate}},                 # Figures 4 (ordinal, by true label), 7 and 8
       "by_category": {category: {label: Rate}},       # wrong, by context and modality
       "by_figurative": {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}}   # Table 12; ordinal
     }
-    Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null where of is 0
-    Calibration, Floor: see reliability.py; Spent: see sources.py; Crises: see crises.py
+    Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
+    Calibration, Floor: see reliability.py; Spent: see sources.py; Crises: see crisis_errors.py
     Pair = {"a": model, "b": model,
             "macro_f1" | "weighted_f1": {"value", "low", "high"},         # a - b over all records, paired bootstrap
             "p": {"bootstrap" | "randomisation" | "mcnemar": float},
@@ -96,13 +96,13 @@ OUTPUT_TOKENS = 128  # FigSIM T10
 
 @dataclass(frozen=True)
 class Beside:
-    """What is known of a task's models beside their answers on test.
+    """Further data about a task's models, beside their answers on test.
 
     Args:
-        origins: model -> where it comes from.
+        origins: model -> its origin.
         spent: model -> ``Spent``.
         dev: model -> its runs on dev.
-        floors: label -> the least recall that was asked for.
+        floors: label -> the required recall.
     """
 
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -112,15 +112,15 @@ class Beside:
 
 
 def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling | None = None) -> Json:
-    """Write ``metrics/<corpus>/evaluate.json`` and return it; see the head of this module.
+    """Write ``metrics/<corpus>/evaluate.json`` and return it; see the module docstring for its shape.
 
-    Runs are all tables ``predictions.parquet`` under ``snapshot/<corpus>/predictions``, trained or asked. A scheme with
+    Runs are read from all tables ``predictions.parquet`` under ``snapshot/<corpus>/predictions``. A scheme with
     FigSIM's tasks is scored on them, any other on each category that has gold.
 
     Raises:
-        BadParams: gold does not fit the scheme's tasks, or a recall floor is of no label.
-        BadPredictions: a table has an item twice, or off its split, or labels or scores that are none of its task.
-        BadSpent: what predicting took is not told as it must be.
+        BadParams: gold does not fit the scheme's tasks, or a recall floor names an unknown label.
+        BadPredictions: a table has an item twice or in another split, or labels or scores that do not fit its task.
+        BadSpent: a file with the cost of predictions is invalid.
     """
     scheme = load(params.corpora[corpus].scheme)
     sampling = sampling or Sampling()
@@ -159,10 +159,10 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
 
 def _floors(task: Task, *, params: Params) -> Mapping[str, float]:
     floors = params.finetune.recall_floors if task.key == params.finetune.category else {}
-    # as in train/floors.py a floor of 0 drops an entry of params.yaml
+    # as in metrics/recall_constraints.py, a floor of 0 removes an entry of params.yaml
     wanted = {label: floor for label, floor in floors.items() if floor > 0}
     if unknown := sorted(wanted.keys() - set(task.labels)):
-        raise BadParams(where="finetune.recall_floors", detail=f"{', '.join(unknown)} is no label of {task.key}")
+        raise BadParams(where="finetune.recall_floors", detail=f"{', '.join(unknown)}: no such label in {task.key}")
     return wanted
 
 
@@ -176,7 +176,7 @@ def measure(
     sampling: Sampling,
     beside: Beside | None = None,
 ) -> Json:
-    """Return everything about one task (``Task`` of ``evaluate.json``)."""
+    """Return the results of one task (``Task`` of ``evaluate.json``)."""
     beside = beside or Beside()
     board = _board(task, gold=gold, runs=runs, split=TEST, sampling=sampling)
     dev = _board(task, gold=gold, runs=beside.dev, split=DEV, sampling=sampling) if beside.dev else None
@@ -221,7 +221,7 @@ def measure(
 
 def _board(task: Task, *, gold: Gold, runs: Mapping[str, Sequence[Run]], split: str, sampling: Sampling) -> Board:
     known = gold.seen(task, split=split)
-    # without any run all of gold is the test set; else what no run was asked about was taken down before they ran
+    # without any run, all of gold is the test set; otherwise, items in no run's input were taken down before it ran
     every = [one.outcomes for made in runs.values() for one in made]
     asked = {item for outcomes in every for item, outcome in outcomes.items() if outcome != ABSTAINED}
     items = tuple(item for item in known if item in asked or not every)
@@ -262,7 +262,7 @@ def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
 
 
 def best_of(models: Mapping[str, Json]) -> str | None:
-    """Return the model of the highest mean macro-F1 over what was answered, equals by name.
+    """Return the model with the highest mean macro-F1 over its answers; on a tie, the first by name.
 
     That is FigSIM's choice for Table 4, made on the test set.
     """
@@ -288,7 +288,7 @@ def _annotated(labels: LabelSet, category: Category) -> LabelSet:
 
 
 def _traits(gold: Gold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
-    """Gather what errors are broken down by: the figurative task, and every single-label category that is no task."""
+    """Return the traits that errors are broken down by: the figurative task and single-label categories without one."""
     figurative = tasks.get("figurative")
     others = [c for key, c in scheme.categories.items() if key not in tasks and c.kind == "single"]
     return Traits(
@@ -300,7 +300,7 @@ def _traits(gold: Gold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
 
 
 def decoding(params: Params) -> Json:
-    """Return how each prompted model is asked (FigSIM Table 10): what of it may be sent at all (SPEC 10)."""
+    """Return the decoding settings of each prompted model (FigSIM Table 10) that its API accepts (SPEC 10)."""
     found: Json = {}
     for name, model in sorted(params.models.items()):
         labeller = params.labellers.get(model.labeller) if isinstance(model, PromptedModel) else None

@@ -1,16 +1,16 @@
-"""Whether one model is better than another: three paired tests on the same items, corrected for how many were made.
+"""Compare models with three paired tests on the same items, corrected for the number of comparisons.
 
-The paper compares figures without a test (SPEC 1.6). All tests are over all records, a missing answer being wrong, and
-two-sided:
+The paper compares figures without a test (SPEC 1.6). All tests cover all records, count a missing answer as wrong, and
+are two-sided:
 
-- *bootstrap*: twice the share of resamples (SPEC 2.5) in which the model with the lower macro-F1 is not behind;
-- *randomisation* (approximate; Noreen 1989, Yeh 2000): how often exchanging the two models' answers at random, a whole
-  group of near-duplicates at a time, moves macro-F1 as far apart as it is;
-- *mcnemar* (1947, exact): over the items that only one of the two has exactly right. It knows no groups.
+- *bootstrap*: twice the share of resamples (SPEC 2.5) in which the model with the lower macro-F1 is not worse;
+- *randomisation* (approximate; Noreen 1989, Yeh 2000): how often randomly exchanging the two models' answers, a whole
+  group of near-duplicates at a time, gives a difference in macro-F1 at least as large as the observed one;
+- *mcnemar* (1947, exact): over the items that only one of the two has exactly right. It ignores groups.
 
-Models may have several runs, and not equally many. The bootstrap takes the difference of their mean macro-F1. For the
-randomisation an item's counts are the mean over the runs, and macro-F1 is that of their sum. For McNemar's test an item
-is right where more than half of the runs have it right (all three: ours).
+Models may have several runs, and different numbers of them. The bootstrap takes the difference of their mean macro-F1.
+For the randomisation an item's counts are the mean over the runs, and macro-F1 is computed from their sum. For
+McNemar's test an item is right if more than half of the runs have it right (all three: ours).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pipelines.metrics.label_sets import Floats
 
 TESTS = ("bootstrap", "randomisation", "mcnemar")
 COMPARED = ("macro_f1", "weighted_f1")
-EXACT, LABELS = 1, 3  # the columns of a tally's rows: exactly right; where counts by label begin
+EXACT, LABELS = 1, 3  # columns of a tally's rows: exactly right; first column of the counts by label
 TIE = 1e-12  # sums of the same parts may differ in the last bit: that is a tie, too
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """What the tests need of a model: ``scored`` over all records, ``counts`` (groups, columns) and ``right`` (items).
+    """A model's input to the tests: ``scored`` over all records, ``counts`` (groups, columns) and ``right`` (items).
 
-    ``counts`` are means over the runs, summed by group; ``right`` tells which items most runs have exactly right.
+    ``counts`` are means over the runs, summed by group; ``right`` marks items that most runs have exactly right.
     """
 
     scored: Scored
@@ -45,14 +45,14 @@ class Entrant:
 
     @classmethod
     def of(cls, board: Board, *, runs: Sequence[Run], scored: Scored) -> Entrant:
-        """Prepare a model; ``scored`` is its :func:`pipelines.evaluate.benchmark.score` with ``valid=False``."""
+        """Return the input of a model; ``scored`` is its :func:`pipelines.evaluate.benchmark.score` of all records."""
         rows = np.stack([counted(board, predicted=board.predicted(run), valid=False) for run in runs])
         counts = cluster_sums(rows.mean(axis=0), groups=board.groups)
         return cls(scored, counts, (rows[:, :, EXACT].mean(axis=0) > 0.5).astype(np.float64))
 
 
 def pairs(board: Board, *, entrants: Mapping[str, Entrant]) -> list[Json]:
-    """Compare any two models, in the order of their names; see ``Pair`` of ``evaluate.json``."""
+    """Compare all pairs of models, in the order of their names; see ``Pair`` of ``evaluate.json``."""
     named = list(combinations(sorted(entrants), 2))
     found = [_pair(board, a=entrants[a], b=entrants[b]) for a, b in named]
     corrected = {test: holm([pair["p"][test] for pair in found]) for test in TESTS}
@@ -82,7 +82,7 @@ def _pair(board: Board, *, a: Entrant, b: Entrant) -> Json:
 
 
 def bootstrap(differences: Floats) -> float:
-    """Return twice the smaller share of resamples on one side of 0, ties on both; never less than one resample's."""
+    """Return twice the smaller share of resamples on one side of 0, ties on both; at least one resample's share."""
     if not len(differences):
         return 1.0
     less, more = float(np.mean(differences <= TIE)), float(np.mean(differences >= -TIE))
@@ -90,7 +90,7 @@ def bootstrap(differences: Floats) -> float:
 
 
 def randomisation(board: Board, *, a: Floats, b: Floats) -> float:
-    """Return how likely exchanged answers make macro-F1 differ as much; ``a``, ``b``: counts (groups, columns)."""
+    """Return the p-value of the randomisation test of macro-F1; ``a``, ``b``: counts (groups, columns)."""
     first, second = (counts[:, LABELS : LABELS + 3 * len(board.task.labels)] for counts in (a, b))
     apart = abs(float(_macro(first.sum(axis=0)) - _macro(second.sum(axis=0))))
     hits = 0
@@ -98,12 +98,12 @@ def randomisation(board: Board, *, a: Floats, b: Floats) -> float:
         moved = exchanged @ (second - first)
         differences = _macro(first.sum(axis=0) + moved) - _macro(second.sum(axis=0) - moved)
         hits += int((np.abs(differences) >= apart - TIE).sum())
-    # what was seen is one of the exchanges
+    # the observed assignment is one of the exchanges
     return (1 + hits) / (1 + board.sampling.resamples)
 
 
 def _macro(counts: Floats) -> Floats:
-    """Return macro-F1 from true positives, false positives and false negatives side by side, over leading axes."""
+    """Return macro-F1 of concatenated true positives, false positives and false negatives, over leading axes."""
     tp, fp, fn = np.split(counts, 3, axis=-1)
     whole = 2 * tp + fp + fn
     f1: Floats = np.divide(2 * tp, whole, out=np.zeros(whole.shape), where=whole > TIE)
@@ -115,7 +115,7 @@ def mcnemar(a_only: int, b_only: int) -> float:
     """Return the exact two-sided p-value of McNemar's test from the items that only one of the two has right."""
     n = a_only + b_only
     tail = sum(comb(n, k) for k in range(min(a_only, b_only) + 1))
-    # whole numbers until the end: 2^n has no place in a float from n = 1,024 on
+    # integers until the end: a float cannot hold 2^n from n = 1,024 on
     return min(1.0, (2 * tail * 10**DIGITS >> n) / 10**DIGITS) if n else 1.0
 
 

@@ -1,8 +1,8 @@
-"""Whether probabilities mean what they say, and what a floor under a label's recall costs in precision.
+"""Measure the calibration of probabilities, and the precision that a recall floor of a label costs.
 
-Calibration is that of each label by itself: a probability of .3 should come true three times in ten. Beside the
-expected calibration error stands the Brier score, since a rare label's error is small whatever a model says, and beside
-that the score of someone who knows how frequent the label is and nothing else. The shapes in ``evaluate.json``::
+Calibration is per label: a probability of .3 should come true three times in ten. The Brier score is given beside the
+expected calibration error, since a rare label's error is small for any model, and beside it the Brier score of always
+predicting the label's frequency. The shapes in ``evaluate.json``::
 
     Calibration = {                                   # over test answers with probabilities
       "n": int,                                       # answers, over all runs
@@ -12,10 +12,10 @@ that the score of someone who knows how frequent the label is and nothing else. 
     }
     Floor = {
       "floor": float,
-      "recall": Rate, "precision": Rate,              # of the answers as they are, over all test records: not answered
-                                                      # is a miss
+      "recall": Rate, "precision": Rate,              # of the original answers, over all test records: a missing
+                                                      # answer is a miss
       "met": bool | null,                             # recall reached the floor; null: no test item carries the label
-      "tuned": {                                      # by probabilities alone, threshold from dev; null: there are none
+      "tuned": {                                      # by probabilities, threshold from dev; null: no probabilities
         "positives": int,                             # dev items that carry the label; fewer than five: threshold null
         "threshold": float | null,                    # the highest whose recall on dev reaches the floor
         "dev": {"recall", "precision": float | null},
@@ -39,12 +39,12 @@ from pipelines.metrics.label_sets import Floats
 from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
 
 Bools = npt.NDArray[np.bool_]
-BINS = 10  # of equal width, as Guo et al. (2017) have them; fewer than their 15, for 600 posts (ours)
+BINS = 10  # of equal width, as in Guo et al. (2017); fewer than their 15, for 600 posts (ours)
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """The items that one run gives probabilities of: ``known`` (items,), ``said`` and ``true`` (items, labels)."""
+    """The items with probabilities in one run: ``known`` (items,), ``said`` and ``true`` (items, labels)."""
 
     known: Bools
     said: Floats
@@ -59,7 +59,7 @@ class _Scored:
 
 
 def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
-    """Return ``Calibration`` of ``evaluate.json`` over all runs; ``None`` where none has probabilities."""
+    """Return ``Calibration`` of ``evaluate.json`` over all runs; ``None`` if no run has probabilities."""
     scored = [_Scored.of(board, run=run) for run in runs]
     said = np.concatenate([s.said[s.known] for s in scored])
     true = np.concatenate([s.true[s.known] for s in scored]).astype(np.float64)
@@ -81,8 +81,8 @@ def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
 
 
 def _sums(said: Floats, *, true: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return how many fall into each bin, and the sums of what is said and of what is so."""
-    # 1 belongs to the last bin, each other edge to the bin that it opens
+    """Return, for each bin, the number of values and the sums of predicted and of true values."""
+    # a value on an edge belongs to the bin above it, except 1, which belongs to the last bin
     place = np.minimum((said * BINS).astype(int), BINS - 1)
     columns = (np.ones(len(said)), said, true)
     n, p, y = (np.bincount(place, weights=c, minlength=BINS).astype(np.float64) for c in columns)
@@ -116,14 +116,14 @@ def floors(
     dev_runs: Sequence[Run],
     wanted: Mapping[str, float],
 ) -> Json:
-    """Return ``Floor`` of each wanted label: recall and precision as answered, and at a threshold chosen on dev.
+    """Return ``Floor`` of each label: recall and precision of the answers, and at a threshold tuned on dev.
 
     Args:
         board: the test set.
-        runs: of one model on test.
-        dev: the dev set, ``None`` where there is none.
-        dev_runs: of the same model on dev.
-        wanted: label -> least recall; labels of the task.
+        runs: one model's runs on test.
+        dev: the dev set, ``None`` if there is none.
+        dev_runs: the same model's runs on dev.
+        wanted: label of the task -> required recall.
     """
     answers = gather(board, runs=runs)
     found: Json = {}
@@ -155,7 +155,7 @@ def _tuned(
     if at is not None:
         hits = float((given & y).sum())
         found["dev"] = {"recall": number(hits / y.sum()), "precision": number(hits / given.sum())}
-    # nothing is NaN where there are no probabilities, and so it is below every threshold
+    # without probabilities the values are NaN, which is below every threshold
     said = on_test.said[:, label] >= (math.inf if at is None else at)
     rates = Rates()
     rates.add(said[None], on_test.true[None, :, label])

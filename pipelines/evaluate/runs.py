@@ -1,4 +1,4 @@
-"""What the stage ``evaluate`` reads: gold with its splits and groups, and predictions sorted into runs."""
+"""Read the input of the stage ``evaluate``: gold with its splits and groups, and predictions sorted into runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pipelines.taxonomy.task import Task
 TRAIN, DEV, TEST = "train", "dev", "test"
 COLUMNS = ["record_id", "image", "task", "model", "seed", "split", "outcome", "scores", "labels"]
 Runs = Mapping[str, Mapping[str, Sequence[Run]]]
-"""Task -> model -> its runs in the order of their seeds."""
+"""Task -> model -> its runs, ordered by seed."""
 
 
 @dataclass(frozen=True)
 class Gold:
-    """What is known of the items: ``split`` and ``group`` of each, ``labels``: category -> item -> annotators' set.
+    """Gold of the items: ``split`` and ``group`` of each, ``labels``: category -> item -> annotators' set.
 
-    ``examples`` are those that stand in a prompt: they count as gold, and no model is scored on them (SPEC 24).
+    ``examples`` are the items in a prompt: they count as gold, and no model is scored on them (SPEC 24).
     """
 
     split: Mapping[Item, str]
@@ -34,7 +34,7 @@ class Gold:
 
     @classmethod
     def read(cls, folder: Path) -> Gold:
-        """Read the tables of ``snapshot/<corpus>``; gold of an item without a split is of no use here."""
+        """Read the tables of ``snapshot/<corpus>``; gold of an item without a split is left out."""
         split, group = {}, {}
         for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
             item = (row["record_id"], row["image"])
@@ -49,14 +49,14 @@ class Gold:
         return cls(split, group, labels, frozenset(examples))
 
     def of(self, key: str, *, split: str) -> dict[Item, LabelSet]:
-        """Return the annotators' sets of a category in a split, items in order."""
+        """Return the annotators' sets of a category in a split, ordered by item."""
         return {item: labels for item, labels in sorted(self.labels.get(key, {}).items()) if self.split[item] == split}
 
     def seen(self, task: Task, *, split: str) -> dict[Item, LabelSet]:
-        """Return the sets as models are asked for them, without those of the prompt's examples.
+        """Return the label sets as the task sees them, without those of the prompt's examples.
 
         Raises:
-            BadParams: a single-label task without exactly one label.
+            BadParams: an item of a single-label task does not have exactly one label.
         """
         whole = self.of(task.key, split=split)
         found = {item: task.seen(labels) for item, labels in whole.items() if item not in self.examples}
@@ -66,11 +66,11 @@ class Gold:
 
 
 def runs_of(rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: Gold, split: str = TEST) -> Runs:
-    """Sort rows of ``predictions`` on a split into runs; rows on other splits are not looked at.
+    """Sort rows of ``predictions`` on a split into runs; rows on other splits are ignored.
 
     Raises:
-        BadPredictions: a run has an item twice, or off the split, or labels that are none of its task, or scores that
-            are no probabilities of its labels.
+        BadPredictions: a run has an item twice or from another split, or labels that are not in its task, or scores
+            that are not probabilities of its labels.
     """
     sorted_rows: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -81,7 +81,7 @@ def runs_of(rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gol
         items = [(row["record_id"], row["image"]) for row in here]
         if fault := _fault(items, rows=here, task=tasks[key], gold=gold, split=split):
             raise BadPredictions(model=model, task=key, seed=seed, detail=fault)
-        # gold that was withdrawn since leaves a prediction without a use
+        # if gold was withdrawn since, its predictions are not used
         known = [(i, row) for i, row in zip(items, here, strict=True) if i in gold.labels.get(key, {})]
         answers = {item: frozenset(row["labels"]) for item, row in known if row["outcome"] == VOTE}
         scores = {item: tuple(row["scores"]) for item, row in known if item in answers and row.get("scores")}
@@ -98,7 +98,7 @@ def _fault(
     if any(gold.split.get(item, split) != split for item in items):
         return f"it calls items {split} that are in another split"
     if any(not answer <= set(task.labels) for answer in answers):
-        return "it has labels that are none of the task's"
+        return "it has labels that are not in the task"
     if task.kind == "single" and any(len(answer) != 1 for answer in answers):
         return "it has answers that are not exactly one label"
     scores = [row["scores"] for row in rows if row["outcome"] == VOTE and row.get("scores")]

@@ -1,12 +1,12 @@
-"""Where predictions come from: the tables of ``snapshot/<corpus>/predictions``, whose models they are, what they cost.
+"""Read the tables of ``snapshot/<corpus>/predictions`` with the origin and the cost of each model.
 
-A table's place says what it is: ``finetuned/<subset>/<model>`` and ``untuned/<model>`` (posts), ``train`` and
-``prompted`` (memes). ``spent.json`` beside a table says what predicting took. The shape in ``evaluate.json``::
+The path of a table gives its source: ``finetuned/<subset>/<model>`` and ``untuned/<model>`` (posts), ``train`` and
+``prompted`` (memes). ``spent.json`` beside a table has the cost of the predictions. The shape in ``evaluate.json``::
 
     Spent = {                                         # sums over the model's spent.json
       "records": int, "seconds": float | null, "input_tokens": int, "output_tokens": int, "cost": float,
       "cost_per_1000": float | null,                  # US dollars for 1,000 records
-      "seconds_per_record": float | null              # latency; null: nobody measured (votes that were there already)
+      "seconds_per_record": float | null              # latency; null: not measured (votes that existed already)
     }
 """
 
@@ -31,17 +31,17 @@ AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
 
 
 class BadSpent(DataError):
-    """What predicting took is not told as it must be: costs of something else would be printed."""
+    """A file with the cost of predictions is invalid: its costs would be wrong in the report."""
 
-    message = "{file} is not read: {detail}."
-    remedy = "Run the stage again that wrote it."
+    message = "The cost of predictions in {file} is invalid: {detail}."
+    remedy = "Run the stage that wrote the file again."
 
 
 @dataclass(frozen=True)
 class Origin:
     """A model's place in the corpus: ``source`` (folder), ``name`` (of params.models), ``subset``, ``base`` (weights).
 
-    ``untuned`` is, of a tuned model, the model there that is its base as it was before (CRADLE T8).
+    ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8).
     """
 
     source: str | None
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of all tables, and for each model its origin and what was spent (``Spent`` of ``evaluate.json``)."""
+    """Rows of all tables, and for each model its origin and cost (``Spent`` of ``evaluate.json``)."""
 
     rows: list[dict[str, Any]]
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def read(folder: Path, *, params: Params) -> Found:
     """Read every ``predictions.parquet`` below ``folder``, in the order of their paths.
 
     Raises:
-        BadSpent: a ``spent.json`` lacks an amount, or has one that is none.
+        BadSpent: a ``spent.json`` lacks an amount, or has an invalid one.
         SchemaMismatch: a table has other columns.
     """
     rows: list[dict[str, Any]] = []
@@ -100,20 +100,20 @@ def _spent(path: Path) -> Json | None:
     try:
         told = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise BadSpent(file=path.name, detail=f"it is no JSON ({type(error).__name__})") from None
+        raise BadSpent(file=path.name, detail=f"it is not JSON ({type(error).__name__})") from None
     if not isinstance(told, dict):
-        raise BadSpent(file=path.name, detail="it is no object")
+        raise BadSpent(file=path.name, detail="it is not a JSON object")
     for name in AMOUNTS:
         value = told.get(name)
         if value is None and name == "seconds" and name in told:
-            continue  # nobody measured
+            continue  # not measured
         if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-            raise BadSpent(file=path.name, detail=f"'{name}' is no amount")
+            raise BadSpent(file=path.name, detail=f"'{name}' is not a number from 0 on")
     return told
 
 
 def total(amounts: Sequence[Json]) -> Json:
-    """Add up what a model's runs spent (``Spent``); seconds are unknown where one of them does not know."""
+    """Add up the cost of a model's runs (``Spent``); seconds are ``None`` if one run has none."""
     seconds = [told["seconds"] for told in amounts]
     records, cost = sum(told["records"] for told in amounts), sum(told["cost"] for told in amounts)
     whole = None if None in seconds else sum(seconds)

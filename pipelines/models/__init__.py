@@ -1,4 +1,4 @@
-"""Trainable models by kind: an entry of ``models`` in params.yaml becomes something that the loop can fit."""
+"""Build the trainable models: turn an entry of ``models`` in params.yaml into a classifier that the loop can fit."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ TRAINABLE = ("text", "image", "fusion", "yadav", "m3h")
 
 
 def build(spec: Model, *, task: Task, seed: int, folder: Path, max_tokens: int = 128, **options: Any) -> Built:
-    """Return the classifier that an entry describes, its new weights drawn from ``seed``; nothing is fitted.
+    """Return the unfitted classifier that an entry describes, with new weights drawn from ``seed``.
 
-    The module of its kind is imported only here, so that a command that trains nothing loads no torch.
+    The module of the kind is imported here, so that a command that trains nothing does not load torch.
 
     Args:
-        task: whose labels the logits stand for, in order.
-        folder: where a tiny base is written for a moment; nothing stays there.
+        task: the task of the logits' labels, in order.
+        folder: where a temporary tiny base is written; it is removed again.
         max_tokens: ``train.max_tokens``; a longer text loses its end.
-        options: what a kind needs beside this (M3H: its features).
+        options: further inputs of a kind (M3H: its features).
 
     Raises:
-        BadParams: the entry is of a kind that is asked and not trained.
-        BaseMissing: a base cannot be had.
-        BaseUnfit: a base is no model of this kind.
+        BadParams: the entry's kind is prompted and cannot be trained.
+        BaseMissing: a base cannot be found.
+        BaseUnfit: a base does not suit this kind.
     """
     if spec.kind not in TRAINABLE:
-        raise BadParams(where="models", detail=f"a model of kind '{spec.kind}' is not trained")
+        raise BadParams(where="models", detail=f"a model of kind '{spec.kind}' cannot be trained")
     module = import_module(f"pipelines.models.{spec.kind}")
     built: Built = module.build(spec, task=task, seed=seed, folder=folder, max_tokens=max_tokens, **options)
     return built

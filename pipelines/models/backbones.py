@@ -1,4 +1,4 @@
-"""Bases by their Hugging Face id, folder or ``tiny:`` name: weights in float32, words as tokens, pictures as pixels."""
+"""Load bases by Hugging Face id, folder or ``tiny:`` name, and prepare their input tokens and pixels."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from pipelines.errors import ConfigError
 from pipelines.models import tiny
 from pipelines.models.built import Batch
 
-# What stands for a missing picture: mid-grey, which is about nought after every processor's normalisation.
+# Replaces a missing picture: mid-grey, which is about 0 after every processor's normalisation.
 GREY = Image.new("RGB", (64, 64), (128, 128, 128))
-# Pictures kept ready, as bytes: about 300 MB at 224 pixels, more than FigSIM has.
+# Number of prepared pictures in the cache, as bytes: about 300 MB at 224 pixels, more than FigSIM has.
 READY = 2048
 
 
 class BaseMissing(ConfigError):
-    """A base is not on this machine and cannot be downloaded, or has no such name."""
+    """A base is not on this machine and cannot be downloaded, or its name does not exist."""
 
-    message: ClassVar[str] = "The base '{base}' cannot be had: {detail}."
+    message: ClassVar[str] = "The base '{base}' cannot be loaded: {detail}."
     remedy: ClassVar[str] = (
-        "Check its name under models in params.yaml; accept a gated one's terms and set HF_TOKEN; "
-        "without a network, run `hf download {base}` where there is one and copy the cache (HF_HOME)."
+        "Check its name under models in params.yaml; for a gated base, accept its terms and set HF_TOKEN; "
+        "without a network, run `hf download {base}` on a connected machine and copy the cache (HF_HOME)."
     )
 
 
 class BaseUnfit(ConfigError):
-    """A base is had, but is not a model of the kind that it is named for."""
+    """A base was found, but is not a model of the configured kind."""
 
     message: ClassVar[str] = "The base '{base}' does not fit its kind: {detail}."
     remedy: ClassVar[str] = "Name another base, or another kind, under models in params.yaml."
@@ -47,10 +47,10 @@ class BaseUnfit(ConfigError):
 
 @contextmanager
 def opened(base: str, *, seed: int, folder: Path) -> Iterator[str]:
-    """Give what ``from_pretrained`` takes: the id as it is, or the folder of a tiny base made for the moment.
+    """Yield what ``from_pretrained`` takes: the id unchanged, or the folder of a temporary tiny base.
 
-    Inside, torch draws its random numbers from ``seed``, and the library says nothing: what its reports of new weights
-    tell is checked here (``weights``). Both are put back as they were.
+    Inside, torch's random numbers are seeded with ``seed``, and the library's messages are off: its reports of new
+    weights are checked by :func:`weights` instead. Both are restored afterwards.
 
     Raises:
         BaseMissing: there is no tiny base of this name.
@@ -83,11 +83,11 @@ def _quiet() -> Iterator[None]:
 
 
 def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
-    """Return ``factory.from_pretrained(place, …)``; never with code from the hub.
+    """Return ``factory.from_pretrained(place, …)``; code from the hub is never run.
 
     Raises:
-        BaseMissing: it is neither here nor to be downloaded.
-        BaseUnfit: the factory has no class for it.
+        BaseMissing: the base is neither local nor downloadable.
+        BaseUnfit: the factory has no class for the base.
     """
     try:
         return factory.from_pretrained(place, local_files_only=is_offline_mode(), trust_remote_code=False, **options)
@@ -105,28 +105,28 @@ def weights(
     fresh: Callable[[Any, str], bool] = lambda model, name: False,
     **options: Any,
 ) -> Any:
-    """Return the model in float32, whatever its checkpoint holds: in bf16 small updates are lost (SPEC 2.4, trap 2).
+    """Return the model in float32, whatever its checkpoint holds: bf16 loses small updates (SPEC 2.4, trap 2).
 
     Args:
-        fresh: whether a weight of this model and name may be new, as a head is.
+        fresh: returns whether the weight of this name may be missing from the checkpoint, like a new head.
 
     Raises:
-        BaseMissing: see ``had``.
-        BaseUnfit: see ``had``; or the checkpoint lacks weights that may not be new.
+        BaseMissing: see :func:`had`.
+        BaseUnfit: see :func:`had`; or the checkpoint lacks weights that may not be new.
     """
     model, info = had(factory, place, base=base, dtype=torch.float32, output_loading_info=True, **options)
     new = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
     lacking = sorted(name for name in new if not fresh(model, name))
     if lacking:
-        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights, {lacking[0]} among them")
+        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
     return model
 
 
 class Headed(torch.nn.Module):  # type: ignore[misc]
-    """The library's own classifier, which fine-tuning of an encoder commonly means, giving its logits alone.
+    """The library's own classifier for fine-tuning an encoder, reduced to its logits.
 
-    The head is new, and so is a pooler that the checkpoint was saved without (MentalBERT's); a head for other
-    labels, such as ImageNet's, is replaced. Anything else that is missing is an error, never a random layer.
+    The head is new, as is a pooler that the checkpoint lacks (MentalBERT's); a head for other labels, such as
+    ImageNet's, is replaced. Any other missing weight is an error, never a random layer.
     """
 
     def __init__(self, factory: Any, place: str, *, base: str, labels: int) -> None:
@@ -138,7 +138,7 @@ class Headed(torch.nn.Module):  # type: ignore[misc]
         return self.model(**batch).logits
 
     def gradient_checkpointing_enable(self) -> None:
-        """Trade time for memory, where the architecture can."""
+        """Turn on gradient checkpointing if the architecture supports it."""
         checkpointed(self.model)
 
 
@@ -147,13 +147,13 @@ def _on_top(model: Any, name: str) -> bool:
 
 
 def checkpointed(model: Any) -> None:
-    """Turn gradient checkpointing on in a model of the library, if its architecture has it (ResNet has not)."""
+    """Turn on gradient checkpointing in a library model if its architecture supports it (ResNet does not)."""
     if model.supports_gradient_checkpointing:
         model.activation_checkpointing_enable()
 
 
 class Words:
-    """Texts as tokens: padded to the longest, cut at the end to ``limit`` tokens or what the base can take."""
+    """Texts as tokens: padded to the longest, truncated at the end to ``limit`` tokens or the base's maximum."""
 
     def __init__(self, place: str, *, base: str, limit: int) -> None:
         self._tokens = had(AutoTokenizer, place, base=base)
@@ -161,27 +161,27 @@ class Words:
             self._tokens.pad_token = self._tokens.eos_token
         self._cut = {"truncation": True, "max_length": min(limit, self._tokens.model_max_length)}
         self.pad = self._tokens.pad_token_id
-        self._alone = Lock()  # batches are made ahead in threads, and the tokenizer keeps its settings in itself
+        self._alone = Lock()  # batches are prepared in threads, and the tokenizer stores its settings in itself
 
     def __call__(self, texts: Sequence[str]) -> Batch:
-        """Return ``input_ids``, ``attention_mask`` and what else the base takes, int64 (texts, tokens)."""
+        """Return ``input_ids``, ``attention_mask`` and further inputs of the base, int64 (texts, tokens)."""
         with self._alone:
             return dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of one text, special ones and the cut included."""
+        """Return the number of tokens of one text after truncation, special ones included."""
         with self._alone:
             return len(self._tokens(text, **self._cut)["input_ids"])
 
 
 class Pixels:
-    """Pictures as pixels, by the base's own processor on PIL: torchvision is not here (SPEC 2.4, trap 8).
+    """Pictures as pixels, by the base's own processor on PIL: torchvision is not installed (SPEC 2.4, trap 8).
 
-    Decoding and resizing are done once a picture; what is kept, in memory only, are bytes, a quarter of floats.
+    Each picture is decoded and resized once; the cache, in memory only, holds bytes, a quarter of the size of floats.
     """
 
     def __init__(self, place: str, *, base: str) -> None:
-        # takes longer to import than a small model of text takes to load
+        # this import takes longer than loading a small text model
         from transformers import AutoImageProcessor
 
         self._processor = had(AutoImageProcessor, place, base=base, backend="pil")
@@ -199,7 +199,7 @@ class Pixels:
         return {"pixel_values": pixels}
 
     def forget(self) -> None:
-        """Drop the pictures that are kept."""
+        """Clear the cache of pictures."""
         self._sized.cache_clear()
 
     def _size(self, image: bytes | None) -> Any:
@@ -209,13 +209,13 @@ class Pixels:
 
 
 def _why(error: BaseException) -> str:
-    """Return the cause in our words: the library's sentence names files of this machine."""
+    """Return the cause in our words: the library's message contains paths of this machine."""
     chain, at = [], error
     while at is not None:
         chain.append(at)
         at = at.__cause__ or at.__context__  # type: ignore[assignment]
     if any(isinstance(each, GatedRepoError) for each in chain):
-        return "its owner asks for terms to be accepted"
+        return "its owner requires its terms to be accepted"
     if is_offline_mode():
         return "HF_HUB_OFFLINE is set and the cache does not have it"
     return "neither the cache nor the hub has it, or the hub does not answer"

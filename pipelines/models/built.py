@@ -1,4 +1,4 @@
-"""What a model is once it is built, whatever its kind: the loop and the prediction know nothing else of it."""
+"""Define the common interface of built models, which is all that training and prediction use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pipelines.datasets.example import Example
 
 Batch = dict[str, Any]
-"""Tensors by name, first axis the examples; never their labels."""
+"""Tensors by name; the first axis is the examples; never their labels."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Built:
     """A classifier on the CPU in float32.
 
     Args:
-        module: a ``torch.nn.Module`` whose ``forward(**batch)`` gives logits of shape (examples, labels).
-        prepare: makes the tensors of some examples, in their order.
-        length: about how much work an example is (tokens; 1 for pictures), to batch alike ones together.
-        forget: drops what was kept of examples, for whom they are not asked about again.
+        module: a ``torch.nn.Module`` whose ``forward(**batch)`` returns logits of shape (examples, labels).
+        prepare: returns the tensors of the examples, in their order.
+        length: returns the approximate work of an example (tokens; 1 for pictures), to batch similar ones together.
+        forget: clears the cache of prepared examples.
     """
 
     module: Any

@@ -1,6 +1,6 @@
-"""A text encoder with a head on every label, as it is saved: its tokens and weights, nothing of how it learns.
+"""Define a saved text encoder with a classification head: its tokens and weights, without training code.
 
-Apart from ``train/encoder.py``, so that a model of the registry is opened without what only fitting needs.
+It is separate from ``train/classifiers/encoder.py``, so that registered models open without training dependencies.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pipelines.models.backbones import BaseUnfit, Headed, had
 from pipelines.models.backbones import weights as weights_of
 from pipelines.models.built import Batch, Built
 
-# Ours: posts whose tokens are kept, in memory only; more than CRADLE's train has.
+# Ours: posts whose tokens are cached, in memory only; more than CRADLE's train has.
 READY = 8192
 
 
 class Words:
-    """Posts as tokens, padded to the longest; a long one loses its middle, as its end tells how things are now."""
+    """Posts as tokens, padded to the longest; a long post loses its middle, as its end describes the present."""
 
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
-        """Load the tokenizer, which from now on cuts at ``limit`` or what the base can take.
+        """Load the tokenizer; it truncates at ``limit`` or the base's maximum.
 
         Raises:
-            BaseUnfit: it cannot tell where in a text a token lies.
+            BaseUnfit: the tokenizer does not return the positions of its tokens in the text.
         """
         self.tokens = had(AutoTokenizer, place, base=base)
         if not self.tokens.is_fast:
-            raise BaseUnfit(base=base, detail="its tokenizer does not tell where a token lies")
+            raise BaseUnfit(base=base, detail="its tokenizer does not return token positions in the text")
         if self.tokens.pad_token is None:
             self.tokens.pad_token = self.tokens.eos_token
         self.limit = min(limit or self.tokens.model_max_length, self.tokens.model_max_length)
         self.tokens.model_max_length = self.limit
-        self._alone = Lock()  # batches are made ahead in threads, and the tokenizer keeps its settings in itself
+        self._alone = Lock()  # batches are prepared in threads, and the tokenizer stores its settings in itself
         self._known = lru_cache(maxsize=READY)(self._read)
 
     def __call__(self, texts: Sequence[str]) -> Batch:
@@ -44,7 +44,7 @@ class Words:
         return self.padded([self._known(text)[0] for text in texts])
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of many texts that are asked about once, all read together and none kept."""
+        """Return the tokens of many texts in one call, without caching them."""
         with self._alone:
             found = self.tokens(list(texts), verbose=False)["input_ids"] if texts else []
         return [ids if len(ids) <= self.limit else self._read(text)[0] for ids, text in zip(found, texts, strict=True)]
@@ -55,15 +55,15 @@ class Words:
             return dict(self.tokens.pad({"input_ids": list(rows)}, padding=True, return_tensors="pt"))
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of one text that are read."""
+        """Return the number of tokens that are read of one text."""
         return len(self._known(text)[0])
 
     def cuts(self, text: str) -> bool:
-        """Tell whether a text loses its middle."""
+        """Return whether a text loses its middle."""
         return self._known(text)[1]
 
     def _read(self, text: str) -> tuple[list[int], bool]:
-        """Return a text's tokens, special ones included, and whether its middle was left out."""
+        """Return a text's tokens, special ones included, and whether its middle was cut."""
         with self._alone:
             found = self.tokens(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
             places, room = found["offset_mapping"], max(1, self.limit - self.tokens.num_special_tokens_to_add())
@@ -75,7 +75,7 @@ class Words:
 
 
 class Saved(Headed):
-    """A fitted encoder as it was saved; whatever is missing is an error, a head above all."""
+    """A fitted encoder from its saved weights; any missing weight, such as the head's, is an error."""
 
     def __init__(self, place: str, *, base: str) -> None:
         torch.nn.Module.__init__(self)
@@ -83,5 +83,5 @@ class Saved(Headed):
 
 
 def built(module: Headed, *, words: Words) -> Built:
-    """Return module and tokens together; ``length`` counts tokens."""
+    """Return the module and its tokenizer as one model; ``length`` counts tokens."""
     return Built(module, lambda some: words([e.text for e in some]), lambda example: words.count(example.text))

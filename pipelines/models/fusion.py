@@ -1,4 +1,4 @@
-"""Encoders of text and picture (FigSIM 5.1: CLIP, BLIP-2) with a head on their joint features."""
+"""Build encoders of text and picture (FigSIM 5.1: CLIP, BLIP-2) with a head on their joint features."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DROPOUT = 0.1
 
 
 def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
-    """Return a model of both: BLIP-2's Q-Former for a base of that family, two encoders side by side for any other.
+    """Return a model of text and picture: BLIP-2's Q-Former for a base of that family, otherwise two encoders.
 
-    A meme without text is the empty text, one without a picture a grey one. ``length`` counts tokens.
+    A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
 
     Raises:
-        BaseMissing: see ``bases``.
-        BaseUnfit: see ``bases``; or the base does not encode text and pictures apart.
+        BaseMissing: see ``backbones``.
+        BaseUnfit: see ``backbones``; or the base does not encode text and pictures separately.
     """
     with opened(spec.base, seed=seed, folder=folder) as place:
         words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
@@ -41,19 +41,19 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
 
 
 class SideBySide(nn.Module):  # type: ignore[misc]
-    """CLIP and its like: the features of text and picture concatenated (FigSIM E.2), then two layers.
+    """CLIP and similar models: concatenated features of text and picture (FigSIM E.2), then two layers.
 
-    The paper tells no more. Ours: the projected features are taken, each scaled to a mean square of one. Without
-    that the part with the larger numbers drowns the other; at CLIP's own length of one, numbers of about .04 would
-    hardly move a new head at a rate of 2e-5. The hidden layer is there because a meme's sense lies in how its two
-    parts meet, which one layer on a concatenation cannot tell.
+    The paper gives no further details. Ours: the projected features are used, each scaled to a mean square of one.
+    Without scaling, the part with the larger numbers dominates the other; at CLIP's own length of one, numbers of about
+    .04 would hardly move a new head at a rate of 2e-5. The hidden layer is there because a meme's meaning depends on
+    the interaction of its two parts, which one layer on a concatenation cannot model.
     """
 
     def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
         super().__init__()
         self.model = weights(AutoModel, place, base=base)
         if not (hasattr(self.model, "get_text_features") and hasattr(self.model, "get_image_features")):
-            raise BaseUnfit(base=base, detail="it does not encode text and pictures apart")
+            raise BaseUnfit(base=base, detail="it does not encode text and pictures separately")
         with torch.no_grad():
             wide = self.features(**blank).shape[-1]
         self.head = nn.Sequential(
@@ -65,7 +65,7 @@ class SideBySide(nn.Module):  # type: ignore[misc]
         )
 
     def features(self, *, pixel_values: Any, **words: Any) -> Any:
-        """Return both parts beside each other, text first, (examples, both widths)."""
+        """Return the features of both, text first, (examples, both widths)."""
         parts = self.model.get_text_features(**words), self.model.get_image_features(pixel_values=pixel_values)
         pooled = [getattr(part, "pooler_output", part) for part in parts]
         return torch.cat([nn.functional.rms_norm(part, part.shape[-1:]) for part in pooled], dim=-1)
@@ -75,18 +75,18 @@ class SideBySide(nn.Module):  # type: ignore[misc]
         return self.head(self.features(**batch))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Trade time for memory."""
+        """Turn on gradient checkpointing."""
         checkpointed(self.model)
 
 
 class QFormer(nn.Module):  # type: ignore[misc]
-    """BLIP-2 without its language model: the Q-Former reads the text and looks at the picture through its queries.
+    """BLIP-2 without its language model: the Q-Former reads the text and attends to the picture through its queries.
 
     The paper only names BLIP-2. Ours: the path of its image-text matching, where queries and words attend to one
     another and the queries to the picture; the queries' last states are averaged, as matching averages its scores, and
-    one layer gives the labels. The picture's encoder stays frozen, as in both stages of BLIP-2's own training, and the
-    language model is never loaded: it is most of the weights and a head on the Q-Former has no use for it. So a base
-    must hold the text's embeddings (``Salesforce/blip2-itm-vit-g``); one saved with a language model lacks them.
+    one layer gives the labels. The picture encoder is frozen, as in both stages of BLIP-2's own training. The language
+    model is never loaded: it has most of the weights, and a head on the Q-Former does not need it. So a base must hold
+    the text embeddings (``Salesforce/blip2-itm-vit-g``); one saved with a language model lacks them.
     """
 
     def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
@@ -98,7 +98,7 @@ class QFormer(nn.Module):  # type: ignore[misc]
         self.head = nn.Sequential(nn.Dropout(DROPOUT), nn.Linear(self.queries.shape[-1], labels))
 
     def train(self, mode: bool = True) -> QFormer:
-        """Switch the mode of all but the frozen encoder."""
+        """Set the mode of all parts except the frozen encoder."""
         super().train(mode)
         self.vision.eval()
         return self

@@ -1,4 +1,4 @@
-"""Image encoders (FigSIM 5.1: ResNet-50, ViT-Base, DINOv2): any id that the library has an image classifier for."""
+"""Build image encoders (FigSIM 5.1: ResNet-50, ViT-Base, DINOv2): any id with an image classifier in the library."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipelines.taxonomy.task import Task
 
 
 def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: int = 0) -> Built:
-    """Return the encoder with a new head; a meme without a picture is a grey one.
+    """Return the encoder with a new head; a missing picture is replaced by a grey one.
 
     The head is the library's for each architecture (ResNet: one layer on the pooled map; ViT: on the first token;
-    DINOv2: on the first token beside the mean of the patches). ``max_tokens`` is of no account here.
+    DINOv2: on the first token beside the mean of the patches). ``max_tokens`` is ignored.
 
     Raises:
-        BaseMissing, BaseUnfit: see ``bases``.
+        BaseMissing, BaseUnfit: see ``backbones``.
     """
     with opened(spec.base, seed=seed, folder=folder) as place:
         pixels = Pixels(place, base=spec.base)

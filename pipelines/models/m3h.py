@@ -1,25 +1,25 @@
-"""M3H (Mazhar et al. 2025, WWW; arXiv 2501.15321): figurative and commonsense remarks infused into text and picture.
+"""Build M3H (Mazhar et al. 2025, WWW; arXiv 2501.15321): figurative and commonsense remarks in a text-picture model.
 
-What the abstract and the authors' repository (flamenlp/M3H) tell: a large language model explains each meme under
+What the abstract and the authors' repository (flamenlp/M3H) state: a large language model explains each meme under
 three heads (cause and effect, figurative understanding, mental state); sentence embeddings of the words and of the
-explanations find similar memes of train; words, explanation and the most similar labelled meme make the input of a
-language model for mental health with a head, fitted with cross-entropy where there is one label. FigSIM 5.1 says that
-it tried M3H on severity, and neither on which backbone nor with whose explanations. Ours, where these are silent or
-the benchmark needs another choice:
+explanations find similar memes of train; words, explanation and the most similar labelled meme are the input of a
+language model for mental health with a head, fitted with cross-entropy for a single label. FigSIM 5.1 says that it
+tried M3H on severity, but names neither the backbone nor the model that wrote the explanations. Ours, where these
+sources give no answer or the benchmark needs another choice:
 
 * Backbone: a multimodal encoder with a tower for text and one for pictures (params.yaml: CLIP), fine-tuned, as the
-  paper is about multimodal models and its repository's input leaves the picture to the explainer.
-* Each remark goes through the text tower by itself: CLIP reads 77 tokens, and three remarks and the words have more.
+  paper is about multimodal models, and the input in its repository leaves the picture to the explainer.
+* Each remark passes through the text tower separately: CLIP reads 77 tokens, and three remarks and the words have more.
 * Infusion: the features of text and picture attend to the three remarks, each marked with its head, and a gate decides
-  how much of what they hear is added. An attention over nothing is impossible, so a learned vector stands beside the
-  remarks; a meme that the labeller refused hears it alone. The mean of the remarks also reaches the head directly.
-* Head: two layers, as for CLIP alone (``fusion``), so that the rows differ by the remarks.
+  how much of the result is added. Attention needs at least one key, so a learned vector is added to the remarks; a meme
+  that the labeller refused attends to it alone. The mean of the remarks also reaches the head directly.
+* Head: two layers, as for CLIP alone (``fusion``), so that the two models differ only in the remarks.
 * Similar labelled memes are left out: they would put labels of train into the input, where near-duplicates and the
-  meme itself must be kept away, for a gain that the paper's abstract does not name.
+  meme itself must be excluded, for a gain that the paper's abstract does not state.
 * Loss, weights and schedule are FigSIM's (Table 9).
 
-Remarks come from the stage ``remarks``, through :mod:`pipelines.datasets.features`. Without them nothing is built: no
-stand-in is silent.
+Remarks come from the stage ``remarks``, through :mod:`pipelines.datasets.features`. Without them the model is not
+built: there is no silent substitute.
 """
 
 from __future__ import annotations
@@ -43,39 +43,39 @@ from pipelines.taxonomy.task import Task
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example
 
-# Ours: heads of attention, or the most below that divide the width.
+# Ours: the maximum number of attention heads; fewer if it does not divide the width.
 ATTENTION_HEADS = 8
-# BERT's and CLIP's: how far new vectors are drawn from nought.
+# BERT's and CLIP's standard deviation of new vectors.
 SPREAD = 0.02
 CUE = "cue_"
 
 
 def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: int, cues: Cues | None = None) -> Built:
-    """Return the model with new infusion layers and head, drawn from ``seed``; nothing is fitted.
+    """Return the unfitted model with new infusion layers and head, drawn from ``seed``.
 
-    A meme without text is the empty text, one without a picture a grey one. ``length`` counts the tokens of text and
-    remarks.
+    A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts the tokens of text
+    and remarks.
 
     Args:
-        cues: the remarks on every meme that the model is to see, of :func:`pipelines.datasets.features.load`; the built
-            model's ``prepare`` raises ``NoCues`` for any other.
+        cues: the remarks on every meme of the data, from :func:`pipelines.datasets.features.load`; the built model's
+            ``prepare`` raises ``NoCues`` for any other meme.
 
     Raises:
-        NoCues: there are none, or they are another labeller's than the entry names.
+        NoCues: there are no remarks, or they are from another labeller than the entry's.
         BadParams: another task than severity (FigSIM 5.1).
-        BaseMissing: see ``bases``.
-        BaseUnfit: see ``bases``; or the base does not encode text and pictures apart.
+        BaseMissing: see ``backbones``.
+        BaseUnfit: see ``backbones``; or the base does not encode text and pictures separately.
     """
     only_severity(task, kind=spec.kind)
     if cues is None:
-        raise NoCues(detail=f"labeller '{spec.labeller}' was not asked")
+        raise NoCues(detail=f"remarks of labeller '{spec.labeller}' were not loaded")
     if cues.labeller != spec.labeller:
-        raise NoCues(detail=f"these are of '{cues.labeller}', the entry names '{spec.labeller}'")
+        raise NoCues(detail=f"the remarks are of '{cues.labeller}', but the entry names '{spec.labeller}'")
     with opened(spec.base, seed=seed, folder=folder) as place:
         words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
         model = weights(AutoModel, place, base=spec.base)
         if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
-            raise BaseUnfit(base=spec.base, detail="it does not encode text and pictures apart")
+            raise BaseUnfit(base=spec.base, detail="it does not encode text and pictures separately")
         module = Infused(model, blank={**words([""]), **pixels([None])}, labels=len(task.labels))
 
     def remarks(example: Example) -> tuple[str, ...]:
@@ -98,13 +98,13 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
 
 
 class Infused(nn.Module):  # type: ignore[misc]
-    """Two towers whose features listen to remarks before the head."""
+    """Two towers whose features attend to the remarks before the head."""
 
     def __init__(self, model: Any, *, blank: Batch, labels: int) -> None:
         """``model`` has ``get_text_features`` and ``get_image_features``; ``blank`` is a batch of one text and picture.
 
         Raises:
-            BaseUnfit: the two features are of different widths.
+            BaseUnfit: the features of text and picture have different widths.
         """
         super().__init__()
         self.model = model
@@ -112,7 +112,7 @@ class Infused(nn.Module):  # type: ignore[misc]
             text, image = self._parts(**blank)
         wide = text.shape[-1]
         if image.shape[-1] != wide:
-            raise BaseUnfit(base=model.name_or_path, detail="its text and pictures are of different widths")
+            raise BaseUnfit(base=model.name_or_path, detail="its text and picture features have different widths")
         self.kinds = nn.Parameter(torch.randn(len(HEADS), wide) * SPREAD)
         self.silence = nn.Parameter(torch.randn(1, wide) * SPREAD)
         self.attention = nn.MultiheadAttention(wide, gcd(wide, ATTENTION_HEADS), dropout=DROPOUT, batch_first=True)
@@ -134,11 +134,11 @@ class Infused(nn.Module):  # type: ignore[misc]
         return self.head(torch.cat([self.norm(parts + gate * heard).flatten(1), mean], dim=-1))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Trade time for memory in both towers."""
+        """Turn on gradient checkpointing in both towers."""
         checkpointed(self.model)
 
     def _heard(self, parts: Any, *, remarks: Any, said: Any) -> Any:
-        """Return what each part hears, (examples, 2, width)."""
+        """Return each part's attention output over the remarks, (examples, 2, width)."""
         silence = self.silence.expand(len(remarks), 1, -1)
         keys = torch.cat([remarks + self.kinds, silence], dim=1)
         hidden = torch.cat([~said, said.new_zeros(len(said), 1)], dim=1)

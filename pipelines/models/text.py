@@ -1,4 +1,4 @@
-"""Text encoders (FigSIM 5.1: BERT, MentalBERT, RoBERTa): any id that the library has a sequence classifier for."""
+"""Build text encoders (FigSIM 5.1: BERT, MentalBERT, RoBERTa): any id with a sequence classifier in the library."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipelines.taxonomy.task import Task
 
 
 def build(spec: TextModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
-    """Return the encoder with a new head; a meme without text is the empty text.
+    """Return the encoder with a new head; a missing text is replaced by the empty text.
 
     The head is the library's for each architecture (BERT: dropout and one layer on the pooled first token).
     ``length`` counts tokens.
 
     Raises:
-        BaseMissing, BaseUnfit: see ``bases``.
+        BaseMissing, BaseUnfit: see ``backbones``.
     """
     with opened(spec.base, seed=seed, folder=folder) as place:
         words = Words(place, base=spec.base, limit=max_tokens)

@@ -1,8 +1,8 @@
-"""Tiny bases, written on the spot: real architectures of the library, a thousandth of the size, nothing pretrained.
+"""Create tiny bases: real architectures of the library at a thousandth of the size, not pretrained.
 
-They let the sandbox train every kind on a processor in seconds and without a network. Their vocabulary is the list
-of frequent English words that comes with ``wordninja``, with single letters for what it lacks: it is made of no
-corpus at all, so no split can leak into it. Sizes are ours, measured on the sandbox's memes.
+With them the sandbox trains every kind on a CPU in seconds and without a network. Their vocabulary is the list of
+frequent English words in ``wordninja``, plus single letters for other words: it comes from no corpus, so no split can
+leak into it. Sizes are ours, measured on the sandbox's memes.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 from pipelines.models import tiny_causal
 
 PREFIX = "tiny:"
-# Frequent words, in the order of their frequency.
+# Number of frequent words in the vocabulary.
 WORDS = 8000
 CAUSAL_WORDS = 8000
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENS = 77  # CLIP's
-POST_TOKENS = 512  # of a post: the sandbox's longest are about this long
+POST_TOKENS = 512  # of a post: about the length of the sandbox's longest
 WIDTH = 64
 SIDE = 96  # pixels
 PATCH = 16
 
 
 def make(name: str, *, folder: Path, seed: int) -> None:
-    """Write the base ``name`` into ``folder`` as ``save_pretrained`` would: config, weights, what prepares inputs.
+    """Write the base ``name`` into ``folder`` as ``save_pretrained`` would: config, weights, tokenizer or processor.
 
-    The same name and seed give the same weights; the caller's random numbers are left as they were.
+    The same name and seed give the same weights; the caller's random state is unchanged.
 
     Raises:
         KeyError: there is no tiny base of this name.
@@ -53,13 +53,13 @@ def make(name: str, *, folder: Path, seed: int) -> None:
 
 @lru_cache(maxsize=1)
 def vocabulary() -> dict[str, int]:
-    """Return tokens by number: special ones, letters alone and within a word, frequent words."""
+    """Return token numbers by token: special ones, letters alone and within a word, frequent words."""
     tokens = dict.fromkeys((*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS), *frequent(WORDS)))
     return {token: number for number, token in enumerate(tokens)}
 
 
 def frequent(count: int) -> list[str]:
-    """Return so many words of English, the most frequent first."""
+    """Return the ``count`` most frequent English words, the most frequent first."""
     spec = importlib.util.find_spec("wordninja")
     place = Path((spec.origin if spec else None) or "").parent / "wordninja" / "wordninja_words.txt.gz"
     with gzip.open(place, "rt", encoding="utf-8") as lines:
@@ -76,7 +76,7 @@ def _tokenizer(*, segments: bool, most: int) -> Any:
 def _processor() -> Any:
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-    # Bilinear, which on PIL averages over what it leaves out: a thin stroke is paler, not gone.
+    # Bilinear on PIL averages over the pixels that it drops, so that a thin stroke fades but remains visible.
     return ViTImageProcessorPil(size={"height": SIDE, "width": SIDE}, resample=2)
 
 
@@ -143,7 +143,7 @@ def _blip2() -> Any:
 
     former = {**_text_sizes(), "encoder_hidden_size": WIDTH, "use_qformer_text_input": True}
     pictures = {**_picture_sizes(), "intermediate_size": 2 * WIDTH}
-    # The language model is never built; its description must be there all the same.
+    # The language model is never built, but its configuration must be present.
     config = Blip2Config(
         qformer_config=former, vision_config=pictures, num_query_tokens=4, image_text_hidden_size=WIDTH
     )
@@ -156,7 +156,7 @@ def _modernbert() -> Any:
     ids = vocabulary()
     special = {"pad": "[PAD]", "bos": "[CLS]", "cls": "[CLS]", "sep": "[SEP]", "eos": "[SEP]"}
     sizes = {**_text_sizes(), "max_position_embeddings": POST_TOKENS}
-    # the mean of all tokens is learned from a few hundred posts, one token's attention to them is not
+    # mean pooling can be learned from a few hundred posts, the attention of a single token cannot
     numbers = {f"{name}_token_id": ids[token] for name, token in special.items()}
     return ModernBertModel(ModernBertConfig(**{**sizes, **numbers}, classifier_pooling="mean"))
 

@@ -1,7 +1,7 @@
-"""A tiny causal base: a real Qwen3 with random weights, and a tokenizer of bytes that knows the frequent words.
+"""Create a tiny causal base: a real Qwen3 with random weights, and a byte-level tokenizer with frequent words.
 
-The tokenizer is of Qwen's kind (byte-level pairs, ChatML), so that any text and any answer comes back as it went in.
-Its pairs are learnt from the same list of words as the other tiny bases', by Zipf's law, and of no corpus.
+The tokenizer is of Qwen's kind (byte-level pairs, ChatML), so that any text survives encoding and decoding unchanged.
+Its pairs are learned from the word list of the other tiny bases, weighted by Zipf's law, and from no corpus.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 PIECES = 8192
-# Ours: in running text one word in so many opens a sentence.
+# Ours: one word in OPENING begins a sentence in running text.
 OPENING = 20
-# The markers say which tokens an assistant's turn is made of; whoever learns from whole conversations needs them.
+# The generation markers delimit an assistant's turn; training on whole conversations needs them.
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}\n"
@@ -40,7 +40,7 @@ def model(words: Sequence[str]) -> Any:
 
 
 def tokenizer(words: Sequence[str]) -> Any:
-    """Return the tokenizer; ``words`` are in the order of their frequency."""
+    """Return the tokenizer; ``words`` are ordered by frequency, the most frequent first."""
     return _tokenizer(tuple(words))
 
 
@@ -63,7 +63,7 @@ def _tokenizer(words: tuple[str, ...]) -> Any:
 
 
 def _running(words: Sequence[str]) -> Iterator[str]:
-    """Yield each word as often as Zipf's law has it, within sentences, at their beginning and after a mark."""
+    """Yield each word as often as Zipf's law predicts: within a sentence, capitalised, and after a line break."""
     for rank, word in enumerate(words, start=1):
         often = max(1, len(words) // (2 * rank))
         opened = f" {word.capitalize()}\n{word}\n{word.capitalize()}\n" * max(1, often // OPENING)

@@ -1,19 +1,19 @@
-"""The depression-symptom model for memes of Yadav et al. 2023 (ACL 2023, long 495), on FigSIM's severity.
+"""Build the depression-symptom model for memes of Yadav et al. 2023 (ACL 2023, long 495), for FigSIM's severity.
 
-What is known here of the paper is its abstract and what later work repeats: symptoms are told from the words of a
-meme and from its picture together, and orthogonal constraints on the textual and visual features make the two
-non-redundant and decorrelated. FigSIM 5.1 adds only that it tried the model on severity. Ours, where these are silent:
+We know the paper's abstract and what later work repeats: symptoms are detected from the words and the picture of a
+meme together, and orthogonal constraints on the textual and visual features make the two non-redundant and
+decorrelated. FigSIM 5.1 adds only that it tried the model on severity. Ours, where these give no answer:
 
-* Encoders: any BERT-like one and any of pictures (params.yaml: BERT-base and ResNet-50), both fine-tuned. Their
+* Encoders: any BERT-like encoder and any picture encoder (params.yaml: BERT-base and ResNet-50), both fine-tuned. Their
   summary is the first token's last state, or the mean of the last map of a network without tokens; poolers are left
   out, as some checkpoints have none and a new one would only be another random layer.
-* Both summaries go through a layer of the text's width and a layer norm, so that neither drowns the other.
+* Both summaries pass through a layer of the text's width and a layer norm, so that neither dominates the other.
 * Gates: each side is weighted by a sigmoid gate of both sides (the fusion is conditional), since in some memes the
-  words carry the sense and in others the picture.
-* The constraint is hard and holds for each meme: the part of the picture's features that points along the text's is
-  taken away (one step of Gram-Schmidt), so the picture can add only what the words do not say. A penalty on their
-  correlation would be the soft form; it needs a weight that nobody states, and a loss of its own in the loop.
-* Head: two layers on both parts beside each other, as their meeting is what one layer cannot tell.
+  words carry the meaning and in others the picture.
+* The constraint is hard and applies to each meme: the component of the picture's features along the text's is removed
+  (one step of Gram-Schmidt), so the picture can add only what the words do not say. A penalty on their correlation
+  would be the soft form; it needs a weight that no source states, and a separate loss in the loop.
+* Head: two layers on the concatenation, because one layer cannot model the interaction of the two parts.
 * Loss, weights and schedule are FigSIM's (Table 9), not Yadav's: the table compares models, not recipes.
 """
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 TASK = "severity"
 # Ours: the dropout of BERT's head.
 DROPOUT = 0.1
-# Keeps the projection finite where the text's features vanish; far below any square sum of a layer norm's output.
+# Keeps the projection finite if the text's features vanish; far below any square sum of a layer norm's output.
 TINY = 1e-6
 
 
 def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
-    """Return the model with new fusion layers and head, drawn from ``seed``; nothing is fitted.
+    """Return the unfitted model with new fusion layers and head, drawn from ``seed``.
 
-    A meme without text is the empty text, one without a picture a grey one. ``length`` counts tokens.
+    A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
 
     Raises:
         BadParams: another task than severity (FigSIM 5.1).
-        BaseMissing, BaseUnfit: see ``bases``.
+        BaseMissing, BaseUnfit: see ``backbones``.
     """
     only_severity(task, kind=spec.kind)
     with (
@@ -71,22 +71,22 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
 
 
 def only_severity(task: Task, *, kind: str) -> None:
-    """Refuse a task that FigSIM did not try a specialised model on.
+    """Refuse any task except severity, the only one on which FigSIM tried the specialised models.
 
     Raises:
-        BadParams: naming the task.
+        BadParams: the task is not severity.
     """
     if task.key != TASK:
-        raise BadParams(where="train.tasks", detail=f"models of kind '{kind}' are for {TASK} alone, not '{task.key}'")
+        raise BadParams(where="train.tasks", detail=f"models of kind '{kind}' support only {TASK}, not '{task.key}'")
 
 
 def pooling(_: Any, name: str) -> bool:
-    """Say whether a weight belongs to a pooler, which is taken off again and so may be missing from a checkpoint."""
+    """Return whether a weight belongs to a pooler, which is removed anyway and may be missing from a checkpoint."""
     return "pooler." in name
 
 
 class Orthogonal(nn.Module):  # type: ignore[misc]
-    """Text and picture, each gated by both, the picture's features made orthogonal to the text's."""
+    """Text and picture, each gated by both; the picture's features are made orthogonal to the text's."""
 
     def __init__(self, text: Any, image: Any, *, blank: Batch, labels: int) -> None:
         """``text`` and ``image`` are encoders of the library; ``blank`` is a batch of one, to learn their widths."""
@@ -117,7 +117,7 @@ class Orthogonal(nn.Module):  # type: ignore[misc]
         return self.head(torch.cat(self.features(**batch), dim=-1))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Trade time for memory, in those encoders that can."""
+        """Turn on gradient checkpointing in the encoders that support it."""
         checkpointed(self.text)
         checkpointed(self.image)
 
@@ -126,21 +126,21 @@ class Orthogonal(nn.Module):  # type: ignore[misc]
 
 
 def orthogonal(features: Any, *, to: Any) -> Any:
-    """Return ``features`` (examples, width) without their part along ``to``, row by row."""
-    # in float32 whatever autocast makes of the rest: a dot product of bf16 leaves a percent of the part in
+    """Return ``features`` (examples, width) without their component along ``to``, row by row."""
+    # in float32 even under autocast: a dot product in bf16 leaves a percent of the component in
     features, to = features.float(), to.float()
     share = (features * to).sum(dim=-1, keepdim=True) / (to.square().sum(dim=-1, keepdim=True) + TINY)
     return features - share * to
 
 
 def summary(output: Any) -> Any:
-    """Return one vector an example: the first token's state, or the mean over a map (examples, channels, y, x)."""
+    """Return one vector per example: the first token's state, or the mean over a map (examples, channels, y, x)."""
     state = output.last_hidden_state
     return state[:, 0] if state.dim() == 3 else state.flatten(2).mean(dim=-1)
 
 
 def without_pooler(encoder: Any) -> Any:
-    """Return the encoder without a pooler that has weights, which nothing would train."""
+    """Return the encoder without a pooler that has weights, as they would not be trained."""
     pooler = getattr(encoder, "pooler", None)
     if pooler is not None and any(True for _ in pooler.parameters()):
         encoder.pooler = None

@@ -1,8 +1,8 @@
-"""The stage ``untuned``: what a model says of dev and test that nobody tunes here.
+"""Run the stage ``untuned``: collect predictions on dev and test from models that are not tuned here.
 
-It may be asked now (``local``, ``registered``), have answered already (``votes`` of a labeller, the silver of an
-``ensemble``), or have been asked elsewhere (``saved``). Whatever is no vote has no labels; who has no answer has no
-row, which evaluation counts as missing.
+The predictions are made now (``local``, ``registered``), exist already (``votes`` of a labeller, the silver of an
+``ensemble``), or were made elsewhere (``saved``). Only a vote has labels. A record without an answer has no row, which
+evaluation counts as missing.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from pipelines.train.finetuned import VOTE, Causal, Predictor, Said
 from pipelines.vault.vault import Vault
 
 KINDS = ("local", "votes", "ensemble", "saved", "registered")
-SEED = 0  # nothing is drawn by chance
-DECIMALS = 6  # of US dollars, as the stage votes tells them
+SEED = 0  # nothing is sampled
+DECIMALS = 6  # of US dollars, as in the stage votes
 
 
 class NotUntuned(ConfigError):
-    """The stage was started for a model that is tuned, or that nobody describes."""
+    """The stage was started for a tuned or unknown model."""
 
-    message = "Model '{model}' is none that is scored as it is."
+    message = "Model '{model}' cannot be evaluated without training."
     remedy = "Name an entry of params.models of the kinds {kinds}."
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model says, by record id, and what it took if that is known; ``more``: the kind's own counts."""
+    """A model's predictions by record id, their cost if known, and in ``more`` the counts of its kind."""
 
     said: Mapping[str, Said]
     spent: Spent | None
@@ -53,7 +53,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Desk:
-    """Everything that asking one model needs."""
+    """The inputs for collecting one model's predictions."""
 
     corpus: str
     model: str
@@ -66,11 +66,11 @@ class Desk:
 
     @property
     def ids(self) -> list[str]:
-        """The records that are asked about."""
+        """Return the ids of the records to predict."""
         return [example.item[0] for example in self.material.asked]
 
     def asked(self, predictor: Predictor) -> Answers:
-        """Ask a model of this machine about every record."""
+        """Run a model on this machine over every record."""
         said, seconds = ask(predictor, self.material.asked, name=self.model)
         return Answers(dict(zip(self.ids, said, strict=True)), Spent.here(said, seconds=seconds))
 
@@ -80,25 +80,25 @@ def run(
 ) -> dict[str, Any]:
     """Write ``snapshot/<corpus>/predictions/untuned/<model>/`` and the metrics.
 
-    ``predictions.parquet`` has a row (``seed`` 0) for each answer about a record of dev, the prompt's examples apart,
-    or of test that has gold; ``spent.json`` what it took: of votes and ensembles the tokens and US dollars of these
-    records, and no time, as nobody measured it. What saved predictions took nobody knows: they have no such file.
+    ``predictions.parquet`` has a row (``seed`` 0) for each answer about a record of test with gold or of dev, except
+    the prompt's examples. ``spent.json`` has the cost: for votes and ensembles the tokens and US dollars of these
+    records, without a time, as it was not measured. Saved predictions have no such file, as their cost is unknown.
 
     Returns:
-        ``kind``, ``records`` and ``outcomes`` by split (``missing`` among them), ``without`` and ``taken_down`` (see
-        ``train.posts.load``), ``spent`` as ``spent.json`` has it, and of ``saved``: ``digest`` of the file, ``unknown``
-        (rows of records that the corpus does not have), ``elsewhere`` (rows that are not asked for), ``repaired``,
+        ``kind``, ``records`` and ``outcomes`` by split (including ``missing``), ``without`` and ``taken_down`` (see
+        ``datasets.posts.load``), ``spent`` as in ``spent.json``, and for ``saved``: ``digest`` of the file, ``unknown``
+        (rows of records that are not in the corpus), ``elsewhere`` (rows of records that are not scored), ``repaired``,
         ``malformed``.
 
     Raises:
         NotUntuned: ``model`` is of another kind, or unknown.
         NotCurated: the corpus has no split or no gold.
-        BaseMissing: a local model's base cannot be had.
+        BaseMissing: a local model's base cannot be found.
         NotVoted: the labeller, or a member of the ensemble, has not voted.
-        NoSilver: the ensemble has not been counted.
-        BadSaved: a file of predictions is not there, or not as it must be.
+        NoSilver: the ensemble's votes have not been counted.
+        BadSaved: a file of predictions is missing or invalid.
         CorpusError: a registered model may not or cannot be loaded; see ``registry.client.load``.
-        AnswerUnfit: it does not answer as it must.
+        AnswerUnfit: a registered model's answers do not have the required form.
     """
     spec = params.models.get(model)
     if spec is None or spec.kind not in KINDS:
@@ -166,9 +166,9 @@ def _votes(spec: VotesModel, *, desk: Desk) -> Answers:
 
 
 def _ensemble(spec: EnsembleModel, *, desk: Desk) -> Answers:
-    """Return an ensemble's decisions: its fallback's where no majority is, and an abstention where there is none."""
+    """Return an ensemble's decisions: without a majority, its fallback's answer, or else an abstention."""
     if spec.ensemble not in desk.params.ensembles:
-        raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"there is no '{spec.ensemble}'")
+        raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"there is no ensemble '{spec.ensemble}'")
     path = desk.root / "snapshot" / desk.corpus / "silver" / spec.ensemble / "silver.parquet"
     if not path.is_file():
         raise NoSilver(corpus=desk.corpus, ensemble=spec.ensemble)
@@ -186,7 +186,7 @@ def _ensemble(spec: EnsembleModel, *, desk: Desk) -> Answers:
 
 
 def _bill(bills: Sequence[Mapping[str, voted.Row]], *, ids: Collection[str]) -> Spent:
-    """Sum up what votes about some records took; sorted, so that the order of rows does not show in the last bit."""
+    """Sum up the cost of votes about some records; sorted, so that the order of rows does not change the last bit."""
     rows = [rows[record_id] for rows in bills for record_id in ids if record_id in rows]
     return Spent(
         records=len(ids),

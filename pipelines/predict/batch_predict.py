@@ -1,7 +1,7 @@
-"""The stage ``scoring``: what the models in use say of every live record of a corpus.
+"""Run the stage ``scoring``: predict every live record of a corpus with the champion models.
 
-Which version is asked stands in ``models/<corpus>/<name>.json`` of the clone: a stage's inputs are files, and an alias
-is none. What a version said of a partition is kept by the digests of both, so that a new month costs a month.
+The version to run is read from ``models/<corpus>/<name>.json`` in the clone: a stage's inputs are files, and an alias
+is not a file. Predictions are cached by the digests of version and partition, so that a new month costs a month.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.vault.vault import Vault
 
-# Ours: records whose content is in memory at once, some 100 MB of large pictures.
+# Ours: records whose content is in memory together, some 100 MB of large pictures.
 TOGETHER = 256
 TABLE = "predictions"
 
@@ -44,22 +44,22 @@ Json = dict[str, Any]
 
 
 class NotPinned(ConfigError):
-    """Nothing says which version is to be asked."""
+    """No file pins the version to run."""
 
-    message = "The folder models does not say which version is to be asked: {detail}."
-    remedy = "Write the champions there: `corpus task champions CORPUS` commits them."
+    message = "The folder models does not pin the version to run: {detail}."
+    remedy = "Run `corpus task champions CORPUS`, which commits the champions' versions to that folder."
 
 
 class CannotScore(RegistryError):
-    """A model fails, or answers otherwise than its signature says."""
+    """A model fails, or its answers do not match its signature."""
 
     message = "{uri} cannot score: {detail}."
-    remedy = "Nothing was written. `corpus registry` shows what may be gone back to."
+    remedy = "Nothing was written. Run `corpus registry` to list the versions that can be rolled back to."
     exit_code = 65
 
 
 class Pin(Section):
-    """``models/<corpus>/<name>.json``: the version that is asked, and the digest of its files."""
+    """``models/<corpus>/<name>.json``: the version to run, and the digest of its files."""
 
     name: str
     version: Positive
@@ -67,13 +67,13 @@ class Pin(Section):
 
     @property
     def model(self) -> str:
-        """The name of the model among predictions."""
+        """Return the name of the model among predictions."""
         return f"{self.name}/{self.version}"
 
 
 @dataclass
 class _Task:
-    """One version that is asked about one corpus; it is loaded when there is something to ask."""
+    """One version that predicts one corpus; it is loaded at the first prediction."""
 
     pin: Pin
     task: Task
@@ -87,13 +87,13 @@ class _Task:
         if self._model is None:
             self._model = self.load()
         if self._model.labels != self.task.labels:
-            raise self.unfit(f"its labels are not those of '{self.task.key}' now")
+            raise self.unfit(f"its labels are not the current labels of '{self.task.key}'")
         try:
             return self._model.predict(pd.DataFrame(rows))
         except CorpusError:
             raise
         except Exception as error:
-            # a model's own message may quote what it was asked
+            # a model's own message may quote its input
             raise self.unfit(f"it fails ({type(error).__name__})") from None
 
     def unfit(self, detail: str) -> CannotScore:
@@ -101,7 +101,7 @@ class _Task:
 
 
 def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
-    """Pin every champion of the section ``scoring``; what has none is asked no more.
+    """Pin the champion of every model in the section ``scoring``; a model without a champion is no longer run.
 
     Raises:
         AliasUntrusted, JournalBroken: see :func:`pipelines.registry.trusted.find`.
@@ -128,29 +128,29 @@ def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path())
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
-    """Ask every pinned model of a corpus about its live records.
+    """Predict the live records of a corpus with every pinned model.
 
     Args:
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
             ``snapshot/<corpus>/scoring/<name>.parquet`` (the table ``predictions``; ``model`` is ``<name>/<version>``)
             and ``metrics/<corpus>/batch_predict.json``.
-        params: for the corpora and their schemes.
-        settings: for the addresses of registry and journal, and a place for what was said before.
-        vault: where the keys are.
+        params: provides the corpora and their schemes.
+        settings: provides the addresses of registry and journal, and the place of the cache.
+        vault: the vault of the keys.
         root: a clone of the corpus.
 
     Returns:
-        by name ``version``, ``files``, ``records``, ``items``, ``taken_down``, ``outcomes`` and ``labels``.
+        By model name, ``version``, ``files``, ``records``, ``items``, ``taken_down``, ``outcomes`` and ``labels``.
 
     Raises:
         NotPinned: no model of this corpus is pinned, or a pin is malformed.
-        CannotScore: a model does not do what its signature says, or the pinned version has other files.
+        CannotScore: a model does not match its signature, or the pinned version has other files.
         CorpusError: see :func:`pipelines.registry.client.load`.
         SealBroken: a value was altered, or belongs to another vault.
     """
     pins = list(_pins(corpus, root=root))
     if not pins:
-        raise NotPinned(detail=f"no model of {corpus} is there")
+        raise NotPinned(detail=f"no model of {corpus} is pinned")
     texts = params.corpora[corpus].content == "texts"
     months = _months(root / "data" / corpus, texts=texts)
     files = [path for paths in months.values() for path in paths]
@@ -160,7 +160,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         task = task_of(scheme_of(params.corpora[corpus].scheme), subject(one.name, params=params)[1])
         asked = _Task(one, task, _loader(one, settings=settings), vault)
         found = _all(asked, months, kept=settings.home / "scored" / one.name, texts=texts)
-        # asked last: what was kept, or asked about a moment ago, may be of records that are gone
+        # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
         gone = vault.tombstoned(everybody)
         found = found.filter(pc.invert(pc.is_in(found["record_id"], value_set=tables.strings(sorted(gone)))))
         tables.write(found, root / "snapshot" / corpus / "scoring" / f"{one.name}.parquet", name=TABLE)
@@ -177,19 +177,19 @@ def _pins(corpus: str, *, root: Path) -> Iterator[Pin]:
         try:
             found = Pin.model_validate_json(path.read_bytes())
         except ValidationError as error:
-            raise NotPinned(detail=f"{error.error_count()} entries of {path.name} are wrong") from None
+            raise NotPinned(detail=f"{error.error_count()} entries of {path.name} are invalid") from None
         if found.name != path.stem:
-            raise NotPinned(detail=f"{path.name} is of another model")
+            raise NotPinned(detail=f"{path.name} pins another model")
         yield found
 
 
 def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
-    """Check that the pinned version may be asked, and return what loads it."""
+    """Check that the pinned version may be run, and return a function that loads it."""
     given = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
     with trusted.opened(settings.journal_url) as journal:
         found = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
     if found.files != pinned.files:
-        raise CannotScore(uri=found.version.uri, detail="it was pinned with other files")
+        raise CannotScore(uri=found.version.uri, detail="its files differ from the pinned ones")
     return lambda: client.load(pinned.model, cache=settings.home / "models", **given)
 
 
@@ -202,7 +202,7 @@ def _months(folder: Path, *, texts: bool) -> dict[str, list[Path]]:
 
 
 def _all(asked: _Task, months: Mapping[str, Sequence[Path]], *, kept: Path, texts: bool) -> pa.Table:
-    """Return what is said of each partition, asking about those alone that nothing is kept of."""
+    """Return the predictions of all partitions; only partitions that are not cached are predicted."""
     kept.mkdir(parents=True, exist_ok=True)
     places = []
     with kept.with_suffix(".lock").open("w") as lock:
@@ -215,7 +215,7 @@ def _all(asked: _Task, months: Mapping[str, Sequence[Path]], *, kept: Path, text
                 half = kept / "half"
                 tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[TABLE]), half, name=TABLE)
                 half.replace(place)
-        # what earlier versions said, and of partitions that were rewritten, as a takedown does
+        # remove the predictions of earlier versions and of partitions that were rewritten, as a takedown does
         for path in {*kept.iterdir()} - {*places}:
             path.unlink()
         return tables.concat(places, name=TABLE)
@@ -227,7 +227,7 @@ def _key(pinned: Pin, paths: Sequence[Path]) -> str:
 
 
 def _said(asked: _Task, path: Path, *, texts: bool) -> Iterator[Json]:
-    """Ask about the records of a file, some at a time; those taken down are left out."""
+    """Predict the records of a file in batches, without those that were taken down."""
     name, columns = ("posts", ["title", "body"]) if texts else ("images", ["bytes", "text"])
     identity = ["record_id"] if texts else ["record_id", "image"]
     with pq.ParquetFile(path) as file:
@@ -235,7 +235,7 @@ def _said(asked: _Task, path: Path, *, texts: bool) -> Iterator[Json]:
             table = pa.Table.from_batches([batch])
             opened = [open_column(table, name=name, column=column, vault=asked.vault) for column in columns]
             ids = table["record_id"].to_pylist()
-            # asked after the opening: what is taken down meanwhile opens as nothing, and must not pass for it
+            # checked after opening: a record that is taken down meanwhile opens as empty, and must not be predicted
             gone = asked.vault.tombstoned(set(ids))
             images = [0] * len(ids) if texts else table["image"].to_pylist()
             live = [i for i, record_id in enumerate(ids) if record_id not in gone]
@@ -255,7 +255,7 @@ def _post(title: bytes | None, body: bytes | None) -> Json:
 
 
 def _meme(picture: bytes | None, text: bytes | None) -> Json:
-    # an empty text is one that has no words; without any, a model would read the picture again
+    # an empty text means that there are no words; without a text, a model would run OCR again
     return {"image": picture, "text": (text or b"").decode()}
 
 
@@ -264,19 +264,19 @@ def _answers(answer: Any, *, asked: _Task, count: int) -> Iterator[Json]:
 
     columns = ("labels", "probabilities", "abstain")
     if not isinstance(answer, pd.DataFrame) or not {*columns} <= {*answer.columns} or len(answer) != count:
-        raise asked.unfit(f"its answer is no table of {count} rows with {', '.join(columns)}")
+        raise asked.unfit(f"its answer is not a table of {count} rows with {', '.join(columns)}")
     for row in zip(*(answer[column].tolist() for column in columns), strict=True):
         try:
             yield _answer(*row, task=asked.task) | {"seed": None, "split": None}
         except (TypeError, ValueError):
-            raise asked.unfit(f"an answer is none to '{asked.task.key}'") from None
+            raise asked.unfit(f"an answer is not valid for '{asked.task.key}'") from None
 
 
 def _answer(labels: Any, scores: Any, abstain: Any, *, task: Task) -> Json:
-    """Return one answer as the table has it.
+    """Return one answer as a row of the table.
 
     Raises:
-        TypeError, ValueError: it is not as the signature says.
+        TypeError, ValueError: the answer does not match the signature.
     """
     named, given = set(labels), [float(score) for score in scores]
     if not isinstance(abstain, bool | np.bool_):

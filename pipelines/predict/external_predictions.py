@@ -1,9 +1,9 @@
-"""Predictions that came from elsewhere: a CSV, JSONL or Parquet file of record ids and labels, read strictly.
+"""Read external predictions strictly: a CSV, JSONL or Parquet file of record ids and labels.
 
 Columns: ``record_id``; ``labels`` (a list, or in a CSV names joined by ``|`` or a JSON list); optionally ``outcome``
 (``vote``, ``refused``, ``malformed``, ``failed``, ``abstained``) and ``scores`` (probabilities in the scheme's order
-of labels, written as ``labels`` are). A blank cell of labels is no answer, never the empty set, unless ``outcome`` says
-that it is a vote: a refusal must not become "nothing of this".
+of labels, in the same notation as ``labels``). A blank cell of labels means no answer, never the empty set, unless
+``outcome`` is ``vote``: a refusal must not become "none of these labels".
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
 
 
 class BadSaved(DataError):
-    """A file of predictions cannot be taken as it is: guessing what was meant would score something else."""
+    """A file of predictions is invalid; it is not interpreted, since that could score other answers than were given."""
 
     message = "Predictions {file}{where}: {detail}."
     remedy = (
-        "Nothing was written. The file lies below CORPUS_ANNOTATION_FILES and has the columns record_id and labels "
-        "(joined by | in a CSV) and, if there are any, outcome and scores (in the scheme's order of labels)."
+        "Nothing was written. Put the file below CORPUS_ANNOTATION_FILES, with the columns record_id and labels "
+        "(joined by | in a CSV) and, optionally, outcome and scores (in the scheme's order of labels)."
     )
     exit_code = 65
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a file says.
+    """Content of a file of predictions.
 
     Args:
-        said: by record id, of the records that are asked about.
+        said: predictions by record id, of the records to score.
         digest: SHA-256 of the file.
-        unknown: rows of records that the corpus's split does not have.
-        elsewhere: rows of records that it has, and that are not asked about (train, examples of the prompt).
-        repaired: answers whose set the scheme's rules mended, by rule.
-        malformed: answers with a label that the scheme does not know, or a set that no rule mends.
+        unknown: number of rows of records that are not in the corpus's split.
+        elsewhere: number of rows of records in the split that are not scored (train, examples of the prompt).
+        repaired: number of answers that the scheme's rules repaired, by rule.
+        malformed: number of answers with an unknown label, or a set that no rule repairs.
     """
 
     said: Mapping[str, Said]
@@ -64,21 +64,21 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
     Args:
         path: below ``folder``.
         folder: ``Settings.annotation_files``.
-        task: whose labels; a set is mended by SPEC 23 (a) to (c), as votes in ``paper`` mode are.
-        asked: ids of the records that answers are wanted for.
+        task: the task of the labels; a set is repaired by SPEC 23 (a) to (c), like votes in ``paper`` mode.
+        asked: ids of the records to score.
         known: ids of all records of the split.
 
     Raises:
-        BadSaved: it is not there, or of another form; a record stands in it twice; scores are no probabilities.
+        BadSaved: the file is missing or malformed, has a record twice, or has scores that are not probabilities.
     """
     place = (folder / path).resolve()
     name = place.name
     if not place.is_relative_to(folder.resolve()):
-        raise BadSaved(file=name, where="", detail="it lies outside of CORPUS_ANNOTATION_FILES")
+        raise BadSaved(file=name, where="", detail="it is not below CORPUS_ANNOTATION_FILES")
     if not place.is_file():
         raise BadSaved(file=name, where="", detail="there is no such file")
     if place.suffix.lower() not in FORMATS:
-        raise BadSaved(file=name, where="", detail=f"it is none of {', '.join(FORMATS)}")
+        raise BadSaved(file=name, where="", detail=f"its suffix is not one of {', '.join(FORMATS)}")
     try:
         file = read_file(place, usual="csv")
     except UnreadableFile as error:
@@ -103,7 +103,7 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
 
 
 def _answers(rows: Collection[Line], *, name: str, task: Task) -> Iterator[tuple[str, Said, tuple[str, ...]]]:
-    """Yield record, answer and repairs of each line."""
+    """Yield record id, answer and repairs of each line."""
     seen: set[str] = set()
     for row in rows:
         try:
@@ -111,24 +111,24 @@ def _answers(rows: Collection[Line], *, name: str, task: Task) -> Iterator[tuple
         except _Fault as fault:
             raise BadSaved(file=name, where=f" line {row.line}", detail=fault) from None
         if record_id in seen:
-            raise BadSaved(file=name, where=f" line {row.line}", detail="its record stands there twice")
+            raise BadSaved(file=name, where=f" line {row.line}", detail="its record_id is on an earlier line too")
         seen.add(record_id)
         yield record_id, one, repairs
 
 
 class _Fault(Exception):
-    """What is wrong with one line, in words that quote nothing of it."""
+    """Describes what is wrong with a line without quoting it."""
 
 
 def _answer(row: Line, *, task: Task) -> tuple[str, Said, tuple[str, ...]]:
     if row.fault:
-        raise _Fault("it has more or fewer fields than the header" if row.fault == "fields" else "it is no JSON object")
+        raise _Fault("it has more or fewer fields than the header" if row.fault == "fields" else "not a JSON object")
     record_id = first(row.cells, ("record_id",))
     if not isinstance(record_id, str):
         raise _Fault("it has no record_id")
     outcome = first(row.cells, ("outcome",))
     if outcome is not None and outcome not in OUTCOMES:
-        raise _Fault(f"its outcome is none of {', '.join(sorted(OUTCOMES))}")
+        raise _Fault(f"its outcome is not one of {', '.join(sorted(OUTCOMES))}")
     labels = _strings(row.cells.get("labels"))
     scores = _scores(row.cells.get("scores"), task=task)
     found = str(outcome or (Outcome.ABSTAINED if labels is None else Outcome.VOTE))
@@ -141,7 +141,7 @@ def _answer(row: Line, *, task: Task) -> tuple[str, Said, tuple[str, ...]]:
 
 
 def _strings(cell: object) -> list[str] | None:
-    """Return the strings of a cell, ``None`` where it is blank."""
+    """Return the strings of a cell, ``None`` if it is blank."""
     if cell is None or cell == "":
         return None
     found = list_of(cell)
@@ -149,7 +149,7 @@ def _strings(cell: object) -> list[str] | None:
         return found
     if isinstance(cell, str) and not cell.lstrip().startswith("["):
         return [part.strip() for part in cell.split(JOIN)]
-    raise _Fault("its labels are no list of strings")
+    raise _Fault("its labels are not a list of strings")
 
 
 def _scores(cell: object, *, task: Task) -> tuple[float, ...]:

@@ -1,7 +1,7 @@
-"""``corpus predict``: lines of JSON in, a line of JSON out for each, by the model that consumers load.
+"""Run ``corpus predict``: read lines of JSON and write a line of JSON for each, with a registered model.
 
-A line is ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text": ...}``; ``body``, ``text`` may be missing, an
-``id`` comes back with the answer, other keys are of no account. Nothing of a line is ever quoted.
+A line is ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text": ...}``; ``body`` and ``text`` are optional, an
+``id`` is returned with the answer, other keys are ignored. Errors never quote a line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipelines.errors import DataError, RegistryError
 from pipelines.registry.versions import CHAMPION
 
 MODELS = "models:/"
-# Ours: inputs of one request, so that pictures are not all in memory together.
+# Ours: inputs per call of the model, so that not all pictures are in memory together.
 TOGETHER = 64
 COLUMNS = {"title": "body", "image": "text"}
 
@@ -25,25 +25,23 @@ Json = dict[str, Any]
 
 
 class BadLine(DataError):
-    """A line of the input says nothing that a model could be asked."""
+    """A line of the input cannot be predicted."""
 
     message = "Line {line}: {detail}."
-    remedy = (
-        'A line is {{"title": "...", "body": "..."}} for posts, {{"image": "a/path.png", "text": "..."}} for memes.'
-    )
+    remedy = 'Write {{"title": "...", "body": "..."}} for a post, {{"image": "a/path.png", "text": "..."}} for a meme.'
     exit_code = 65
 
 
 class NoAnswer(RegistryError):
-    """A model fails at what it is asked."""
+    """A model failed at prediction."""
 
-    message = "'{reference}' fails at lines {first} to {last} ({detail})."
-    remedy = "Check that the lines are of what this model is about: posts or memes, all of one kind."
+    message = "Prediction failed: '{reference}' raised an error at lines {first} to {last} ({detail})."
+    remedy = "Check that all lines are of the kind that this model labels: posts or memes."
     exit_code = 65
 
 
 class Asked(Protocol):
-    """What is loaded: a version by the registry's client, or any model of MLflow."""
+    """A loaded model: a version from the registry's client, or any MLflow model."""
 
     def predict(self, asked: Any) -> Any:
         """Return a table of ``labels``, ``probabilities`` and ``abstain``."""
@@ -51,25 +49,25 @@ class Asked(Protocol):
 
 @dataclass
 class Told:
-    """What was done: inputs that were asked about, and those of them that were not answered."""
+    """Number of inputs that were predicted, and number of abstentions among them."""
 
     asked: int = 0
     abstained: int = 0
 
 
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> Told:
-    """Load a model, ask it about every line, and write a line ``labels, probabilities, abstain`` for each, in order.
+    """Load a model, predict every line, and write a line ``labels, probabilities, abstain`` for each, in order.
 
     Args:
         reference: a registered name (its champion), ``<name>@<alias>``, ``<name>/<version>``, the same with
-            ``models:/`` before it; or a folder that MLflow can load, which nobody vouches for.
-        lines: of a file, or of standard input.
-        out: where the answers go, a request's at a time.
-        folder: what paths of pictures are relative to.
+            ``models:/`` before it; or a folder that MLflow can load, which is not checked against the registry.
+        lines: the lines of a file or of standard input.
+        out: receives the answers, batch by batch.
+        folder: base of the relative paths of pictures.
 
     Raises:
         CorpusError: see :func:`pipelines.registry.client.load`.
-        BadLine: naming the line; what stood before its request is answered.
+        BadLine: a line is invalid; the lines of earlier batches are answered.
         NoAnswer: the model fails.
     """
     model, told, kind = load(reference), Told(), None
@@ -89,14 +87,14 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
 
 
 def load(reference: str) -> Asked:
-    """Return the model that a reference means; see :func:`run`."""
+    """Return the model of a reference; see :func:`run`."""
     from pipelines.registry import client
 
     if Path(reference).is_dir():
         from mlflow import pyfunc
 
         with client.unpickled():
-            # comparing all that is installed with its requirements takes longer than loading it
+            # comparing all installed packages with the requirements takes longer than loading the model
             model: Asked = pyfunc.load_model(reference, suppress_warnings=True)
         return model
     name = reference.removeprefix(MODELS)
@@ -105,28 +103,31 @@ def load(reference: str) -> Asked:
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
-    """Yield some lines with their numbers, from 1, at a time; blank ones are none."""
+    """Yield batches of lines with their numbers, from 1, without blank lines."""
     waiting = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while batch := list(islice(waiting, TOGETHER)):
         yield batch
 
 
 def _row(line: str, *, number: int, kind: str | None, folder: Path) -> tuple[str, Json]:
-    """Return the column by which a line is known, that of the lines before it, and what is asked."""
+    """Return the column that identifies the kind of a line, and its row for the model.
+
+    ``kind`` is that column of the lines before; a line of the other kind is an error.
+    """
     try:
         found = json.loads(line)
     except ValueError:
-        raise BadLine(line=number, detail="it is no JSON") from None
+        raise BadLine(line=number, detail="it is not JSON") from None
     if not isinstance(found, dict):
-        raise BadLine(line=number, detail="it is no object")
+        raise BadLine(line=number, detail="it is not a JSON object")
     first = next((column for column in COLUMNS if column in found), None)
     if first is None:
         raise BadLine(line=number, detail="it has neither a title nor an image")
     if kind not in (None, first):
-        raise BadLine(line=number, detail=f"it has {first} where the lines before have {kind}")
+        raise BadLine(line=number, detail=f"it has {first}, but earlier lines have {kind}")
     for column in (first, COLUMNS[first]):
         if not isinstance(found.get(column, ""), str | None):
-            raise BadLine(line=number, detail=f"its {column} is no string")
+            raise BadLine(line=number, detail=f"its {column} is not a string")
     row = {key: found[key] for key in ("id", first) if key in found} | {COLUMNS[first]: found.get(COLUMNS[first])}
     if first == "image":
         row["image"] = _read(found["image"], number=number, folder=folder)
@@ -144,7 +145,7 @@ def _answers(model: Asked, *, rows: list[Json], where: Json) -> list[Json]:
     import pandas as pd
 
     columns = [column for column in rows[0] if column != "id"]
-    # strings of a column without any would be numbers to pandas
+    # with dtype object, because pandas would turn a column of missing strings into numbers
     asked = pd.DataFrame({column: pd.Series([row[column] for row in rows], dtype=object) for column in columns})
     try:
         answer = model.predict(asked)
@@ -154,5 +155,5 @@ def _answers(model: Asked, *, rows: list[Json], where: Json) -> list[Json]:
             for labels, scores, abstain in found
         ]
     except Exception as error:
-        # MLflow's own messages, and a model's, may quote what was asked
+        # messages of MLflow and of models may quote the input
         raise NoAnswer(**where, detail=type(error).__name__) from None

@@ -1,4 +1,4 @@
-"""The stage ``predict``: what a tuned model says of dev and test, and what saying it took."""
+"""Run the stage ``predict_finetuned``: predict dev and test with a fine-tuned model, and record the cost."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from pipelines.train.finetuned import Card, Predictor, Said
 from pipelines.vault.vault import Vault
 
 PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
-MICROSECONDS = 6  # digits that a time is told with
+MICROSECONDS = 6  # digits of a time
 
 
 class SeenInTraining(DataError):
-    """A model is to be judged on records that it was made of: the split has changed since."""
+    """A model was trained on records that it is to be evaluated on, because the split has changed since."""
 
-    message = "Model '{model}' was made of {items} of the records that it is to be judged on."
+    message = "Model '{model}' was trained or selected on {items} of the records that it would be evaluated on."
     remedy = "Nothing was written. Tune it again on this split: `dvc repro` of its stage finetune."
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What predictions took: ``seconds`` of wall time (``None``: nobody measured), ``cost`` in US dollars."""
+    """Cost of predictions: ``seconds`` of wall time (``None``: not measured), ``cost`` in US dollars."""
 
     records: int
     seconds: float | None
@@ -48,7 +48,7 @@ class Spent:
 
     @classmethod
     def here(cls, said: Sequence[Said], *, seconds: float) -> Spent:
-        """Sum up what a model of this machine took, which costs nothing by the token."""
+        """Return the cost of predictions on this machine, which cost nothing per token."""
         read, written = sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)
         return cls(len(said), round(seconds, MICROSECONDS), read, written, 0.0)
 
@@ -65,19 +65,19 @@ def run(
 ) -> dict[str, Any]:
     """Write ``snapshot/<corpus>/predictions/finetuned/<subset>/<model>/`` and the metrics.
 
-    ``predictions.parquet`` has a row for each record of dev, the prompt's examples apart, and of test that has gold;
-    ``spent.json`` what predicting took, without the opening of the model. Predictions do not depend on one another.
+    ``predictions.parquet`` has a row for each record of test with gold or of dev, except the prompt's examples;
+    ``spent.json`` has the cost, without loading the model. Predictions do not depend on one another.
 
     Returns:
-        ``kind``, ``records`` and ``outcomes`` by split, ``without`` and ``taken_down`` (see ``train.posts.load``),
-        ``taken_down_since`` (records that the model has learnt from or was chosen by, and that were taken down since),
-        ``data_commit`` of the training, and ``spent`` as ``spent.json`` has it.
+        ``kind``, ``records`` and ``outcomes`` by split, ``without`` and ``taken_down`` (see ``datasets.posts.load``),
+        ``taken_down_since`` (records that the model was trained on or selected by, and that were taken down since),
+        ``data_commit`` of the training, and ``spent`` as in ``spent.json``.
 
     Raises:
-        NoModel: it was not tuned here.
-        ModelOutdated: it was tuned for other labels.
-        SeenInTraining: it has learnt from what is dev or test now, or was chosen by what is test now.
-        NotVoted: the labeller that it is blended with has not voted.
+        NoModel: the model has not been tuned in this clone.
+        ModelOutdated: the model was tuned for other labels.
+        SeenInTraining: the model was trained on a record that is now in dev or test, or selected by one now in test.
+        NotVoted: the labeller that the model is blended with has not voted.
     """
     folder = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
     card = finetuned.read(folder)
@@ -103,10 +103,10 @@ def run(
 
 
 def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None:
-    """Refuse to ask a model about records that it has learnt from, and about those of test that it was chosen by.
+    """Refuse to evaluate a model on records that it was trained on, or on test records that it was selected by.
 
     Raises:
-        SeenInTraining: naming how many.
+        SeenInTraining: there are such records; the error has their number.
     """
     items = sum(
         seen.get(example.item[0]) == TRAIN or (example.split == TEST and example.item[0] in seen)
@@ -117,7 +117,7 @@ def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None
 
 
 def votes_for(card: Card, *, corpus: str, material: Posts, root: Path) -> dict[str, LabelSet] | None:
-    """Return the votes by record id that a kNN model is blended with, ``None`` where it is blended with none."""
+    """Return the votes by record id that a kNN model is blended with, ``None`` without a labeller."""
     if not isinstance(card.spec, KnnModel) or card.spec.labeller is None:
         return None
     task = material.task
@@ -125,7 +125,7 @@ def votes_for(card: Card, *, corpus: str, material: Posts, root: Path) -> dict[s
 
 
 def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Said], float]:
-    """Return what a model says of each example, and the seconds that it took."""
+    """Return a model's prediction for each example, and the seconds that they took."""
     began = time.monotonic()
     answers = predictor.predict(
         [example.text for example in examples],
@@ -138,7 +138,7 @@ def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tupl
 def rows_of(
     material: Posts, answers: Sequence[Said | None], *, task: str, model: str, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ``store.tables.PREDICTIONS``; who has no answer has no row."""
+    """Yield the rows of ``storage.tables.PREDICTIONS``; a record without an answer has no row."""
     for example, said in zip(material.asked, answers, strict=True):
         if said is not None:
             yield {
@@ -155,7 +155,7 @@ def rows_of(
 
 
 def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) -> None:
-    """Write predictions, and beside them what they took; of an earlier try nothing stays."""
+    """Write predictions and, beside them, their cost; a cost file of an earlier attempt is removed."""
     table = pa.Table.from_pylist(list(rows), schema=tables.PREDICTIONS)
     tables.write(table, folder / PREDICTIONS, name="predictions")
     (folder / SPENT).unlink(missing_ok=True)
@@ -164,7 +164,7 @@ def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) 
 
 
 def counted(material: Posts, answers: Sequence[Said | None]) -> dict[str, Any]:
-    """Count, by the corpus's own splits, who was asked about and what became of it; ``missing`` has no answer."""
+    """Count records and outcomes by the corpus's own splits; a record without an answer is ``missing``."""
     names = {VALIDATION: material.validation_name, TEST: TEST}
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in names.values()}
     for example, said in zip(material.asked, answers, strict=True):

@@ -1,9 +1,9 @@
-"""The stage ``prompted``: what a model says of the test split when it is asked instead of trained (SPEC 1.2, item 7).
+"""Run the stage ``prompted``: predict the test split with prompted models (SPEC 1.2, item 7).
 
-Zero-shot or few-shot, one question a meme and task, with the picture. Every run asks anew, with the same examples: the
-paper's few-shot rows of some local models deviate by .00 (FigSIM T3), which other examples would hardly allow. Answers
-come from the sealed store first, so a run that was killed asks for what is missing alone. Whatever is not a vote has
-no labels: a refusal is not a prediction.
+Zero-shot or few-shot, one question for each meme and task, with the picture. Every run sends new requests, with the
+same examples: the paper's few-shot rows of some local models deviate by .00 (FigSIM T3), which other examples would
+hardly allow. Answers are first looked up in the sealed store, so a restarted run requests only what is missing. Only a
+vote has labels: a refusal is not a prediction.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ NO_PICTURE = "no_picture"
 
 
 class NotPrompted(ConfigError):
-    """The stage was started for a model that is trained, or that nobody describes."""
+    """The stage was started for a trainable or unknown model."""
 
-    message = "Model '{model}' is no prompted model."
+    message = "Model '{model}' is not a prompted model."
     remedy = "Name an entry of params.models whose kind is prompted; the others are trained."
 
 
 @dataclass(frozen=True)
 class Question:
-    """One task as a model is asked about it: the prompt, the items, and the labels that no example shows."""
+    """One task as a prompt: its items, and the labels that no example shows."""
 
     task: Task
     prompt: Prompt
@@ -58,14 +58,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Said:
-    """What one run of one task came to: an answer for each item, in their order."""
+    """Answers of one run of one task: one for each item, in their order."""
 
     question: Question
     run: int
     answers: Sequence[Answer]
 
     def rows(self, model: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of ``store.tables.PREDICTIONS``; labels only where the outcome is a vote, and no scores."""
+        """Yield rows of ``storage.tables.PREDICTIONS``; labels only if the outcome is a vote, and no scores."""
         for example, answer in zip(self.question.items, self.answers, strict=True):
             yield {
                 "record_id": example.item[0],
@@ -85,29 +85,29 @@ def run(
 ) -> dict[str, Any]:
     """Write ``snapshot/<corpus>/predictions/prompted/<model>/predictions.parquet`` and the model's metrics.
 
-    One row for each item of test, task of ``train.tasks`` and run (``seed``: 1 to the model's ``runs``). In
-    ``train.mode`` ``paper`` a model sees the picture alone (FigSIM T11); in ``improved`` the words that were read from
-    it too. ``votes.seed`` draws the examples.
+    There is one row for each item of test, task of ``train.tasks`` and run (``seed``: 1 to the model's ``runs``). In
+    ``train.mode`` ``paper``, a model sees the picture alone (FigSIM T11); in ``improved``, also the words that were
+    read from it. ``votes.seed`` seeds the draw of the examples.
 
     Returns:
-        by task ``items``, ``outcomes``, ``prompts`` (digests) and ``unshown`` (labels that no example has, as no item
-        of train has them; few-shot only); ``runs``, ``examples`` (shown in each prompt), ``reasons`` (of what is no
-        vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
+        By task, ``items``, ``outcomes``, ``prompts`` (digests) and ``unshown`` (labels without an example, because no
+        item of train has them; few-shot only); ``runs``, ``examples`` (number in each prompt), ``reasons`` (of answers
+        that are not votes, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
 
     Raises:
-        NotPrompted: ``model`` names another kind of model, or none.
-        NotAsked, CannotSee: its labeller cannot be asked, or takes no pictures; nothing was sent.
-        LeakRefused: an example is not of train; nothing was sent.
+        NotPrompted: ``model`` is of another kind, or unknown.
+        NotAsked, CannotSee: its labeller cannot be requested, or takes no pictures; nothing was sent.
+        LeakRefused: an example is not in train; nothing was sent.
         TooFewExamples: the examples cannot show every label; nothing was sent.
         TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
-        BudgetSpent: the budget ended; every answer so far is kept.
+        BudgetSpent: the budget is used up; all answers so far are kept.
     """
     spec = params.models.get(model)
     if not isinstance(spec, PromptedModel):
         raise NotPrompted(model=model)
     described(spec.labeller, params=params)
     bench = Bench(corpus, model, spec, params, settings, vault, root)
-    # every prompt is there before the first question leaves
+    # all prompts are built before the first request is sent
     questions = [bench.question(key) for key in params.train.tasks]
     with Answers.open(settings.answers_url) as answers:
         said = [one for question in questions for one in bench.ask(question, answers=answers)]
@@ -141,7 +141,7 @@ def run(
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that asking one model of the benchmark needs."""
+    """The inputs for running one prompted model."""
 
     corpus: str
     model: str
@@ -153,16 +153,16 @@ class Bench:
 
     @cached_property
     def scheme(self) -> Scheme:
-        """The label scheme of the corpus."""
+        """Return the label scheme of the corpus."""
         return scheme_of(self.params.corpora[self.corpus].scheme)
 
     @property
     def words(self) -> bool:
-        """Whether a model is told what was read from a picture."""
+        """Return whether the model gets the words that were read from a picture."""
         return self.params.train.mode == "improved"
 
     def question(self, key: str) -> Question:
-        """Open a task's memes and write its prompt, with examples of train where the model has any."""
+        """Open a task's memes and build its prompt, with examples of train if the model uses any."""
         task = task_of(self.scheme, key)
         material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
         drawn = few_shot.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
@@ -179,7 +179,7 @@ class Bench:
         return Question(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
     def ask(self, question: Question, *, answers: Answers) -> Iterator[Said]:
-        """Ask about every item that has a picture, once a run; an item without one is abstained from, unsent."""
+        """Request an answer for every item with a picture, once a run; an item without one is an abstention, unsent."""
         memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
         for number in range(1, self.spec.runs + 1):
             labeller = MemeLabeller(

@@ -1,8 +1,8 @@
-"""A model of the registry as a predictor: title and body in, labels, probabilities and an abstention out.
+"""Predict with a registered model: title and body in; labels, probabilities and an abstention out.
 
 The signature is the registry's: columns ``title`` and ``body``; the answer's columns are ``labels`` (a list of names),
-``probabilities`` (a list in the scheme's order of labels, or empty) and ``abstain``. It is loaded as every consumer
-loads it: nothing of it is run that is not on record.
+``probabilities`` (a list in the scheme's order of labels, or empty) and ``abstain``. The model is loaded through the
+registry's client, like every consumer's: only registered code is run.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pipelines.taxonomy.task import Task
 from pipelines.train.finetuned import VOTE, Said
 
 COLUMNS = ("labels", "probabilities", "abstain")
-# Ours: posts of one request, so that progress shows; a model may batch them otherwise.
+# Ours: posts per call, so that progress is shown; a model may batch them otherwise.
 TOGETHER = 64
 
 
 class AnswerUnfit(RegistryError):
-    """A registered model answers something else than this task's labels."""
+    """A registered model does not answer with this task's labels."""
 
-    message = "The registered model '{uri}' does not answer as a model of '{task}' must: {detail}."
+    message = "The registered model '{uri}' does not fit the task '{task}': {detail}."
     remedy = "Name a model of this task under models in params.yaml."
     exit_code = 65
 
 
 class Registered:
-    """A model of the registry, ready to be asked."""
+    """A registered model for inference."""
 
     def __init__(self, model: Any, *, uri: str, task: Task, posts: Mapping[str, Post]) -> None:
         """Use :meth:`open` instead."""
@@ -45,20 +45,20 @@ class Registered:
 
         Args:
             uri: ``models:/<name>@champion`` or ``models:/<name>/<version>``.
-            task: whose labels it must answer with.
-            posts: by record id, for title and body apart.
-            settings: for the registry, the journal and the cache of models.
+            task: the task whose labels the model must return.
+            posts: posts by record id, for title and body separately.
+            settings: provides the registry, the journal and the cache of models.
 
         Raises:
             CorpusError: see :func:`pipelines.registry.client.load`.
-            AnswerUnfit: it knows other labels than the task.
+            AnswerUnfit: the model has other labels than the task.
         """
         from pipelines.registry.client import load
 
         where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
         model = load(uri, **where, cache=settings.home / "models")
         if model.labels != task.labels:
-            raise AnswerUnfit(uri=uri, task=task.key, detail="it knows other labels")
+            raise AnswerUnfit(uri=uri, task=task.key, detail="it has other labels")
         return cls(model, uri=uri, task=task, posts=posts)
 
     def predict(
@@ -68,10 +68,10 @@ class Registered:
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Said]:
-        """See :meth:`pipelines.train.finetuned.Predictor.predict`; posts go by ``record_ids``.
+        """See :meth:`pipelines.train.finetuned.Predictor.predict`; posts are looked up by ``record_ids``.
 
         Raises:
-            AnswerUnfit: the model fails, or answers otherwise than the signature says.
+            AnswerUnfit: the model fails, or its answers do not match the signature.
         """
         ids = list(record_ids or ())
         said: list[Said] = []
@@ -88,12 +88,12 @@ class Registered:
         try:
             answer = self._model.predict(asked)
         except Exception as error:
-            # a model's own message may quote what it was asked
+            # a model's own message may quote its input
             raise self._unfit(f"it fails ({type(error).__name__})") from None
         if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
-            raise self._unfit(f"its answer has not the columns {', '.join(COLUMNS)}")
+            raise self._unfit(f"its answer lacks some of the columns {', '.join(COLUMNS)}")
         if len(answer) != len(posts):
-            raise self._unfit(f"{len(answer)} answers to {len(posts)} posts")
+            raise self._unfit(f"{len(answer)} answers were returned for {len(posts)} posts")
         return map(self._one, *(answer[column].tolist() for column in COLUMNS))
 
     def _one(self, labels: Any, probabilities: Any, abstain: Any) -> Said:
@@ -103,19 +103,19 @@ class Registered:
         if abstain:
             return Said(str(Outcome.ABSTAINED), frozenset(), scores)
         if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-            raise self._unfit("its labels are no list")
+            raise self._unfit("its labels are not a list")
         named = frozenset(map(str, labels))
         if not named <= {*self._task.labels} or (self._task.kind == "single" and len(named) != 1):
-            raise self._unfit("its labels are none of the task's, or too many")
+            raise self._unfit("its labels are unknown to the task, or not exactly one is given")
         return Said(VOTE, named, scores)
 
     def _scores(self, values: Any) -> tuple[float, ...]:
         try:
             scores = tuple(float(value) for value in values)
         except (TypeError, ValueError):
-            raise self._unfit("its probabilities are no list of numbers") from None
+            raise self._unfit("its probabilities are not a list of numbers") from None
         if scores and (len(scores) != len(self._task.labels) or not all(0 <= p <= 1 for p in scores)):
-            raise self._unfit("its probabilities are none of these labels")
+            raise self._unfit("its probabilities are not one number from 0 to 1 for each label")
         return scores
 
     def _unfit(self, detail: str) -> AnswerUnfit:

@@ -1,6 +1,6 @@
-"""Label schemes as data: what may be said of a record, what the words mean, and which sets of them make sense.
+"""Load label schemes from data files: their labels, definitions, and rules for valid label sets.
 
-A scheme is one file of ``schemes/``; another one needs no code.
+A scheme is one file in ``schemes/``; adding one needs no code.
 """
 
 from pipelines.taxonomy.loader import BadScheme, available, load, load_file

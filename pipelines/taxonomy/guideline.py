@@ -1,4 +1,4 @@
-"""The guideline that annotators read, rendered from a label scheme, and the digest by which an answer names it."""
+"""Render the annotators' guideline from a label scheme, and its digest, which every answer records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN: dict[Content, str] = {
     "images": "You see the picture alone. Who posted it, when, and what others wrote under it is not shown.",
     "texts": "You see a title and a text. Who wrote them, when, and what others answered is not shown.",
 }
-# Ours: what holds in every round, whatever the scheme.
+# Ours: rules for every round, whatever the scheme.
 _ALWAYS = (
     "You may skip whatever you like. A skip is no mistake, needs no reason and enters no figure about you.",
     "Answer on your own. The other annotators see nothing of your answers, nor you of theirs; whoever decides where "
@@ -24,11 +24,11 @@ _ALWAYS = (
 
 
 def guideline(scheme: Scheme, *, content: Content) -> str:
-    """Return the guideline as Markdown: purpose, what holds always, then each category with labels and rules.
+    """Return the guideline as Markdown: purpose, general rules, then each category with labels and rules.
 
-    The same scheme and content give the same text. It lists what annotators may say, which is more than models are
-    asked about (``offered``). Of the scheme's purpose only the first sentence is used: the rest tells a model that
-    nothing is to be skipped, and people may skip.
+    The same scheme and content give the same text. It lists the annotators' labels, of which there are more than
+    models are asked for (``offered``). Only the first sentence of the scheme's purpose is used: the rest tells a model
+    not to skip anything, but people may skip.
     """
     first, _, _ = scheme.purpose.partition(". ")
     parts = [
@@ -49,8 +49,8 @@ def digest(text: str) -> str:
 def offered(category: Category) -> tuple[Label, ...]:
     """Return the labels that annotators choose from, in the scheme's order.
 
-    That is all but a label which only stands for others that the task merges: FigSIM's attempt and death are told apart
-    by people and asked of models as one (SPEC 1.1, item 1).
+    A label that only represents others merged by the task is left out: people distinguish FigSIM's attempt and death,
+    while models are asked for them as one (SPEC 1.1, item 1).
     """
     merge = category.merges[category.task_merge] if category.task_merge else None
     merged = {merge.into} - merge.labels if merge else set()
@@ -58,7 +58,7 @@ def offered(category: Category) -> tuple[Label, ...]:
 
 
 def how_many(category: Category) -> str:
-    """Return the sentence that says how many labels an answer has."""
+    """Return the sentence that states how many labels an answer has."""
     if category.kind == "single":
         return "Choose exactly one."
     alone = f' Where none fits, choose "{category.none}" alone.' if category.none else ""

@@ -1,4 +1,4 @@
-"""Reads label schemes from their data files and refuses one that contradicts itself."""
+"""Load label schemes from their data files and reject inconsistent ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class BadScheme(ConfigError):
-    """The data file of a label scheme does not hold together."""
+    """The data file of a label scheme is invalid or inconsistent."""
 
     message = "Scheme file {file}: {detail}."
-    remedy = "pipelines/taxonomy/schemes/cradle.yaml shows every key in use."
+    remedy = "Correct the file; pipelines/taxonomy/schemes/cradle.yaml is an example that uses every key."
 
 
 class _Part(BaseModel):
@@ -83,18 +83,18 @@ class _Category(_Part):
         names = {label.name for label in self.labels}
         merged = {name for m in self.merges.values() for name in (*m.labels, m.into)}
         if unknown := ({self.none} - {None} | merged) - names:
-            raise ValueError(f"no label {', '.join(sorted(map(str, unknown)))}")
+            raise ValueError(f"there is no label {', '.join(sorted(map(str, unknown)))}")
         if self.task_merge is not None and self.task_merge not in self.merges:
-            raise ValueError(f"no merge {self.task_merge}")
+            raise ValueError(f"there is no merge {self.task_merge}")
         if not any(label.task for label in self.labels):
             raise ValueError("no label belongs to the task")
         meant: dict[str, str] = {}
         for label in self.labels:
             for spelling in (label.name, label.code, *label.aliases):
                 if not normal(spelling) or meant.setdefault(normal(spelling), label.name) != label.name:
-                    raise ValueError(f"'{spelling}' could be more than one label, or none")
+                    raise ValueError(f"'{spelling}' is empty or means more than one label")
         if len(names) < len(self.labels):
-            raise ValueError("two labels have one name")
+            raise ValueError("two labels have the same name")
         return self
 
     def made(self, key: str) -> Category:
@@ -136,22 +136,22 @@ class _Scheme(_Part):
     def _displayed(self) -> _Scheme:
         names = {label.name for category in self.categories.values() for label in category.labels}
         if unknown := {name for row in self.display.values() for name in row} - names:
-            raise ValueError(f"display names no label {', '.join(sorted(unknown))}")
+            raise ValueError(f"display names unknown labels: {', '.join(sorted(unknown))}")
         return self
 
 
 def available() -> list[str]:
-    """Return the names of the schemes that the package brings along."""
+    """Return the names of the schemes in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
 def load(name: str) -> Scheme:
-    """Return the scheme of this name.
+    """Return the scheme ``name``.
 
     Raises:
-        UnknownScheme: if there is none.
-        BadScheme: if its file does not hold together.
+        UnknownScheme: there is no such scheme.
+        BadScheme: its file is invalid or inconsistent.
     """
     if name not in available():
         raise UnknownScheme(name=name, known=", ".join(available()))
@@ -162,7 +162,7 @@ def load_file(path: Path) -> Scheme:
     """Return the scheme that a data file describes.
 
     Raises:
-        BadScheme: naming the file and every key at fault.
+        BadScheme: the file is invalid; the error names the file and every invalid key.
     """
     try:
         content = path.read_bytes()

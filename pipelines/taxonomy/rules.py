@@ -1,6 +1,6 @@
-"""What a set of labels may look like: a wrong one is named (strict) or put right with every repair counted (repair).
+"""Check label sets against a scheme's rules: report violations (strict) or repair and count them (repair).
 
-Nothing depends on the order of what is checked, and a repaired set needs no second repair.
+The result does not depend on the order of the labels, and repairing a repaired set changes nothing.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ TIERS = ("base", "improved", "soft")
 def tiers_of(mode: Literal["paper", "improved"]) -> frozenset[str]:
     """Return the tiers of rules that a mode applies before a vote: SPEC 27, (a) to (c) or (a) to (e).
 
-    The tier ``soft`` belongs to neither: rule (f) rests on a guess about incidents and is applied only when asked for.
+    The tier ``soft`` is in neither: rule (f) assumes that labels share an incident, and is applied only on request.
     """
     return frozenset({"base"} if mode == "paper" else {"base", "improved"})
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of a check.
+    """Result of a check.
 
-    ``repairs`` has one rule name a repair, sorted. ``violations`` has what is wrong and stays so, sorted; where there
-    are any in strict mode, ``labels`` is what was given. ``unknown`` counts strings that the scheme does not know:
-    they are violations in both modes and never turned into a label.
+    ``repairs`` has one rule name per repair, sorted. ``violations`` has what remains wrong, sorted; if there are any in
+    strict mode, ``labels`` is the input. ``unknown`` counts strings that the scheme does not know: they are violations
+    in both modes and are never turned into a label.
     """
 
     labels: frozenset[str]
@@ -38,7 +38,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Of two labels that agree in the attributes ``same``, the one whose ``of`` is ``keep`` displaces ``drop``."""
+    """Rule: of two labels with equal attributes ``same``, the one whose ``of`` is ``keep`` displaces ``drop``."""
 
     name: str
     tier: str
@@ -48,7 +48,7 @@ class Preference:
     drop: str
 
     def displaced(self, labels: Collection[str], *, attributes: Mapping[str, Mapping[str, str]]) -> set[str]:
-        """Return the labels that another one displaces; an attribute that both lack agrees."""
+        """Return the labels that another label displaces; an attribute that both lack counts as equal."""
 
         def place(label: str) -> tuple[str | None, ...]:
             return tuple(attributes[label].get(a) for a in self.same)
@@ -78,14 +78,14 @@ class Checkable(Protocol):
 
 
 def normal(spelling: str) -> str:
-    """Return what two spellings of one label share: their letters and digits, whatever their case."""
+    """Return the normalised form of a spelling: its letters and digits in lower case."""
     return "".join(c for c in spelling.casefold() if c.isalnum())
 
 
 def check(
     category: Checkable, *, values: Iterable[str], mode: Mode, tiers: Collection[str], task: bool = True
 ) -> Checked:
-    """Hold ``values`` against a category; see :meth:`pipelines.taxonomy.scheme.Category.check`."""
+    """Check ``values`` against a category; see :meth:`pipelines.taxonomy.scheme.Category.check`."""
     given = list(values)
     repairs: list[str] = []
     labels, unknown = _named(category, values=given, repairs=repairs)
@@ -108,7 +108,7 @@ def check(
 
 
 def _named(category: Checkable, *, values: list[str], repairs: list[str]) -> tuple[set[str], int]:
-    """Return the labels that the values name and the number of values that name none."""
+    """Return the labels that the values name, and the number of values that name no label."""
     found = [v if v in category.attributes else category.spellings.get(normal(v)) for v in values]
     known = [name for name in found if name is not None]
     labels = set(known)
@@ -118,10 +118,10 @@ def _named(category: Checkable, *, values: list[str], repairs: list[str]) -> tup
 
 
 def _within(category: Checkable, *, labels: set[str], task: bool, base: bool, repairs: list[str]) -> set[str]:
-    """Return the labels that stay: of the task, if asked for, and without a none label beside others."""
+    """Return the labels that remain: those of the task, if asked for, and without a none label beside others."""
     none, stands_alone = category.none, category.kind == "multi" and base
     if none in labels and none not in category.names:
-        # the empty set by another name (SPEC 1.1, item 3), so nothing is repaired unless it had company
+        # another name of the empty set (SPEC 1.1, item 3), so it is a repair only if there are other labels
         repairs += ["exclusive"] if len(labels) > 1 else []
         labels = labels - {none}
     if task:

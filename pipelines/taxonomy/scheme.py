@@ -1,4 +1,4 @@
-"""The shapes of a label scheme: labels, the categories that they belong to, and the scheme of one corpus."""
+"""Define the classes of a label scheme: labels, their categories, and the scheme of a corpus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.taxonomy.rules import Checked, Mode, Preference
 
 
 class UnknownCategory(ConfigError):
-    """A scheme has no category of this key, or several where one was to be implied."""
+    """A scheme has no category of this key, or several and no key was given."""
 
     message = "Scheme '{scheme}' has no category '{key}'."
     remedy = "Name one of {known}."
@@ -22,10 +22,11 @@ class UnknownCategory(ConfigError):
 
 @dataclass(frozen=True)
 class Label:
-    """One thing that can be said of a record.
+    """One label of a record.
 
-    ``attributes`` is what rules and tables go by (CRADLE: type, level, time). ``task`` is false for what annotators may
-    say but models are not asked about (SPEC 1.1, item 1: third-person descriptions, and a None that is the empty set).
+    ``attributes`` are used by rules and tables (CRADLE: type, level, time). ``task`` is false for labels that
+    annotators may use but models are not asked for (SPEC 1.1, item 1: third-person descriptions, and a None that is the
+    empty set).
     """
 
     name: str
@@ -38,7 +39,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Merge:
-    """Labels that count as one."""
+    """Labels that are treated as one."""
 
     labels: frozenset[str]
     into: str
@@ -46,11 +47,11 @@ class Merge:
 
 @dataclass(frozen=True)
 class Category:
-    """One question about a record and everything that may be answered.
+    """One question about a record and its possible answers.
 
-    ``none`` is the label that says "nothing of this": where it belongs to the task it stands alone (CRADLE's
-    no_crisis), where it does not it is another word for the empty set (FigSIM). ``severities`` has each label's
-    severity, 0 where the scheme gives none. ``guidelines``, ``special`` and ``brief`` go into prompts only.
+    ``none`` is the label for "none of these": if it belongs to the task, it excludes all others (CRADLE's no_crisis);
+    if not, it is another name of the empty set (FigSIM). ``severities`` has each label's severity, 0 if the scheme
+    gives none. ``guidelines``, ``special`` and ``brief`` go into prompts only.
     """
 
     key: str
@@ -69,52 +70,52 @@ class Category:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The labels that models are asked about, in the scheme's order (an ordinal's own order)."""
+        """Return the labels that models are asked for, in the scheme's order (for an ordinal, its own order)."""
         return tuple(label.name for label in self.labels if label.task)
 
     @cached_property
     def attributes(self) -> dict[str, Mapping[str, str]]:
-        """The attributes of every label by its name."""
+        """Return the attributes of every label by its name."""
         return {label.name: label.attributes for label in self.labels}
 
     @cached_property
     def spellings(self) -> dict[str, str]:
-        """The label that a normalised spelling means: its name, its code or one of its aliases."""
+        """Return the label of each normalised spelling: its name, its code or one of its aliases."""
         return {rules.normal(s): x.name for x in self.labels for s in (x.name, x.code, *x.aliases)}
 
     def check(self, values: Iterable[str], *, mode: Mode, tiers: Collection[str], task: bool = True) -> Checked:
-        """Tell whether ``values`` make a label set of this category, or make one of them.
+        """Check whether ``values`` are a valid label set of this category, or repair them.
 
         Args:
             values: the strings given, in any order.
-            mode: ``strict`` names what is wrong, ``repair`` puts right what it can and counts each repair.
+            mode: ``strict`` reports what is wrong, ``repair`` corrects what it can and counts each repair.
             tiers: which rules apply: ``base`` is SPEC 23 (a) to (c), ``improved`` (d) and (e), ``soft`` (f).
-            task: whether only what models are asked about may stand; false accepts everything annotators may say.
+            task: whether to keep only labels that models are asked for; false accepts all labels of annotators.
 
         Returns:
-            the label set, the repairs and the violations. Repair names: ``alias``, ``duplicate``, ``empty``,
-            ``exclusive``, ``excluded``, the task's merge and the scheme's own rules. Violations that no repair heals:
-            ``unknown_label``; ``several`` or ``empty`` where exactly one label is wanted.
+            The label set, the repairs and the violations. Repair names: ``alias``, ``duplicate``, ``empty``,
+            ``exclusive``, ``excluded``, the task's merge and the scheme's own rules. Violations that cannot be
+            repaired: ``unknown_label``; ``several`` or ``empty`` if exactly one label is required.
         """
         return rules.check(self, values=values, mode=mode, tiers=tiers, task=task)
 
     def merge(self, labels: frozenset[str], *, merge: str) -> frozenset[str]:
-        """Return ``labels`` with those of the merge replaced by what they count as.
+        """Return ``labels`` with the labels of the merge replaced by their common label.
 
         Raises:
-            KeyError: if the category has no merge of this name.
+            KeyError: the category has no merge of this name.
         """
         found = self.merges[merge]
         return labels - found.labels | {found.into} if labels & found.labels else labels
 
     def severity(self, labels: Iterable[str]) -> int:
-        """Return how severe the gravest of the labels is, 0 for none."""
+        """Return the highest severity of the labels, 0 for no labels."""
         return max((self.severities.get(label, 0) for label in labels), default=0)
 
     def valid_sets(self, *, most: int = 4) -> list[frozenset[str]]:
         """Return every set of at most ``most`` labels that the hard rules allow, small ones first, in a fixed order.
 
-        Four is the most that a CRADLE post carries (CRADLE T2).
+        The default, four, is the maximum of a CRADLE post (CRADLE T2).
         """
         sizes = range(2) if self.kind == "single" else range(most + 1)
         sets = (frozenset(c) for size in sizes for c in combinations(self.names, size))
@@ -126,8 +127,8 @@ class Category:
 class Scheme:
     """The label scheme of a corpus.
 
-    ``display`` names the rows that a table of types has and the labels that each sums (CRADLE T1). ``item``, ``role``
-    and ``purpose`` are for prompts. ``digest`` is the SHA-256 of the data file.
+    ``display`` has the rows of a table of types and the labels that each sums up (CRADLE T1). ``item``, ``role`` and
+    ``purpose`` are used in prompts. ``digest`` is the SHA-256 of the data file.
     """
 
     name: str
@@ -141,10 +142,10 @@ class Scheme:
     digest: str
 
     def category(self, key: str | None = None) -> Category:
-        """Return the category of this key, or the one category that there is.
+        """Return the category of this key, or the only category if no key is given.
 
         Raises:
-            UnknownCategory: if there is no such key, or no key was given and there are several.
+            UnknownCategory: there is no such key, or no key was given and there are several categories.
         """
         chosen = next(iter(self.categories)) if key is None and len(self.categories) == 1 else key
         if chosen is None or chosen not in self.categories:

@@ -1,4 +1,4 @@
-"""The three tasks of FigSIM's benchmark, as what a model is asked (SPEC 1.1, item 1)."""
+"""Define the tasks that models are asked to solve, such as FigSIM's three (SPEC 1.1, item 1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASKS = ("figurative", "severity", "related")
 
 @dataclass(frozen=True)
 class Task:
-    """One category as models see it: ``labels`` in the scheme's order, which for severity is the ordinal's."""
+    """One category as models see it: ``labels`` in the scheme's order, for severity the ordinal order."""
 
     key: str
     kind: Literal["single", "multi"]
@@ -25,14 +25,14 @@ class Task:
     category: Category
 
     def seen(self, labels: frozenset[str]) -> frozenset[str]:
-        """Return what is left of an annotators' label set: merged where the task merges, without what it excludes."""
+        """Return an annotators' label set as the task sees it: merged, and without labels that the task excludes."""
         return self.category.check(labels, mode="repair", tiers=tiers_of("paper"), task=True).labels
 
     def encode(self, labels: frozenset[str]) -> npt.NDArray[np.float32]:
-        """Return one row, 1 for each label that is seen; a single-label row has exactly one 1.
+        """Return one row, 1 for each label of :meth:`seen`; a single-label row has exactly one 1.
 
         Raises:
-            BadParams: a single-label task without exactly one label.
+            BadParams: a single-label task gets more or fewer than one label.
         """
         seen = self.seen(labels)
         if self.kind == "single" and len(seen) != 1:

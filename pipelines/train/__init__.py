@@ -1,1 +1,1 @@
-"""Models of the benchmark: what they see, how they are fitted, what they predict."""
+"""Train the models of the benchmark and the post classifiers."""

@@ -1,7 +1,7 @@
-"""The stage ``finetune``: one model tuned on one subset's labels, chosen by the gold of dev.
+"""Run the stage ``finetune``: tune one model on one subset's labels, selected on the gold of dev.
 
-The weights are the stage's own output; MLflow is told numbers. A run that was killed goes on from the checkpoints that
-lie under ``CORPUS_HOME`` until it ends, and MLflow knows it by its key.
+The weights are the stage's own output; MLflow receives metrics only. A killed run resumes from its checkpoints, which
+are under ``CORPUS_HOME`` until it ends, and its MLflow run is found by key.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ Numbers = dict[str, float]
 
 
 class NotTuned(ConfigError):
-    """The stage was started for a model that is asked as it is, or that nobody describes."""
+    """The stage was started for an untuned or unknown model."""
 
-    message = "Model '{model}' is no model that is tuned on posts."
-    remedy = "Name an entry of params.models of the kinds {kinds}; the others are `untuned`."
+    message = "Model '{model}' cannot be fine-tuned on posts."
+    remedy = "Name an entry of params.models of the kinds {kinds}; other models are run by the stage `untuned`."
 
 
 class NothingToLearn(DataError):
-    """A split that tuning needs has no labels at all."""
+    """A split that tuning needs has no labels."""
 
-    message = "There is nothing to tune '{model}' with: no record of {split} has labels ({subset})."
+    message = "Model '{model}' cannot be tuned: no record of {split} has labels ({subset})."
     remedy = (
         "Check metrics/{corpus}/gold.json and silver-*.json: which splits have gold (gold.{corpus}.splits in "
-        "params.yaml), and on how much of train the ensemble agrees."
+        "params.yaml), and on what share of train the ensemble agrees."
     )
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that one tuning needs."""
+    """The inputs of one tuning run."""
 
     corpus: str
     subset: str
@@ -71,16 +71,16 @@ class Bench:
 
     @property
     def out(self) -> Path:
-        """Where the model goes."""
+        """Return the folder of the tuned model."""
         return finetuned.folder_of(self.corpus, subset=self.subset, model=self.model, root=self.root)
 
     @property
     def folder(self) -> Path:
-        """Where its checkpoints are until it ends."""
+        """Return the folder of the checkpoints, which is removed at the end of the run."""
         return self.settings.home / "train" / self.corpus / f"finetune-{self.subset}-{self.model}"
 
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
-        """Tune the model into ``out``; return its kind's own numbers."""
+        """Tune the model into ``out``; return the metrics of its kind."""
         section = self.params.finetune
         given: dict[str, Any] = {
             "train": self.material.train,
@@ -106,7 +106,7 @@ class Bench:
         return knn.fit(self.spec, vault=self.vault, said=said, **given)
 
     def card(self) -> Card:
-        """Describe the model."""
+        """Return the card that describes the model."""
         return Card(
             kind=self.spec.kind,
             corpus=self.corpus,
@@ -136,27 +136,27 @@ def run(
     """Write ``snapshot/<corpus>/finetuned/<subset>/<model>/`` (weights, lineage, card) and the run's metrics.
 
     Args:
-        corpus: of texts.
+        corpus: a corpus of texts.
         subset: ``unanimous`` or ``consensus`` of the silver of ``finetune.ensemble``, or ``gold``.
         model: an entry of ``models`` of the kinds ``sft``, ``encoder`` or ``knn``.
-        params: ``finetune`` has what they have in common.
-        settings: for ``CORPUS_HOME`` and ``MLFLOW_TRACKING_URI``.
-        vault: where the keys are.
+        params: ``finetune`` has the settings that all kinds share.
+        settings: provides ``CORPUS_HOME`` and ``MLFLOW_TRACKING_URI``.
+        vault: the vault of the keys.
         root: a clone of the corpus.
 
     Returns:
         ``kind``, ``base``, ``subset``, ``ensemble`` (``None`` for gold), ``train`` (``records``, ``digest`` of their
         ids), ``validation`` (records), ``support`` (records of train by label), ``unseen`` (labels that train does not
         have), ``examples`` (records of dev in the prompt, left out), ``without`` and ``taken_down`` by split, and
-        ``fit``: what the kind tells of itself.
+        ``fit``: the metrics of the model's kind.
 
     Raises:
         NotTuned: ``model`` is of another kind, or unknown.
         NothingToLearn: train or dev has no labels.
         NotCurated: the corpus has no split or no gold.
         NoSilver: the ensemble has not voted.
-        NotVoted: nor has the labeller that the model is blended with.
-        BaseMissing: a base cannot be had.
+        NotVoted: the labeller that the model is blended with has not voted.
+        BaseMissing: a base model cannot be found.
         Diverged: the loss became infinite or undefined.
     """
     spec = params.models.get(model)
@@ -170,7 +170,7 @@ def run(
     )
     _check(material, corpus=corpus, model=model, subset=subset)
     bench = Bench(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
-    # what an earlier try left there is no part of this model
+    # files of an earlier attempt are not part of this model
     shutil.rmtree(bench.out, ignore_errors=True)
     bench.out.mkdir(parents=True)
     told = _tuned(bench)
@@ -190,14 +190,14 @@ def run(
         "examples": material.examples,
         "without": material.without,
         "taken_down": material.taken_down,
-        # as JSON has it: tuples are lists
+        # the JSON round trip turns tuples into lists
         "fit": rounded(json.loads(json.dumps(told))),
     }
     return write_metrics(metrics, root / "metrics" / corpus / f"finetune-{subset}-{model}.json")
 
 
 def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
-    """Return what a model was made of; a kNN model has the sentence embedding that it compares by."""
+    """Return the base of a model; for a kNN model, its sentence embedding."""
     from pipelines.extract import embedding
 
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base
@@ -210,7 +210,7 @@ def _check(material: Posts, *, corpus: str, model: str, subset: str) -> None:
 
 
 def _tuned(bench: Bench) -> dict[str, Any]:
-    """Fit the model; MLflow is told the parameters, the data's commit, and the numbers of each epoch."""
+    """Fit the model; log the parameters, the data's commit and the metrics of each epoch to MLflow."""
     from pipelines.train import tracking
 
     commit = commit_of(bench.root)

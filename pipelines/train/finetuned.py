@@ -1,7 +1,7 @@
-"""The folder of a tuned model: what it is, whose records it has seen, and how it is opened to be asked.
+"""Write, read and open the folder of a tuned model: weights, card and lineage.
 
-``model.json`` is written last, so that a folder that has one is whole. ``records.parquet`` has the rows of the table
-``splits`` that the model has learnt from or was chosen by: ids, by which a deletion finds every model that it concerns.
+``model.json`` is written last, so a folder that has one is complete. ``records.parquet`` has the rows of the table
+``splits`` that the model was trained on or selected by: ids, by which a deletion finds all models that it affects.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Tuned = Annotated[SftModel | EncoderModel | KnnModel, Field(discriminator="kind"
 
 
 class NoModel(ConfigError):
-    """A tuned model is asked for and was not tuned where the command was started."""
+    """A command needs a tuned model that is missing from its folder."""
 
     message = "There is no tuned model in {folder}: {detail}."
-    remedy = "Run `dvc pull --allow-missing`, or the stage finetune of this subset and model."
+    remedy = "Run `dvc pull --allow-missing`, or run the stage finetune of this subset and model."
 
 
 class ModelOutdated(DataError):
@@ -49,10 +49,10 @@ class ModelOutdated(DataError):
 
 @dataclass(frozen=True)
 class Said:
-    """What a model says of one post, as ``store.tables.PREDICTIONS`` has it.
+    """A model's prediction for one post, a row of ``storage.tables.PREDICTIONS``.
 
-    ``scores`` are probabilities in the task's order of labels, or nothing where a model gives none. Labels stand where
-    the outcome is a vote and nowhere else.
+    ``scores`` are probabilities in the task's order of labels, empty if the model gives none. ``labels`` are set only
+    if the outcome is a vote.
     """
 
     outcome: str
@@ -63,7 +63,7 @@ class Said:
 
 
 class Predictor(Protocol):
-    """A model that is asked about posts, in this process."""
+    """A model that labels posts in this process."""
 
     def predict(
         self,
@@ -72,24 +72,24 @@ class Predictor(Protocol):
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Said]:
-        """Return what it says of each text, in their order.
+        """Return a prediction for each text, in their order.
 
         Args:
-            texts: of posts, as ``Post.text`` has them.
-            record_ids: whose texts they are, where a model knows something else of a record (a labeller's vote).
-            progress: told how many are done.
+            texts: texts of posts, as in ``Post.text``.
+            record_ids: the texts' records, for models that use other data of a record (a labeller's vote).
+            progress: called with the number of texts that are done.
         """
 
 
 class Trained(Section):
-    """Who a model has learnt from: how many records of train, and the SHA-256 of their sorted ids, a line each."""
+    """Training records of a model: their number, and the SHA-256 of their sorted ids, one per line."""
 
     records: int
     digest: str
 
 
 class Card(Section):
-    """What ``model.json`` says: enough to open the model, and to tell what it was made of."""
+    """Content of ``model.json``: enough to open the model, and to trace its origin."""
 
     kind: Literal["sft", "encoder", "knn"]
     corpus: str
@@ -106,12 +106,12 @@ class Card(Section):
 
     @property
     def name(self) -> str:
-        """The model's name among predictions."""
+        """Return the model's name among predictions."""
         return f"{self.model}-{self.subset}"
 
 
 def folder_of(corpus: str, *, subset: str, model: str, root: Path) -> Path:
-    """Return where the stage ``finetune`` puts a model."""
+    """Return the folder into which the stage ``finetune`` writes a model."""
     return root / "snapshot" / corpus / "finetuned" / subset / model
 
 
@@ -122,7 +122,7 @@ def trained_on(record_ids: Collection[str]) -> Trained:
 
 
 def write(folder: Path, *, card: Card, material: Posts) -> None:
-    """Write the lineage, and then the card, which says that the folder is whole."""
+    """Write the lineage, and then the card, which marks the folder as complete."""
     rows = [
         {"record_id": item[0], "image": item[1], "group": material.placed[item][1], "split": material.placed[item][0]}
         for item in (e.item for e in (*material.train, *material.validation))
@@ -137,7 +137,7 @@ def read(folder: Path) -> Card:
     """Read the card of a tuned model.
 
     Raises:
-        NoModel: there is none, or it is of another form.
+        NoModel: the card is missing or malformed.
     """
     try:
         return Card.model_validate_json((folder / CARD).read_bytes())
@@ -148,10 +148,10 @@ def read(folder: Path) -> Card:
 
 
 def lineage(folder: Path) -> dict[str, str]:
-    """Return the split, by record id, of every record that the model has learnt from or was chosen by.
+    """Return the split, by record id, of every record that the model was trained on or selected by.
 
     Raises:
-        NoModel: it is not there.
+        NoModel: the lineage is missing.
     """
     if not (folder / LINEAGE).is_file():
         raise NoModel(folder=folder.name, detail=f"{LINEAGE} is missing")
@@ -163,7 +163,7 @@ def task_asked(card: Card, *, folder: Path) -> Task:
     """Return the task that a model was tuned for.
 
     Raises:
-        ModelOutdated: the scheme's labels are others now, or in another order.
+        ModelOutdated: the scheme's labels or their order have changed.
     """
     task = task_of(scheme_of(card.scheme), card.task)
     if task.labels != card.labels:
@@ -180,18 +180,18 @@ def open_model(
     vault: Vault,
     said: Mapping[str, LabelSet] | None = None,
 ) -> Predictor:
-    """Return a tuned model, ready to be asked.
+    """Return a tuned model, ready to predict.
 
     Args:
-        folder: what :func:`folder_of` says, or a copy of it.
-        params: for ``finetune.max_new_tokens`` and ``predict.batch``.
-        settings: for a place where bases are made for the moment.
-        vault: what the neighbours of a kNN model are sealed under.
+        folder: the path from :func:`folder_of`, or a copy of that folder.
+        params: provides ``finetune.max_new_tokens`` and ``predict.batch``.
+        settings: provides a place for temporary tiny bases.
+        vault: its keys open the neighbours of a kNN model.
         said: the votes, by record id, of the labeller that a kNN model is blended with.
 
     Raises:
-        NoModel: the folder holds none.
-        ModelOutdated: it was tuned for other labels.
+        NoModel: the folder holds no model.
+        ModelOutdated: the model was tuned for other labels.
         SealBroken: a neighbour was altered, or belongs to another vault.
     """
     card = read(folder)
@@ -247,10 +247,10 @@ class Causal:
 
 
 class Classifier:
-    """An encoder or a kNN model as a predictor: calibrated probabilities, and the sets that they are decided to."""
+    """An encoder or a kNN model as a predictor: calibrated probabilities, and the label sets decided from them."""
 
     def __init__(self, model: Any, *, by_record: bool = False) -> None:
-        """Take an ``EncoderPredictor`` or, ``by_record`` as it may know votes about a record, a ``KnnPredictor``."""
+        """Take an ``EncoderPredictor``, or with ``by_record`` a ``KnnPredictor``, which may use a record's votes."""
         self._model, self._by_record = model, by_record
 
     def predict(

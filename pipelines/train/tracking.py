@@ -1,8 +1,8 @@
-"""A training run as MLflow sees it: numbers and weights, never a text or a picture, and an end whatever happens.
+"""Track a training run in MLflow: numbers and weights, never texts or pictures, and always an end status.
 
-A run is known by its key, not by the process that works on it: a retry goes on with the run that a killed try left
-behind. An interrupt or SIGTERM ends it as KILLED on the spot; SIGKILL lets nothing be said, so the next run of the
-experiment on the same machine ends what processes that are gone left RUNNING.
+A run is identified by its key, not by its process: a retry continues the run of a killed attempt. An interrupt or
+SIGTERM ends the run as KILLED at once. After SIGKILL, the next run of the experiment on the same machine ends the runs
+that dead processes left RUNNING.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Value = str | int | float | bool
 
 
 class TrackingUnavailable(RegistryError):
-    """MLflow does not answer or does not take what a run says; a checkpoint stays."""
+    """MLflow does not answer or rejects what a run logs; the checkpoint is kept."""
 
     message = "MLflow cannot be used: {detail}."
-    remedy = "Check MLFLOW_TRACKING_URI, or unset it to train without tracking. A retry goes on from a checkpoint."
+    remedy = "Check MLFLOW_TRACKING_URI, or unset it to train without tracking. A retry resumes from a checkpoint."
     exit_code = 75
 
 
 @dataclass(frozen=True)
 class Log:
-    """What a run is told; where there is no tracking server it takes everything and keeps nothing.
+    """Log of a run; without a tracking server it accepts everything and stores nothing.
 
     Args:
         run_id: MLflow's, ``None`` without a server.
-        skipped: why nothing is tracked, ``None`` where it is.
+        skipped: why nothing is tracked; ``None`` if the run is tracked.
     """
 
     run_id: str | None
@@ -55,10 +55,10 @@ class Log:
     _new: bool = field(default=False, repr=False)
 
     def metrics(self, values: Mapping[str, float], *, step: int = 0) -> None:
-        """Log numbers of one step (an epoch); what an earlier try of the run has logged is not logged again.
+        """Log the metrics of one step (an epoch), except those that an earlier attempt of the run has logged.
 
         Raises:
-            TrackingUnavailable: they were not taken.
+            TrackingUnavailable: MLflow did not accept them.
         """
         if self.run_id is None:
             return
@@ -68,28 +68,28 @@ class Log:
                 return
             from mlflow.entities import Metric
 
-            # one request for all of them: an epoch has ten
+            # one request for all metrics: an epoch has ten
             now = int(time.time() * 1000)
             self._client.log_batch(self.run_id, metrics=[Metric(name, v, now, step) for name, v in new.items()])
             for name, value in new.items():
                 self._said[name].add((step, value))
 
     def figure(self, figure: Any, name: str) -> None:
-        """Keep a matplotlib figure, of numbers and label names only, as ``figures/<name>.png``.
+        """Store a matplotlib figure, of numbers and label names only, as ``figures/<name>.png``.
 
         Raises:
-            TrackingUnavailable: it was not taken.
+            TrackingUnavailable: MLflow did not accept it.
         """
         if self.run_id is not None:
             with _translated():
                 self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
 
     def weights(self, path: Path) -> None:
-        """Keep a safetensors file under ``model``.
+        """Store a safetensors file under ``model``.
 
         Raises:
-            ValueError: the file is of another kind, which might hold anything.
-            TrackingUnavailable: it was not taken.
+            ValueError: the file has another suffix; such a file might hold content.
+            TrackingUnavailable: MLflow did not accept it.
         """
         if path.suffix != ".safetensors":
             raise ValueError(path.suffix)
@@ -99,7 +99,7 @@ class Log:
 
     def _known(self, name: str) -> set[tuple[int, float]]:
         if name not in self._said:
-            # a run that was just made has no history to ask for
+            # a new run has no history to query
             found = () if self._new else self._client.get_metric_history(self.run_id, name)
             self._said[name] = {(m.step, m.value) for m in found}
         return self._said[name]
@@ -109,15 +109,15 @@ class Log:
 def run(
     settings: Settings, *, experiment: str, key: str, params: Mapping[str, Value], tags: Mapping[str, str]
 ) -> Iterator[Log]:
-    """Open the run with this key, or go on with it, and end it: FINISHED, FAILED, or KILLED when it was interrupted.
+    """Open or continue the run with this key, and end it as FINISHED, FAILED, or, if interrupted, KILLED.
 
-    A SIGTERM inside becomes a ``SystemExit``, so that the block is left and the run ended (main thread only). What has
-    finished, or has the same key and other parameters, is another run.
+    A SIGTERM inside the block becomes a ``SystemExit``, so that the run is ended (main thread only). A finished run, or
+    one with the same key and other parameters, is not continued: a new run is created.
 
     Args:
-        settings: for ``MLFLOW_TRACKING_URI``; without it the log says that it is skipped.
-        experiment: its name; made where there is none.
-        key: what the run is about, such as ``figurative-bert-1-<data commit>``.
+        settings: provides ``MLFLOW_TRACKING_URI``; without it, the log is marked as skipped.
+        experiment: the experiment's name; it is created if missing.
+        key: what the run trains, such as ``figurative-bert-1-<data commit>``.
         params: plain values, no content.
         tags: such as ``data_commit``, no content.
 
@@ -138,7 +138,7 @@ def run(
             status = "KILLED"
             raise
         finally:
-            # what went wrong inside matters more than that MLflow could not be told
+            # an error inside the block matters more than a failure to report it to MLflow
             with suppress(*(() if status == "FINISHED" else (TrackingUnavailable,))), _translated():
                 log._client.set_terminated(log.run_id, status)
 
@@ -169,7 +169,7 @@ def _experiment(client: Any, *, name: str) -> str:
 
     found = client.get_experiment_by_name(name)
     if found is None:
-        # tasks of a matrix begin together: another one may be first
+        # tasks of a matrix start together: another task may create it first
         with suppress(MlflowException):
             client.create_experiment(name)
         found = client.get_experiment_by_name(name)
@@ -177,7 +177,7 @@ def _experiment(client: Any, *, name: str) -> str:
 
 
 def _close_abandoned(client: Any, *, experiment: str) -> None:
-    """End the runs as KILLED whose process was on this machine and is gone."""
+    """End as KILLED the running runs whose process was on this machine and no longer exists."""
     running, token = [], None
     while token != "":
         page = client.search_runs([experiment], "attributes.status = 'RUNNING'", page_token=token)
@@ -192,14 +192,14 @@ def _close_abandoned(client: Any, *, experiment: str) -> None:
 
 
 def _machine() -> str:
-    """Return a digest of the machine and its space of process numbers; names of hosts stay where they are."""
+    """Return a digest of the machine and its PID namespace; host names are not sent to MLflow."""
     space = Path("/proc/self/ns/pid")
     name = f"{socket.gethostname()} {space.readlink() if space.exists() else ''}"
     return hashlib.sha256(name.encode()).hexdigest()[:12]
 
 
 def _process(pid: int) -> str:
-    """Return what tells a process from one that gets its number later: machine, number, when it began."""
+    """Return a name that distinguishes a process from a later one with the same PID: machine, PID, start time."""
     began = ""
     with suppress(OSError, IndexError):
         # proc(5): the name, which may hold anything, ends with the last bracket; then state, and field 22 is the start
@@ -210,7 +210,7 @@ def _process(pid: int) -> str:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turn what MLflow raises into an error that names no value of the run."""
+    """Turn MLflow's exceptions into an error that contains no value of the run."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -223,13 +223,13 @@ def _translated() -> Iterator[None]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Leave by an exception at SIGTERM, where this is the main thread."""
+    """Raise an exception at SIGTERM, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def leave(number: int, frame: FrameType | None) -> None:
-        # once: a second one must not interrupt the ending
+        # only once: a second SIGTERM must not interrupt the cleanup
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise SystemExit(TERMINATED)
 

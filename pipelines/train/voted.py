@@ -1,4 +1,4 @@
-"""What labellers have said already, by record: the table ``votes`` of one labeller, one task, without what is gone."""
+"""Read a labeller's votes for one task, by record id."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Row = Mapping[str, Any]
 
 
 class NotVoted(ConfigError):
-    """A labeller's votes are wanted where there are none."""
+    """A labeller's votes are missing."""
 
     message = "There are no votes of labeller '{labeller}' for {corpus} in this folder."
     remedy = "Run `dvc pull --allow-missing`, or `dvc repro votes@{corpus}-{labeller}`."
 
 
 def read(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Row]:
-    """Return the rows of ``store.tables.VOTES`` by record id.
+    """Return the rows of ``storage.tables.VOTES`` by record id.
 
     Raises:
         NotVoted: the labeller has not voted.
@@ -36,5 +36,5 @@ def read(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Row
 
 
 def labels(rows: Mapping[str, Row]) -> dict[str, LabelSet]:
-    """Return the label sets of what are votes: a refusal is none."""
+    """Return the label sets of the rows that are votes; a refusal is not a vote."""
     return {r: frozenset(row["labels"]) for r, row in rows.items() if row["outcome"] == VOTE}

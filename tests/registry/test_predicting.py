@@ -171,12 +171,12 @@ def test_answers_come_in_the_order_of_the_lines_with_their_ids(made: Made) -> No
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("secret", "it is no JSON"),
-        ('["secret"]', "it is no object"),
+        ("secret", "it is not JSON"),
+        ('["secret"]', "it is not a JSON object"),
         ('{"text": "secret"}', "neither a title nor an image"),
-        ('{"title": 3, "body": "secret"}', "its title is no string"),
-        ('{"title": "secret", "body": ["secret"]}', "its body is no string"),
-        ('{"image": "secret.png"}', "it has image where the lines before have title"),
+        ('{"title": 3, "body": "secret"}', "its title is not a string"),
+        ('{"title": "secret", "body": ["secret"]}', "its body is not a string"),
+        ('{"image": "secret.png"}', "it has image, but earlier lines have title"),
     ],
 )
 def test_a_bad_line_is_named_by_its_number_alone(made: Made, line: str, said: str) -> None:
@@ -190,6 +190,6 @@ def test_a_picture_that_is_not_there_and_a_model_of_something_else(made: Made, t
     with pytest.raises(BadLine, match="its picture cannot be read"):
         predicted(str(made.saved), [{"image": "secret.png"}], folder=tmp_path)
     (tmp_path / "a.png").write_bytes(b"secret")
-    with pytest.raises(NoAnswer, match="fails at lines 1 to 1") as caught:
+    with pytest.raises(NoAnswer, match="an error at lines 1 to 1") as caught:
         predicted(str(made.saved), [{"image": "a.png"}], folder=tmp_path)
     assert "secret" not in str(caught.value)

@@ -163,7 +163,7 @@ def test_a_pin_of_other_files_or_of_a_version_taken_back_is_not_asked(context: C
     path = context.root / "models" / "memes" / f"{NAME}.json"
     pinned = json.loads(path.read_text())
     path.write_text(json.dumps(pinned | {"files": "0" * 64}))
-    with pytest.raises(CannotScore, match="pinned with other files"):
+    with pytest.raises(CannotScore, match="differ from the pinned ones"):
         run(context)
     for wrong in ({"version": 0}, {"name": "crisis-posts"}):
         path.write_text(json.dumps(pinned | wrong))
@@ -185,7 +185,7 @@ def test_a_model_that_fails_or_answers_otherwise_writes_nothing(
 
     add(context, knows=3, change=confused)
     champion(context, 1)
-    with pytest.raises(CannotScore, match="an answer is none to 'severity'"):
+    with pytest.raises(CannotScore, match="an answer is not valid for 'severity'"):
         run(context)
     monkeypatch.setenv("RULE_MODEL_FAILS", "1")
     with pytest.raises(CannotScore) as raised:

@@ -110,7 +110,7 @@ def _wind(**changes):
         (_wind(task_merge="m"), "no merge m"),
         (_wind(labels=[]), "labels"),
         (lambda s: s["categories"]["wind"]["labels"][0].update(aliases=["Calm!"]), "more than one label"),
-        (lambda s: s["categories"]["wind"]["labels"][0].update(name="calm"), "more than one label|one name"),
+        (lambda s: s["categories"]["wind"]["labels"][0].update(name="calm"), "more than one label|the same name"),
         (lambda s: s["categories"]["wind"]["rules"][0].update(tier="base"), "tier"),
         (lambda s: s["categories"]["wind"]["rules"][0].update(drop="storm"), "compares a value with itself"),
         (lambda s: [x.update(task=False) for x in s["categories"]["wind"]["labels"]], "no label belongs"),

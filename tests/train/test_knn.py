@@ -210,7 +210,7 @@ def test_a_refusal_leaves_the_neighbours_alone(tmp_path: Path, vault: Vault) -> 
 def test_a_labeller_is_never_left_out_by_mistake(tmp_path: Path, vault: Vault) -> None:
     with pytest.raises(BadParams, match="'gpt' needs its answers"):
         a_fit(tmp_path / "model", vault=vault, spec=ASKED)
-    with pytest.raises(BadParams, match="names none"):
+    with pytest.raises(BadParams, match="without a labeller"):
         a_fit(tmp_path / "model", vault=vault, said={})
     with pytest.raises(NoVotes, match="gpt"):
         a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(UNSEEN, TRUTH))

@@ -131,7 +131,7 @@ def test_a_model_is_not_judged_on_what_it_was_made_of(
     if not refused:
         predicted(posts, settings, model="knn")
         return
-    with pytest.raises(SeenInTraining, match="'knn-consensus' was made of"):
+    with pytest.raises(SeenInTraining, match="'knn-consensus' was trained or selected on"):
         predicted(posts, settings, model="knn")
     assert not (posts.snapshot / "predictions").exists()
 

@@ -162,14 +162,14 @@ def test_a_registered_model_is_asked_with_title_and_body(
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        ("rows.pop()", "22 answers to 23 posts"),
-        ("rows[3]['labels'] = ['sadness']", "its labels are none of the task's"),
-        ("rows[3]['labels'] = 'rape_past'", "its labels are no list"),
-        ("rows[3]['probabilities'] = [0.5]", "its probabilities are none of these labels"),
-        ("rows[3]['probabilities'] = 0.5", "its probabilities are no list of numbers"),
+        ("rows.pop()", "22 answers were returned for 23 posts"),
+        ("rows[3]['labels'] = ['sadness']", "its labels are unknown to the task"),
+        ("rows[3]['labels'] = 'rape_past'", "its labels are not a list"),
+        ("rows[3]['probabilities'] = [0.5]", "its probabilities are not one number"),
+        ("rows[3]['probabilities'] = 0.5", "its probabilities are not a list of numbers"),
         ("rows[3]['abstain'] = None", "abstain is not true or false"),
         ("raise ValueError(model_input['body'][0])", r"it fails \(ValueError\)"),
-        ("rows = [{'labels': []} for _ in rows]", "has not the columns"),
+        ("rows = [{'labels': []} for _ in rows]", "its answer lacks some of the columns"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(

@@ -112,12 +112,12 @@ def test_the_rules_mend_what_they_can_and_count_the_rest(posts: SmallPosts, sett
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda lines: lines + lines[:1], "line 49: its record stands there twice"),
+        (lambda lines: lines + lines[:1], "line 49: its record_id is on an earlier line too"),
         (lambda lines: [lines[0] | {"scores": [0.5]}, *lines[1:]], "line 1: its scores are not 15 probabilities"),
         (lambda lines: [lines[0] | {"scores": [2.0] * 15}, *lines[1:]], "its scores are not 15 probabilities"),
-        (lambda lines: [lines[0] | {"labels": {"rape_past": 1}}, *lines[1:]], "its labels are no list of strings"),
-        (lambda lines: [lines[0] | {"labels": [1]}, *lines[1:]], "its labels are no list of strings"),
-        (lambda lines: [lines[0] | {"outcome": "maybe"}, *lines[1:]], "its outcome is none of"),
+        (lambda lines: [lines[0] | {"labels": {"rape_past": 1}}, *lines[1:]], "its labels are not a list of strings"),
+        (lambda lines: [lines[0] | {"labels": [1]}, *lines[1:]], "its labels are not a list of strings"),
+        (lambda lines: [lines[0] | {"outcome": "maybe"}, *lines[1:]], "its outcome is not one of"),
         (lambda lines: [{"labels": []}, *lines[1:]], "line 1: it has no record_id"),
         (lambda lines: [{"id": line["record_id"], "labels": []} for line in lines], "no column record_id"),
     ],
@@ -132,12 +132,12 @@ def test_a_file_that_could_be_misread_is_refused(posts: SmallPosts, settings: Se
 def test_only_a_file_below_the_folder_is_read(posts: SmallPosts, settings: Settings) -> None:
     save(settings, truth(posts), name="../outside.jsonl")
     for path, said in (
-        ("../outside.jsonl", "lies outside"),
+        ("../outside.jsonl", "is not below"),
         ("nowhere.csv", "no such file"),
         ("", "no such file"),
     ):
         with pytest.raises(BadSaved, match=said):
             run(posts, settings, spec=SavedModel(kind="saved", path=path))
     (settings.annotation_files / "a.xlsx").write_text("record_id,labels\n")
-    with pytest.raises(BadSaved, match="none of"):
+    with pytest.raises(BadSaved, match="not one of"):
         run(posts, settings, spec=SavedModel(kind="saved", path="a.xlsx"))

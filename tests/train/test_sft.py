@@ -233,7 +233,7 @@ def test_a_base_whose_tokens_lose_the_answer_is_refused(tmp_path: Path) -> None:
     lossy = BertTokenizer(vocab=dict(tiny.vocabulary()), eos_token="[SEP]")
     lossy.chat_template = tiny_causal.TEMPLATE
     lossy.save_pretrained(tmp_path / "base")
-    with pytest.raises(BaseUnfit, match="do not give an answer back"):
+    with pytest.raises(BaseUnfit, match="does not decode an answer"):
         a_run(tmp_path, base=str(tmp_path / "base"), max_length=3000)
 
 

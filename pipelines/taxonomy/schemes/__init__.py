@@ -1,1 +1,1 @@
-"""The data files of the label schemes; a package, so that an installation brings them along."""
+"""Hold the data files of the label schemes in a package, so that they are installed with it."""

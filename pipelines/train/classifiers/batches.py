@@ -1,4 +1,4 @@
-"""Which examples go together and in which order, and their tensors before they are asked for."""
+"""Form the batches of an epoch and prepare their tensors ahead of use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-# Ours: batches that are sorted together. More of them pad less, fewer of them mix better (transformers 4 took 50).
+# Ours: batches that are sorted together. A larger value pads less, a smaller one mixes better (transformers 4 took 50).
 MEGA = 16
 
 T = TypeVar("T")
@@ -19,9 +19,10 @@ R = TypeVar("R")
 def shuffled(lengths: Sequence[int], *, batch: int, seed: int, epoch: int) -> list[list[int]]:
     """Return the batches of one epoch as positions in ``lengths``: each position once, the same for the same arguments.
 
-    Everything is shuffled, cut into runs of :data:`MEGA` batches, each run sorted by length, and the batches shuffled
-    again: alike lengths meet, and no batch is in the same company every epoch. A last batch of one joins the one
-    before, because a batch of one cannot be normalised (batch normalisation of the image models).
+    All positions are shuffled and cut into runs of :data:`MEGA` batches; each run is sorted by length, and the batches
+    are shuffled again. Examples of similar length share a batch, and batches differ between epochs. A last batch of one
+    is appended to the batch before it, because a batch of one cannot be normalised (batch normalisation of the image
+    models).
     """
     random = np.random.default_rng([seed, epoch])
     order: list[int] = random.permutation(len(lengths)).tolist()
@@ -36,12 +37,12 @@ def shuffled(lengths: Sequence[int], *, batch: int, seed: int, epoch: int) -> li
 
 
 def cut(rows: Sequence[int], *, batch: int) -> list[list[int]]:
-    """Return ``rows`` in pieces of ``batch``, the last one with what is left."""
+    """Return ``rows`` in pieces of ``batch``; the last piece holds the remainder."""
     return [list(rows[i : i + batch]) for i in range(0, len(rows), batch)]
 
 
 def ahead(make: Callable[[T], R], items: Iterable[T], *, workers: int) -> Iterator[R]:
-    """Yield ``make(item)`` in order; threads make up to twice their number ahead, and 0 workers none."""
+    """Yield ``make(item)`` in order; threads prepare up to 2 * ``workers`` items ahead, none if ``workers`` is 0."""
     if not workers:
         yield from map(make, items)
         return

@@ -1,8 +1,9 @@
-"""What a killed run goes on from: written whole or not at all, and of no use to a run with other inputs.
+"""Write and load the checkpoints from which a killed training run resumes.
 
-A checkpoint is a folder ``checkpoint-<step>`` with the weights (safetensors), the best weights so far (a hard link
-where nothing changed), the optimiser and the random states (``torch.load(weights_only=True)``), and the position as
-JSON. It is made under another name, synced and renamed. Only its own user can read it: weights may remember texts.
+A checkpoint is a folder ``checkpoint-<step>`` with the weights (safetensors), the best weights so far (a hard link if
+they are unchanged), the optimiser and random states (``torch.load(weights_only=True)``), and the position as JSON. It
+is written under a temporary name, synced and renamed, so it is complete or absent; a run with other inputs ignores it.
+Only its own user can read it, because weights may memorise texts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of the generators of torch, Python and NumPy, as what ``weights_only`` loads."""
+    """Return the states of the generators of torch, Python and NumPy in types that ``weights_only`` loads."""
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
@@ -41,7 +42,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Put the generators back to what :func:`random_states` returned."""
+    """Restore the generators to the states that :func:`random_states` returned."""
     torch.set_rng_state(states["torch"])
     if states["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
@@ -61,17 +62,17 @@ def save(
     randoms: list[dict[str, Any]],
     best: bool,
 ) -> Path:
-    """Write the checkpoint of ``step``, remove the ones before it, and return its path.
+    """Write the checkpoint of ``step``, remove the earlier ones, and return its path.
 
     Args:
         folder: where the checkpoints of one run are.
-        key: what the run depends on; only a run with the same key goes on from here.
+        key: digest of the run's inputs; only a run with the same key resumes from here.
         step: optimiser steps done since the beginning.
-        position: plain JSON, handed back by :func:`load`.
+        position: plain JSON, returned by :func:`load`.
         module: the ``torch.nn.Module``.
         optimizer: a ``torch.optim.Optimizer``.
         randoms: one :func:`random_states` for each process.
-        best: whether these weights are the best so far; otherwise the last checkpoint's are carried over.
+        best: whether these weights are the best so far; if not, the last checkpoint's best weights are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     before = _checkpoints(folder)
@@ -88,16 +89,16 @@ def save(
     done = made.rename(folder / f"checkpoint-{step:09d}")
     _sync(folder)
     for old in before:
-        # a later one is that of a process which took over; this one is about to be killed
+        # a later checkpoint belongs to a process that took over; this process is about to be killed
         if old.name < done.name:
             shutil.rmtree(old, ignore_errors=True)
     return done
 
 
 def load(folder: Path, *, key: str, module: Any, optimizer: Any, process: int = 0) -> dict[str, Any] | None:
-    """Put module, optimiser and generators back to the newest checkpoint with this key and return its position.
+    """Restore module, optimiser and generators from the newest checkpoint with this key and return its position.
 
-    Returns ``None``, and leaves everything as it is, where there is no such checkpoint or it cannot be read.
+    Returns ``None`` and changes nothing if there is no such checkpoint or it cannot be read.
     """
     for path in reversed(_checkpoints(folder)):
         try:
@@ -119,12 +120,12 @@ def load(folder: Path, *, key: str, module: Any, optimizer: Any, process: int = 
 
 
 def load_best(folder: Path, *, module: Any) -> None:
-    """Give the module the best weights of the newest checkpoint."""
+    """Load the best weights of the newest checkpoint into the module."""
     load_model(module, str(_checkpoints(folder)[-1] / BEST))
 
 
 def finish(folder: Path) -> Path:
-    """Keep the best weights as ``model.safetensors`` in ``folder``, remove every checkpoint, return the path."""
+    """Keep the best weights as ``model.safetensors`` in ``folder``, remove all checkpoints, and return the path."""
     kept, made = folder / MODEL, folder / f"{HALF}{MODEL}"
     made.unlink(missing_ok=True)
     _link(_checkpoints(folder)[-1] / BEST, made)
@@ -134,9 +135,9 @@ def finish(folder: Path) -> Path:
 
 
 def clear(folder: Path) -> None:
-    """Remove every checkpoint, and what a killed process left half-written."""
+    """Remove all checkpoints and the partial files of killed processes."""
     for path in _checkpoints(folder):
-        # what is removed in part must not look whole
+        # a partly removed checkpoint must not look complete
         path.rename(folder / f"{HALF}{path.name}")
     for path in folder.glob(f"{HALF}*"):
         shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""How much an error on each label weighs in the loss, so that rare labels are learned at all.
+"""Compute class weights for the loss, so that rare labels are learned.
 
-FigSIM 5.2 reweights the classes and does not say how; the formulas are SPEC 1.2, item 8. They are made of train alone:
-how often a label occurs in validation or test is an answer that a model must not know.
+FigSIM 5.2 reweights the classes and does not say how; the formulas are SPEC 1.2, item 8. They use train alone: label
+frequencies of validation or test are answers that a model must not know.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Weights:
     """Weights in the task's order of labels, shape (labels,).
 
     ``values`` are class weights of cross-entropy for a single-label task, ``pos_weight`` of binary cross-entropy for a
-    multi-label one. ``empty`` names the labels that no example has: their weight is 0 and nothing can be learned of
-    them, which a report must say.
+    multi-label one. ``empty`` names the labels that no example has: their weight is 0 and they cannot be learned,
+    which a report must state.
     """
 
     values: npt.NDArray[np.float32]
@@ -30,19 +30,19 @@ class Weights:
 
 
 def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> Weights:
-    """Return the weights of train's labels.
+    """Return the weights of the labels in train.
 
-    Single: n / (K n_k), K being all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``), and 1
-    for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).
+    Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
+    and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).
 
     Args:
-        examples: of train.
-        task: whose labels.
+        examples: examples of train.
+        task: the task whose labels are weighed.
         max_pos_weight: ``train.max_pos_weight``.
 
     Raises:
-        LeakRefused: an example is not of train.
-        BadParams: gold of a single-label task without exactly one label.
+        LeakRefused: an example is not in train.
+        BadParams: an example of a single-label task does not have exactly one gold label.
     """
     found = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
     n, positives = len(found), found.sum(axis=0)

@@ -1,4 +1,4 @@
-"""The figure of right and wrong that a training run keeps: counts and label names, no item."""
+"""Draw the confusion matrix of a training run: counts and label names, no items."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 def confusion(
     truth: npt.NDArray[np.bool_], *, predicted: npt.NDArray[np.bool_], labels: tuple[str, ...], single: bool
 ) -> Any:
-    """Return a matplotlib figure of counts: true by predicted class, or for each label how often it was right or wrong.
+    """Return a matplotlib figure of counts: true by predicted class, or right and wrong predictions of each label.
 
     Args:
         truth: shape (examples, labels).

@@ -1,7 +1,7 @@
-"""A text encoder with a head on every label: crisis labels for those without a large accelerator.
+"""Fit and load a text encoder with a classification head, for deployments without a large accelerator.
 
-The encoder is fitted as the benchmark's models are (``loop.py``), on a labeller's silver. What its scores mean is then
-learned from dev's gold (``calibration.py``, ``floors.py``).
+The encoder is fitted like the benchmark's models (``loop.py``), on a labeller's silver. Its scores are then calibrated
+and its thresholds tuned on dev's gold (``calibration.py``, ``recall_constraints.py``).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pipelines.train.classifiers.steps import machine
 
 Floats = npt.NDArray[np.float64]
 
-# FigSIM's Table 9, as for every other model that the loop fits.
+# FigSIM's Table 9, as for every model that the loop fits.
 CLIP = 1.0
 # SPEC 1.2, item 8.
 MAX_POS_WEIGHT = 20.0
-# Ours: posts between two reports of progress.
+# Ours: posts between two progress reports.
 CHUNK = 512
 
 
 class Recipe(Section):
-    """What ``loop.py`` is told of a fit, which an encoder's entry in ``params.models`` says in part."""
+    """Settings of ``loop.py`` for one fit: an encoder's entry in ``params.models``, completed with defaults."""
 
     mode: Literal["paper", "improved"] = "improved"
     base: str
@@ -66,30 +66,30 @@ def fit(
 ) -> dict[str, Any]:
     """Fit the encoder on train, keep its best epoch by dev's macro-F1 at .5, calibrate it, and write it to ``out``.
 
-    A killed run goes on from the checkpoints in ``folder``, which the caller removes in the end. ``out`` is then a
-    model as the library saves it (safetensors), with ``calibration.json`` beside it.
+    A killed run resumes from the checkpoints in ``folder``, which the caller removes at the end. ``out`` then holds
+    the model in the library's format (safetensors), with ``calibration.json`` beside it.
 
     Args:
         spec: an entry of ``params.models``.
-        train: with the labels that are learned, of train alone.
-        validation: with gold, of dev alone.
-        task: whose labels.
-        seed: of the new head, the order of the posts and dropout.
-        settings: for ``checkpoint_steps`` and ``recall_floors``.
-        folder: of this run alone; must outlive a killed process.
-        out: an empty folder, or one that is not there.
-        say: told of every epoch; see :func:`pipelines.train.classifiers.loop.fit`.
+        train: examples of train alone, with the labels to learn.
+        validation: examples of dev alone, with gold.
+        task: the task whose labels are learned.
+        seed: seeds the new head, the order of the posts and dropout.
+        settings: provides ``checkpoint_steps`` and ``recall_floors``.
+        folder: used by this run alone; must outlive a killed process.
+        out: a folder that is empty or does not exist.
+        say: called after every epoch; see :func:`pipelines.train.classifiers.loop.fit`.
 
     Returns:
         ``epoch`` (the best one), ``history``, ``unseen`` (labels that train does not have), ``truncated`` (posts of
-        train that lost their middle), and what :func:`pipelines.metrics.recall_constraints.learned` returns.
+        train whose middle was cut), and what :func:`pipelines.metrics.recall_constraints.learned` returns.
 
     Raises:
         LeakRefused: examples of another split.
-        BaseMissing, BaseUnfit: see ``models.bases``.
+        BaseMissing, BaseUnfit: see ``models.backbones``.
         Diverged: the loss became infinite or undefined.
         NothingToCalibrate: dev has no gold.
-        BadParams: a floor names no label of the task.
+        BadParams: a recall floor names a label that is not in the task.
     """
     recipe = _recipe(spec, settings=settings)
     model, words = _new(spec, task=task, seed=seed, folder=folder)
@@ -120,7 +120,7 @@ def fit(
 
 
 class EncoderPredictor:
-    """A fitted encoder, ready to be asked; made by :meth:`open`."""
+    """A fitted encoder for inference; create it with :meth:`open`."""
 
     def __init__(
         self, model: Built, *, words: Words, task: Task, calibrated: calibration.Calibration, thresholds: Floats,
@@ -135,7 +135,7 @@ class EncoderPredictor:
         """Load what :func:`fit` wrote.
 
         Raises:
-            OtherLabels: it was fitted for other labels than the task's.
+            OtherLabels: the encoder was fitted for other labels than the task's.
             BaseMissing, BaseUnfit: files are missing.
         """
         thresholds, stored = recall_constraints.load(out, task=task)
@@ -149,7 +149,7 @@ class EncoderPredictor:
     def probabilities(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
         """Return calibrated probabilities, shape (texts, labels), in the order of texts and of the task's labels.
 
-        ``progress`` is told how many texts are done.
+        ``progress`` is called with the number of texts that are done.
         """
         rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
         for start in range(0, len(texts), CHUNK):
@@ -163,11 +163,11 @@ class EncoderPredictor:
         return np.concatenate(rows)
 
     def labels(self, scores: Floats) -> list[frozenset[str]]:
-        """Return the label set of each row of :meth:`probabilities`; see ``floors``."""
+        """Return the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
         return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens of each text are read, special ones included."""
+        """Return the number of tokens that are read of each text, special ones included."""
         return [self._words.count(text) for text in texts]
 
 

@@ -1,7 +1,7 @@
-"""One way to fit and to ask every model: FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
+"""Fit and run all classifiers: FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
 
-On a CPU the same inputs and the same number of threads give the same weights, bit for bit, also of a run that was
-killed and started again (``checkpoint.py``). What a single step is, and what a GPU adds, is in ``steps.py``.
+On a CPU, the same inputs and number of threads give the same weights, bit for bit, even if the run was killed and
+restarted (``checkpoint.py``). A single step, and what changes on a GPU, is in ``steps.py``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pipelines.train.classifiers.batches import cut
 from pipelines.train.classifiers.class_weights import Weights
 from pipelines.train.classifiers.steps import Loop, Recipe, autocast, machine, on, prepared, reproducible
 
-# Ours: prediction keeps no gradients, so more examples fit into the same memory.
+# Ours: prediction keeps no gradients, so larger batches fit into the same memory.
 AT_ONCE = 4
 Floats = npt.NDArray[np.float64]
 Say = Callable[[dict[str, float]], None]
 
 
 class Diverged(DataError):
-    """The loss became infinite or undefined; a retry would do the same."""
+    """The loss became infinite or undefined; a retry would give the same result."""
 
     message = "Training of {task} diverged: {detail}."
     remedy = "Lower train.learning_rate or train.clip in params.yaml."
@@ -44,13 +44,13 @@ class Diverged(DataError):
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a run ended with; the module it was given has the best epoch's weights.
+    """Result of a run; the module that was passed in then has the best epoch's weights.
 
     Args:
         epoch: the best one, counted from 1.
         history: for each epoch ``epoch``, ``step``, ``train_loss``, ``validation_macro_f1``, ``learning_rate``.
-        thresholds: of each label, shape (labels,), tuned on validation with the best weights.
-        state: the best weights, safetensors.
+        thresholds: one for each label, shape (labels,), tuned on validation with the best weights.
+        state: file of the best weights, safetensors.
         resumed: optimiser steps that were already done when this process began.
     """
 
@@ -73,23 +73,23 @@ def fit(
     weights: Weights,
     say: Say,
 ) -> Fitted:
-    """Fit a model on train and keep its best epoch by validation macro-F1, the earlier one of equals.
+    """Fit a model on train and keep its best epoch by validation macro-F1; on a tie, the earlier one.
 
-    In mode ``paper`` each epoch is judged with thresholds tuned on its own validation scores, as FigSIM reads; in
-    ``improved`` with .5, and thresholds are tuned once for the best (SPEC 2.4, trap 7). Single-label tasks take the
-    most probable class in both. After every epoch and every ``checkpoint_steps`` steps a checkpoint is written; a
-    checkpoint of the same inputs is gone on from. Call it in every process of an ``accelerate launch``.
+    In mode ``paper``, each epoch is scored with thresholds tuned on its own validation scores, as we read FigSIM; in
+    ``improved``, with .5, and thresholds are tuned once for the best epoch (SPEC 2.4, trap 7). Single-label tasks take
+    the most probable class in both modes. A checkpoint is written after every epoch and every ``checkpoint_steps``
+    steps; a run with the same inputs resumes from it. Call this in every process of an ``accelerate launch``.
 
     Args:
-        built: on the CPU in float32; its module is fitted in place and stays on the device.
+        built: on the CPU in float32; its module is fitted in place and is left on the device.
         train: examples of train alone.
         validation: examples of validation alone.
-        task: what they are labelled with.
+        task: the task of their labels.
         settings: the section ``train``, or another recipe.
-        seed: of the order of the examples and of dropout (the model's initial weights are ``build``'s).
-        folder: of this run alone; must outlive a killed process.
-        weights: of train's labels.
-        say: told of every epoch, once, or twice when a kill comes between that and the checkpoint. In one process only.
+        seed: seeds the order of the examples and dropout (the initial weights come from ``build``).
+        folder: used by this run alone; must outlive a killed process.
+        weights: weights of train's labels.
+        say: called in one process after every epoch; twice if a kill comes between the call and the checkpoint.
 
     Raises:
         LeakRefused: examples of another split.
@@ -110,9 +110,9 @@ def fit(
 
 
 def predict(built: Built, *, examples: Sequence[Example], task: Task, settings: Recipe) -> npt.NDArray[np.float32]:
-    """Return probabilities of shape (examples, labels) in the order of ``examples``, however they were batched.
+    """Return probabilities of shape (examples, labels) in the order of ``examples``, independent of the batching.
 
-    Rows of a single-label task add up to 1 (softmax); of a multi-label one each cell is its own (sigmoid).
+    Rows of a single-label task add up to 1 (softmax); cells of a multi-label task are independent (sigmoid).
 
     Raises:
         Diverged: a probability is undefined.
@@ -139,7 +139,7 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, settings: 
 
 
 def _epochs(loop: Loop, *, validation: Sequence[Example], folder: Path, say: Say) -> tuple[list[dict[str, float]], int]:
-    """Do what is left of all epochs; return their history and the steps that were already done."""
+    """Run the remaining epochs; return the history of all epochs and the number of steps that were already done."""
     where, key = loop.machine, _key(loop, validation=validation)
     place = checkpoint.load(
         folder, key=key, module=loop.built.module, optimizer=loop.optimizer, process=where.process_index
@@ -176,7 +176,7 @@ def _epochs(loop: Loop, *, validation: Sequence[Example], folder: Path, say: Say
 
 
 def _judged(loop: Loop, *, validation: Sequence[Example], epoch: int) -> dict[str, float]:
-    """Return the numbers of the epoch that just ended."""
+    """Return the metrics of the epoch that just ended."""
     loss = loop.mean_loss()
     if not math.isfinite(loss):
         raise Diverged(task=loop.task.key, detail=f"the loss of epoch {epoch} is {loss}")
@@ -202,12 +202,12 @@ def _tuned(scores: npt.NDArray[np.float32], *, validation: Sequence[Example], lo
 
 
 def _best(history: Sequence[dict[str, float]]) -> int:
-    """Return the number of the epoch with the best validation macro-F1, the earliest of equals."""
+    """Return the number of the epoch with the best validation macro-F1; on a tie, the earliest."""
     return int(max(history, key=lambda made: (made["validation_macro_f1"], -made["epoch"]))["epoch"])
 
 
 def _key(loop: Loop, *, validation: Sequence[Example]) -> str:
-    """Return a digest of what the outcome depends on, so that a checkpoint of anything else is not gone on from."""
+    """Return a digest of everything that the result depends on; a run resumes only from checkpoints with its digest."""
     unused = {"tasks", "models", "seeds", "checkpoint_steps", "min_positives"}
     begin = [(name, list(t.shape), t.flatten()[:16].tolist()) for name, t in loop.built.module.state_dict().items()]
     facts = {

@@ -1,8 +1,8 @@
-"""One optimiser step after another: the loss, the learning rate, and what a GPU or several add to both.
+"""Run optimiser steps: the loss, the learning rate, and the additions for one or several GPUs.
 
-A GPU adds what makes it fast, not what is computed: bfloat16 where it is exact enough (autocast; the weights stay
-float32, SPEC 2.4, trap 2), fused AdamW, batches prepared ahead by threads, nothing that waits for the GPU inside an
-epoch, and gradient checkpointing where memory is short.
+A GPU adds speed and does not change what is computed: bfloat16 where it is exact enough (autocast; the weights stay
+float32, SPEC 2.4, trap 2), fused AdamW, batches prepared ahead by threads, no synchronisation with the GPU inside an
+epoch, and gradient checkpointing if memory is short.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pipelines.train.classifiers.class_weights import Weights
 WORKERS = 4
 # float32 weights, their gradients and AdamW's two moments
 BYTES_PER_PARAMETER = 16
-# Ours: above this share of a GPU's memory for them, activations are computed twice instead of kept.
+# Ours: above this share of a GPU's memory, activations are recomputed instead of kept.
 SHORT_OF_MEMORY = 0.25
 
 
 class Recipe(Protocol):
-    """How a model is fitted: the section ``train``, or what a tuned encoder has instead of it."""
+    """Settings of a fit: the section ``train``, or the equivalent of a tuned encoder."""
 
     @property
     def mode(self) -> Literal["paper", "improved"]: ...
@@ -59,7 +59,7 @@ class Recipe(Protocol):
 
 
 class Loop:
-    """The optimiser's steps over the examples, one epoch after another."""
+    """The optimiser steps over the examples, epoch by epoch."""
 
     def __init__(
         self, built: Built, *, examples: Sequence[Example], task: Task, settings: Recipe, seed: int, weights: Weights
@@ -83,19 +83,19 @@ class Loop:
         return shuffled(self.lengths, batch=self.settings.batch, seed=self.seed, epoch=epoch)
 
     def rate(self) -> float:
-        """Return the learning rate of the next step: up from 0 over the warm-up, then down to 0, both linear."""
+        """Return the learning rate of the next step: linear warm-up from 0, then linear decay to 0."""
         warm = math.ceil(self.settings.warmup * self.total)
         part = self.step / warm if self.step < warm else (self.total - self.step) / max(1, self.total - warm)
         return self.settings.learning_rate * max(0.0, part)
 
     def epoch(self, number: int, *, skip: int = 0) -> Iterator[int]:
-        """Do the steps of epoch ``number`` from its batch ``skip`` on; yield how many batches are done after each.
+        """Run the steps of epoch ``number`` from batch ``skip``; yield the number of batches done after each.
 
-        ``loss`` adds up the epoch's loss, each batch's times its examples, and is the caller's to set.
+        ``loss`` accumulates the epoch's loss, weighted by examples in each batch; the caller resets it.
         """
         self.module.train()
         batches = self.batches(number)[skip:]
-        # each process takes its part of every batch; one that would have nothing takes a row that does not count
+        # each process takes its share of every batch; one without a share takes a row that is not counted
         world, rank = self.machine.num_processes, self.machine.process_index
         mine = [rows[rank::world] or rows[:1] for rows in batches]
         made = prepared(self.built, examples=self.examples, batches=mine, machine=self.machine)
@@ -109,7 +109,7 @@ class Loop:
         with autocast(self.machine):
             logits = self.module(**batch)
         loss = self._loss(logits.float(), truth=self.targets[rows], whole=self.targets[whole]) * float(counts)
-        # gradients are averaged over the processes, and each has its part of the sum
+        # gradients are averaged over the processes, but each process holds only its share of the sum
         self.machine.backward(loss * self.machine.num_processes)
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.settings.clip)
         self.optimizer.step()
@@ -118,7 +118,7 @@ class Loop:
         self.step += 1
 
     def _loss(self, logits: Any, *, truth: Any, whole: Any) -> Any:
-        """Return these rows' part of the loss of the whole batch: weighted mean (single), mean of cells (multi)."""
+        """Return these rows' share of the loss of the whole batch: weighted mean (single), mean of cells (multi)."""
         ask = torch.nn.functional
         if self.task.kind == "single":
             loss = ask.cross_entropy(logits, truth.argmax(1), weight=self.weights, reduction="sum")
@@ -132,7 +132,7 @@ class Loop:
 
 
 def optimizer(module: Any, *, settings: Recipe, device: Any) -> Any:
-    """Return AdamW, without decay for what has fewer than two axes: biases, norms and scales."""
+    """Return AdamW without weight decay for parameters with fewer than two axes: biases, norms and scales."""
     learned = [p for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in learned if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -142,8 +142,8 @@ def optimizer(module: Any, *, settings: Recipe, device: Any) -> Any:
 
 
 def machine() -> Accelerator:
-    """Return what this process runs on; its precision is left alone, see :func:`autocast`."""
-    # parts of a pretrained model that a head does not use have no gradient, which several GPUs must know
+    """Return the accelerator of this process; precision is set by :func:`autocast`."""
+    # parts of a pretrained model that a head does not use have no gradient; DDP must know about them
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no", kwargs_handlers=[unused])
 
@@ -155,14 +155,14 @@ def autocast(where: Accelerator) -> Any:
 
 
 def on(where: Accelerator, batch: Batch) -> Batch:
-    """Return the batch on the device, without waiting for it."""
+    """Return the batch on the device, copied without blocking."""
     return {name: tensor.to(where.device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def prepared(
     built: Built, *, examples: Sequence[Example], batches: Sequence[list[int]], machine: Accelerator
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Yield each batch's rows and tensors, for a GPU ahead of time and in pinned memory."""
+    """Yield each batch's rows and tensors; for a GPU, ahead of use and in pinned memory."""
     gpu = machine.device.type == "cuda"
 
     def make(rows: list[int]) -> tuple[list[int], Batch]:
@@ -173,11 +173,11 @@ def prepared(
 
 
 def spare_memory(module: Any, *, memory: int | None) -> None:
-    """Turn gradient checkpointing on where weights and optimiser take much of a GPU's memory, so that a batch fits.
+    """Turn on gradient checkpointing if weights and optimiser need much of a GPU's memory, so that a batch fits.
 
     Args:
-        module: asked by ``gradient_checkpointing_enable()``; one without it is left as it is.
-        memory: the GPU's, in bytes; ``None`` without one.
+        module: a module without ``gradient_checkpointing_enable()`` is left unchanged.
+        memory: the GPU's, in bytes; ``None`` without a GPU.
     """
     needed = BYTES_PER_PARAMETER * sum(p.numel() for p in module.parameters() if p.requires_grad)
     if memory is not None and needed > SHORT_OF_MEMORY * memory and hasattr(module, "gradient_checkpointing_enable"):
@@ -186,11 +186,11 @@ def spare_memory(module: Any, *, memory: int | None) -> None:
 
 @contextmanager
 def reproducible(seed: int) -> Iterator[None]:
-    """Seed every generator, and on a CPU take only algorithms that repeat bit for bit; put all back afterwards."""
+    """Seed all generators, allow only deterministic algorithms on a CPU, and restore the previous state afterwards."""
     gpu, rank = torch.cuda.is_available(), machine().process_index
     strict, python, legacy = torch.are_deterministic_algorithms_enabled(), random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if gpu else []):
-        # processes drop out different cells
+        # each process drops out different cells
         torch.manual_seed(seed + 1_000_003 * rank)
         random.seed(seed)
         np.random.seed(seed % 2**32)

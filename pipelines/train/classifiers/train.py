@@ -1,7 +1,7 @@
-"""The stage ``train``: one model fitted for one task from one seed, and what it says of validation and test.
+"""Run the stage ``train``: fit one model for one task from one seed and predict validation and test.
 
-A run is killed and tried again without a trace: its checkpoints lie under ``CORPUS_HOME`` until it ends, and MLflow
-knows it by its key.
+A killed run can be retried: its checkpoints are under ``CORPUS_HOME`` until it ends, and its MLflow run is found by
+key.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from pipelines.workspace.git import commit_of
 
 EXPERIMENT = "{corpus}_train"
 SEVERITY = "severity"
-# evaluate counts what was answered by this word, as it does for models that are asked
+# evaluate counts this outcome as an answer, as it does for prompted models
 ANSWERED = "vote"
 
 
 class NotTrained(ConfigError):
-    """The stage was started for a model that is asked, or that nobody describes."""
+    """The stage was started for a prompted or unknown model."""
 
-    message = "Model '{model}' is no model that is trained."
+    message = "Model '{model}' is not a trainable model."
     remedy = "Name an entry of params.models of the kinds {kinds}."
 
 
@@ -55,7 +55,7 @@ def run(
 ) -> dict[str, Any]:
     """Write ``snapshot/<corpus>/predictions/train/<task>/<model>/<seed>/predictions.parquet`` and the run's metrics.
 
-    The two specialised systems are about severity alone (FigSIM T3): for another task they predict nothing and say so.
+    The two specialised systems cover severity alone (FigSIM T3): for another task they predict nothing and report it.
 
     Returns:
         ``epoch`` (the best one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and
@@ -63,10 +63,10 @@ def run(
         have); or ``skipped`` with the reason.
 
     Raises:
-        NotTrained: ``model`` is asked and not trained, or unknown.
+        NotTrained: ``model`` is prompted or unknown.
         NoGold: the corpus has no split or no gold.
-        NoCues: M3H, and the stage ``remarks`` has none of its labeller's.
-        BaseMissing: a base cannot be had.
+        NoCues: the stage ``remarks`` has no remarks of the M3H model's labeller.
+        BaseMissing: a base model cannot be found.
         Diverged: the loss became infinite or undefined.
     """
     spec = params.models.get(model)
@@ -100,7 +100,7 @@ def _trained(
     vault: Vault,
     root: Path,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Fit, predict, and log; return the rows of the predictions and the run's numbers."""
+    """Fit, predict, and log; return the prediction rows and the run's metrics."""
     from pipelines.metrics.thresholds import decide
     from pipelines.models import build
     from pipelines.train import tracking
@@ -151,7 +151,7 @@ LOGGED = {"mode", "epochs", "batch", "learning_rate", "warmup", "weight_decay", 
 
 
 def _cues(corpus: str, *, spec: Model, model: str, vault: Vault, root: Path) -> dict[str, Any]:
-    """Return what M3H needs beside the meme: the remarks of its labeller, as the stage ``remarks`` left them."""
+    """Return the extra input of M3H: its labeller's remarks, from the stage ``remarks``."""
     if not isinstance(spec, M3hModel):
         return {}
     return {"cues": features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)}

@@ -1,7 +1,7 @@
-"""What the most similar posts of train are labelled with, and what a labeller says beside them: no training at all.
+"""Label posts by their most similar posts of train, optionally blended with a labeller's answer, without training.
 
-Posts are compared by MiniLM's sentence embeddings (``neighbours.py``); how many of them vote, what the labeller weighs
-and what the votes mean is chosen on dev.
+Posts are compared by MiniLM's sentence embeddings (``neighbours.py``). The number of neighbours, the labeller's weight
+and the calibration are chosen on dev.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from pipelines.vault.vault import Vault
 Floats = npt.NDArray[np.float64]
 Said = Mapping[str, LabelSet]
 
-# Ours: how probable a label is that a labeller names, where nothing else is known; what it is worth dev says.
+# Ours: probability of a label that a labeller names, before its weight is chosen on dev.
 TRUSTED = 0.9
-CHUNK = 256  # posts that are compared with all of train at once
+CHUNK = 256  # posts that are compared with train at once
 
 
 class NoVotes(DataError):
-    """The labeller that a model is blended with has said nothing of dev."""
+    """The labeller that a model is blended with has no answer for dev."""
 
     message = "Labeller '{labeller}' has no valid vote on dev, so its weight cannot be chosen."
-    remedy = "Run its votes, or take it out of the model's entry in params.yaml."
+    remedy = "Run the labeller's votes, or remove the labeller from the model's entry in params.yaml."
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """How many neighbours vote and what the labeller's answer weighs, each way calibrated apart.
+    """Number of neighbours and weight of the labeller's answer, with a calibration each for records with and without.
 
-    A record without an answer of the labeller (a refusal) is scored by its neighbours alone.
+    A record without an answer of the labeller (such as a refusal) is scored by its neighbours alone.
 
     Args:
         neighbours: how many vote.
         blend: the labeller's weight; 0 without one.
         alone: the calibration of the neighbours' shares.
-        blended: that of the pool of both, ``None`` without a labeller.
+        blended: the calibration of the pool of both, ``None`` without a labeller.
     """
 
     neighbours: int
@@ -66,29 +66,29 @@ class Mixed:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the object as plain JSON."""
         blended = None if self.blended is None else self.blended.as_json()
         plain = {"neighbours": self.neighbours, "blend": self.blend}
         return plain | {"alone": self.alone.as_json(), "blended": blended}
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Mixed:
-        """Return what :meth:`as_json` gave."""
+        """Return the object that :meth:`as_json` wrote."""
         blended = None if stored["blended"] is None else Calibration.of_json(stored["blended"])
         return cls(int(stored["neighbours"]), float(stored["blend"]), Calibration.of_json(stored["alone"]), blended)
 
 
 def pooled(found: Floats, *, answers: Sequence[LabelSet | None], task: Task, blend: float) -> Floats:
-    """Return the logarithmic opinion pool of probabilities and a labeller's answers; as they are where it has none.
+    """Return the logarithmic opinion pool of probabilities and a labeller's answers; rows without one are unchanged.
 
     Measured on the sandbox's posts (three seeds, a labeller that is right on .63, .80 and .86 of test's label sets):
     exact match .80, .83 and .86 at the weights of the least log loss on dev (.25, .5, .5), neighbours alone .71. The
-    mean of shares and answers comes as far only at other weights (.1 for the weakest), with a log loss .05 higher.
+    mean of shares and answers reaches this only at other weights (.1 for the weakest), with a log loss .05 higher.
 
     Args:
         found: calibrated probabilities by the neighbours, shape (records, labels).
-        answers: of each record.
-        task: whose labels.
+        answers: one for each record.
+        task: the task of the labels.
         blend: the weight of the answers, 0 to 1.
     """
     pool, rows = np.array(found), _answered(answers)
@@ -112,21 +112,20 @@ def fit(
     vault: Vault,
     said: Said | None,
 ) -> dict[str, Any]:
-    """Write the index of train to ``out``, and choose on dev how it is asked.
+    """Write the index of train to ``out``, and choose the number of neighbours and the labeller's weight on dev.
 
-    The number of neighbours and the labeller's weight are those of the least log loss on dev after calibration, fewer
-    neighbours and the smaller weight of equals.
+    The choice has the least log loss on dev after calibration; on a tie, fewer neighbours and the smaller weight win.
 
     Args:
         spec: an entry of ``params.models``.
-        train: with the labels that vote, of train alone.
-        validation: with gold, of dev alone.
-        task: whose labels.
-        seed: not needed: nothing here is random.
-        settings: for ``recall_floors``.
-        out: an empty folder, or one that is not there.
-        vault: whose keys seal the embeddings.
-        said: the valid answers of ``spec.labeller`` by record; ``None`` where the entry names none.
+        train: examples of train alone, with the labels that vote.
+        validation: examples of dev alone, with gold.
+        task: the task of the labels.
+        seed: not used: nothing here is random.
+        settings: provides ``recall_floors``.
+        out: a folder that is empty or does not exist.
+        vault: its keys seal the embeddings.
+        said: the valid answers of ``spec.labeller`` by record; ``None`` if the entry names no labeller.
 
     Returns:
         ``neighbours``, ``blend`` (``None`` without a labeller), ``records`` (of the index), ``unseen`` (labels that
@@ -138,7 +137,7 @@ def fit(
         BadParams: a labeller without answers, answers without a labeller, or a floor for an unknown label.
         NoVotes: no record of dev has an answer.
         NothingToCalibrate: dev has no gold.
-        NoNeighbours: train is empty, or was taken down.
+        NoNeighbours: train is empty, or all of it was taken down.
     """
     _consistent(spec.labeller, said=said)
     answers = _answers([e.item[0] for e in only(validation, splits={VALIDATION})], said=said)
@@ -169,7 +168,7 @@ def fit(
 
 
 class KnnPredictor:
-    """An index and how it is asked; made by :meth:`open`."""
+    """An index with its chosen settings, for inference; create it with :meth:`open`."""
 
     def __init__(self, index: Index, *, mixed: Mixed, thresholds: Floats, task: Task, said: Said) -> None:
         """Use :meth:`open`."""
@@ -177,19 +176,19 @@ class KnnPredictor:
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault, said: Said | None = None) -> KnnPredictor:
-        """Load what :func:`fit` wrote, without the posts that were taken down since.
+        """Load what :func:`fit` wrote, except posts that were taken down since.
 
         Args:
             out: the folder.
-            task: what the model is asked about.
-            vault: whose keys open the embeddings.
-            said: the valid answers by record of the labeller that the model was fitted with; ``{}`` where it says
-                nothing of what will be asked about, ``None`` for a model without a labeller.
+            task: the task to predict.
+            vault: its keys open the embeddings.
+            said: the valid answers, by record, of the labeller that the model was fitted with; ``{}`` if it has none
+                for the posts to predict, ``None`` for a model without a labeller.
 
         Raises:
-            OtherLabels: it was fitted for other labels than the task's.
+            OtherLabels: the model was fitted for other labels than the task's.
             BadParams: a labeller without answers, or answers without a labeller.
-            NoNeighbours: nothing is left.
+            NoNeighbours: all posts of the index were taken down.
             SealBroken: an embedding was altered, or belongs to another vault.
         """
         thresholds, stored = recall_constraints.load(out, task=task)
@@ -206,8 +205,8 @@ class KnnPredictor:
     ) -> Floats:
         """Return calibrated probabilities, shape (texts, labels), in the order of texts and of the task's labels.
 
-        ``record_ids`` are whose texts they are: without them the labeller's answers are not asked. ``progress`` is told
-        how many texts are done.
+        ``record_ids`` are the ids of the texts' records: without them the labeller's answers are not used.
+        ``progress`` is called with the number of texts that are done.
         """
         rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
         for start in range(0, len(texts), CHUNK):
@@ -220,11 +219,11 @@ class KnnPredictor:
         return np.concatenate(rows)
 
     def labels(self, scores: Floats) -> list[frozenset[str]]:
-        """Return the label set of each row of :meth:`probabilities`; see ``floors``."""
+        """Return the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
         return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens of each text are read."""
+        """Return the number of tokens that are read of each text."""
         from tokenizers import Tokenizer
 
         tokens = Tokenizer.from_file(str(embedding.folder() / "tokenizer.json"))
@@ -245,7 +244,7 @@ def _chosen(
     examples: Sequence[Example],
     task: Task,
 ) -> tuple[Mixed, list[dict[str, float]]]:
-    """Return the choice of the least log loss on dev, and all that were tried."""
+    """Return the choice with the least log loss on dev, and all choices that were tried."""
     truth = targets(examples, task=task) > 0
     blends = sorted(spec.blend) if spec.labeller else [0.0]
     rows, found, tried = _answered(answers), [], []
@@ -276,4 +275,4 @@ def _consistent(labeller: str | None, *, said: Said | None) -> None:
     if labeller is not None and said is None:
         raise BadParams(where="models", detail=f"a kNN model that is blended with '{labeller}' needs its answers")
     if labeller is None and said is not None:
-        raise BadParams(where="models", detail="answers of a labeller were given to a kNN model that names none")
+        raise BadParams(where="models", detail="answers of a labeller were given to a kNN model without a labeller")

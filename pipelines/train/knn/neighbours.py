@@ -1,7 +1,8 @@
-"""The index of a k-nearest-neighbours model: embeddings of train's posts, each sealed under its record's key.
+"""Write and query the index of a k-nearest-neighbours model: sealed embeddings of train's posts.
 
-An embedding is content: much of its post can be read back from it. A takedown makes it unreadable, and a post that was
-taken down votes no more. Posts are compared about the mean of train, as all posts have much in common.
+An embedding is content: much of its post can be reconstructed from it, so each is sealed under its record's key. A
+takedown makes it unreadable, and its post no longer votes. Embeddings are centred on the mean of train before they are
+compared, as all posts have much in common.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ TABLE, FILE = "neighbours", "neighbours.parquet"
 # cosine), a Gaussian of the distance of unit vectors. At 7 dev's log loss is 1.46 to 1.63 and test's exact match .69 to
 # .73; at 5 1.47 to 1.66, at 10 1.51 to 1.62 (.67 to .71), at 20 1.82 and more, with equal weights 1.56 to 1.99.
 SHARPNESS = 7.0
-# Ours: how often train has a label votes too, as much as one neighbour at this cosine. From .2 to .6 it matters little.
+# Ours: label frequencies of train also vote, with the weight of one neighbour at this cosine. .2 to .6 differ little.
 PRIOR_AT = 0.4
 WIDTH = 384  # MiniLM's
-DECIMALS = 9  # of a cosine: what lies below depends on which posts are asked about together
+DECIMALS = 9  # of a cosine: further digits depend on which other posts are in the same batch
 
 
 class NoNeighbours(DataError):
-    """Nothing is left to compare a post with."""
+    """All posts of the index were taken down."""
 
     message = "None of the {records} neighbours can be opened: all of them were taken down."
-    remedy = "Run the stage finetune again on what is left of train."
+    remedy = "Run the stage finetune again on the records that are left in train."
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ class Index:
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault) -> Index:
-        """Open what is still live.
+        """Open the posts that are still live.
 
         Raises:
-            NoNeighbours: nothing is.
+            NoNeighbours: no post is live.
             SealBroken: a vector was altered, or belongs to another vault.
         """
         table = tables.read(out / FILE, name=TABLE)
@@ -71,11 +72,11 @@ class Index:
     def shares(self, asked: Floats, *, neighbours: int) -> Floats:
         """Return the labels' shares of the nearest posts' votes, in (0, 1) for labels that train has, (asked, labels).
 
-        Equally near posts count in the order of their record ids.
+        Equally near posts are taken in the order of their record ids.
 
         Args:
             asked: embeddings, shape (asked, 384).
-            neighbours: how many vote; all where there are fewer.
+            neighbours: how many posts vote; all of them if there are fewer.
         """
         near = self._unit(asked) @ self._around.T
         near = near.round(DECIMALS)
@@ -95,14 +96,14 @@ class Index:
 
 
 def write(examples: Sequence[Example], *, task: Task, model: embedding.MiniLM, out: Path, vault: Vault) -> None:
-    """Write the index: a sealed embedding of every post, and what it is labelled with.
+    """Write the index: a sealed embedding of every post and its labels.
 
     Args:
-        examples: of train, with labels.
-        task: whose labels.
-        model: what embeds.
+        examples: examples of train, with labels.
+        task: the task of the labels.
+        model: the embedding model.
         out: the model's folder.
-        vault: whose keys seal.
+        vault: its keys seal the embeddings.
 
     Raises:
         UnknownRecord: a record was never admitted.

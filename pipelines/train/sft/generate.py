@@ -1,9 +1,9 @@
-"""What a causal model answers about posts: the labels of a task, greedily, as JSON that cannot be malformed.
+"""Generate a causal model's answers about posts: labels of a task, decoded greedily as JSON that is always valid.
 
-Between two choices of the grammar there is nothing to ask a model: all that must follow is read in one pass, together
-with the choice before it, so that an answer takes as many passes as it has choices. What all prompts share is read
-once. Models whose memory is no plain cache of keys and values (sliding windows, states) are decoded by the library,
-token by token, under the same grammar.
+The model is called only at the choices of the grammar: tokens that must follow are read in one pass, together with the
+choice before them, so an answer takes as many passes as it has choices. The common prefix of all prompts is read once.
+Models whose memory is not a plain key-value cache (sliding windows, states) are decoded by the library, token by token,
+under the same grammar.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ LabelSet = frozenset[str]
 
 @dataclass(frozen=True)
 class Generated:
-    """One answer: ``labels`` are ``None`` and ``valid`` false where it is malformed, as unconstrained ones may be.
+    """One answer; a malformed one, possible only without constraint, has ``labels`` ``None`` and ``valid`` false.
 
-    ``input_tokens`` are those of the prompt, ``output_tokens`` those of the answer without the token that ends it.
+    ``input_tokens`` counts the prompt, ``output_tokens`` the answer without its end token.
     """
 
     labels: LabelSet | None
@@ -42,7 +42,7 @@ class Generated:
 
 
 class Generator:
-    """A causal model, ready to be asked; temperature 0 (SPEC 25), so that nothing is drawn by chance."""
+    """A causal model for inference at temperature 0 (SPEC 25), so that nothing is sampled."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Generator:
         """Take a model in evaluation mode and its tokenizer; see :meth:`open` for the rest."""
         self._model, self._tokenizer, self._task = model, tokenizer, task
         self._ends = _ends(model, tokenizer)
-        # a checkpoint's own settings (a penalty of repetition) would make the most probable token another one
+        # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
         model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
         self._prompt = instruction(scheme, category=task.key)
         self._max_length, self._batch = max_length, batch
@@ -82,24 +82,24 @@ class Generator:
         folder: Path,
         constrained: bool = True,
     ) -> Generator:
-        """Load a model: over all accelerators where there are any, in bfloat16 where they have it, else in float32.
+        """Load a model over all accelerators, in bfloat16 where supported, otherwise in float32.
 
         Args:
             base: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
-            task: whose labels are asked for.
-            scheme: whose words the prompt is made of.
+            task: the task of the labels.
+            scheme: provides the words of the prompt.
             max_length: tokens of prompt and answer together; a longer post loses its middle.
-            max_new_tokens: tokens of an answer, for which a post makes room as it did when the model was tuned. A
-                constrained answer ends within them.
-            batch: posts that are read together.
-            seed: of the weights of a tiny base.
-            folder: where a tiny base is made for the moment.
-            constrained: false lets the model write what it likes, to be compared with.
+            max_new_tokens: tokens of an answer, reserved as they were during tuning. A constrained answer ends within
+                them.
+            batch: posts in a batch.
+            seed: seeds the weights of a tiny base.
+            folder: where a temporary tiny base is created.
+            constrained: if false, the model may write anything; for comparison.
 
         Raises:
-            BaseMissing: the base is neither here nor to be downloaded.
-            BaseUnfit: it is no causal model, its checkpoint lacks weights, or it has no token that ends an answer.
-            AnswersAlike: its tokenizer cannot write the labels.
+            BaseMissing: the base is neither local nor downloadable.
+            BaseUnfit: it is not a causal model, its checkpoint lacks weights, or no token ends an answer.
+            AnswersAlike: its tokenizer cannot represent the labels.
             BadParams: ``max_new_tokens`` is less than the shortest answer.
         """
         name = str(base)
@@ -107,7 +107,7 @@ class Generator:
             tokenizer = had(AutoTokenizer, place, base=name)
             model = _loaded(place, base=name)
         if not _ends(model, tokenizer):
-            raise BaseUnfit(base=name, detail="no token of it ends an answer")
+            raise BaseUnfit(base=name, detail="it has no token that ends an answer")
         return cls(
             model,
             tokenizer,
@@ -120,9 +120,9 @@ class Generator:
         )
 
     def answer(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> list[Generated]:
-        """Return an answer for each text, in their order; ``progress`` is told how many are done.
+        """Return an answer for each text, in their order; ``progress`` is called with the number that is done.
 
-        Posts of like length are read together, the longest first, so that what does not fit in memory shows at once.
+        Posts of similar length share a batch, the longest first, so that running out of memory shows at once.
 
         Raises:
             NoTemplate: the base has no chat template.
@@ -146,7 +146,7 @@ class Generator:
     def _batches(
         self, prompts: Sequence[list[int]], *, order: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], list[list[int]]]]:
-        """Yield places in ``prompts`` and the tokens that were written behind the prompts there."""
+        """Yield positions in ``prompts`` and the tokens that were generated after those prompts."""
         leap = Leap.over(prompts, model=self._model) if self._grammar and order and leaps(self._model) else None
         for begin in range(0, len(order), self._batch):
             which = order[begin : begin + self._batch]
@@ -157,7 +157,7 @@ class Generator:
                 yield which, self._step(rows)
 
     def _step(self, rows: Sequence[list[int]]) -> list[list[int]]:
-        """Let the library write, token by token; the token that ends an answer is left out."""
+        """Let the library generate token by token; return the tokens without the end token."""
         width, end = max(map(len, rows)), self._ends[0]
         ids = torch.tensor([[end] * (width - len(row)) + row for row in rows], device=self._model.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self._model.device)
@@ -181,13 +181,13 @@ class Generator:
 
 
 class Guide(LogitsProcessor):  # type: ignore[misc]
-    """Leaves to each row the tokens that the grammar allows next, and the one that ends an answer behind it."""
+    """Allows in each row only the tokens that the grammar permits next, and the end token after an answer."""
 
     def __init__(self, grammar: Grammar, *, begin: int, room: int, end: int) -> None:
         self._grammar, self._begin, self._room, self._end = grammar, begin, room, end
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Return the scores, minus infinity where a token is no part of an answer."""
+        """Return the scores, set to minus infinity for tokens that the grammar does not permit."""
         allowed = torch.full_like(scores, float("-inf"))
         for row, written in enumerate(input_ids[:, self._begin :].tolist()):
             said = written[: written.index(self._end)] if self._end in written else written
@@ -197,7 +197,7 @@ class Guide(LogitsProcessor):  # type: ignore[misc]
 
 
 class Leap:
-    """A model that has read what all prompts begin with, and goes from choice to choice behind them."""
+    """A model that has read the common prefix of all prompts, and decodes from choice to choice."""
 
     def __init__(self, model: Any, *, shared: list[int]) -> None:
         self._model, self._shared = model, shared
@@ -207,11 +207,11 @@ class Leap:
 
     @classmethod
     def over(cls, prompts: Sequence[list[int]], *, model: Any) -> Leap:
-        """Read what ``prompts`` share but for a token, so that equal ones have something left to read."""
+        """Read the common prefix of ``prompts`` except its last token, so that every row has a token left to read."""
         return cls(model, shared=prompts[0][: common([tuple(prompt) for prompt in prompts])][:-1])
 
     def write(self, prompts: Sequence[list[int]], *, grammar: Grammar, room: int) -> list[list[int]]:
-        """Return the tokens of the most probable answer at each of its choices, behind each prompt."""
+        """Return the answer's tokens after each prompt, taking the most probable option at each choice."""
         cache = deepcopy(self._cache)
         cache.batch_repeat_interleave(len(prompts))
         rows = Rows(self._model, cache=cache, count=len(prompts), seen=len(self._shared))
@@ -234,15 +234,15 @@ class Leap:
 
 
 class Rows:
-    """Rows of tokens that a model has read, and reads on: each as many as it has, padded on the left and masked."""
+    """Rows of tokens in a model's cache that can be extended; new tokens are padded on the left and masked."""
 
     def __init__(self, model: Any, *, cache: Any, count: int, seen: int) -> None:
-        """Begin behind ``seen`` tokens that the ``cache`` holds for every one of ``count`` rows."""
+        """Start after ``seen`` tokens that the ``cache`` holds for each of ``count`` rows."""
         self._model, self._cache = model, cache
         self._mask = torch.ones((count, seen), dtype=torch.bool)
 
     def read(self, rows: Sequence[Sequence[int]]) -> Any:
-        """Return the scores of every token behind each row, shape (rows, vocabulary)."""
+        """Return the scores of the next token of each row, shape (rows, vocabulary)."""
         width = max(map(len, rows))
         ids = torch.tensor([[0] * (width - len(row)) + [*row] for row in rows])
         new = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
@@ -260,14 +260,14 @@ class Rows:
         return said.logits[:, -1]
 
     def keep(self, places: Sequence[int]) -> None:
-        """Forget all other rows."""
-        which = torch.tensor(places, dtype=torch.long)  # on the processor, as layers may lie on several accelerators
+        """Drop all other rows."""
+        which = torch.tensor(places, dtype=torch.long)  # on the CPU, as layers may be on several accelerators
         self._mask = self._mask[which]
         self._cache.batch_select_indices(which)
 
 
 def best(scores: Any, *, options: Sequence[Sequence[int]]) -> list[int]:
-    """Return for each row of ``scores`` the token among its ``options`` that scores highest."""
+    """Return, for each row of ``scores``, the highest-scoring token among its ``options``."""
     width = max(map(len, options))
     ids = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in options], device=scores.device)
     found = scores.gather(1, ids).argmax(1, keepdim=True)
@@ -275,7 +275,7 @@ def best(scores: Any, *, options: Sequence[Sequence[int]]) -> list[int]:
 
 
 def leaps(model: Any) -> bool:
-    """Whether a model may read several tokens at once behind others, with masked ones between: full attention alone."""
+    """Return whether a model can extend its cache by several tokens, some of them masked: full attention only."""
     layers = DynamicCache(config=model.config).layers
     takes = inspect.signature(model.forward).parameters
     plain = all(type(layer) is DynamicLayer for layer in layers) and not model._is_stateful
@@ -283,19 +283,19 @@ def leaps(model: Any) -> bool:
 
 
 def _loaded(place: str, *, base: str) -> Any:
-    """Return the model without gradients, as ``Generator.open`` says."""
+    """Return the model in evaluation mode, without gradients; see ``Generator.open``."""
     gpu = torch.cuda.is_available()
     form = torch.bfloat16 if gpu and torch.cuda.is_bf16_supported() else torch.float32
     where = {"device_map": "auto"} if gpu else {}
     model, info = had(AutoModelForCausalLM, place, base=base, output_loading_info=True, dtype=form, **where)
     lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
     if lacking:
-        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights, {lacking[0]} among them")
+        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
     return model.eval().requires_grad_(False)
 
 
 def _ends(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end an answer: the tokenizer's, then what else the checkpoint names."""
+    """Return the tokens that end an answer: the tokenizer's first, then the checkpoint's."""
     named = model.generation_config.eos_token_id
     more = named if isinstance(named, list) else [named]
     return list(dict.fromkeys(token for token in (tokenizer.eos_token_id, *more) if token is not None))

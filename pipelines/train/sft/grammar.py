@@ -1,9 +1,9 @@
-"""What a model may answer, token by token: the texts that ``instruct.completion`` writes for a task, and nothing else.
+"""Constrain decoding, token by token, to the texts that ``instruct.completion`` writes for a task.
 
 A task has few valid answers (CRADLE: 837), so the grammar is the tree of their tokens instead of an automaton over
-characters. It asks nothing of a vocabulary, byte-level or not, knows the labels that an answer means without reading
-it, shows which tokens leave no choice and need not be asked for, and knows how far each end is, so that no limit can
-cut an answer.
+characters. It works with any vocabulary, byte-level or not, maps an answer to its labels without parsing, identifies
+tokens that leave no choice and need no model call, and knows the distance to each end, so that no limit truncates an
+answer.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Answers = list[tuple[tuple[int, ...], LabelSet]]
 
 
 class AnswersAlike(ConfigError):
-    """A tokenizer writes different answers as the same tokens, as one does that knows no braces or letters."""
+    """A tokenizer encodes different answers as the same tokens, for example because it lacks braces or letters."""
 
-    message = "{count} answers to '{task}' cannot be told apart in the base's tokens."
+    message = "{count} answers to '{task}' have the same tokens as another answer in the base's vocabulary."
     remedy = "Name another base under models in params.yaml: one that can write JSON and every letter of the labels."
 
 
 @dataclass(frozen=True)
 class State:
-    """A place where an answer can go several ways, or where it has ended: then ``labels`` is what it says.
+    """A place in the tree where an answer has several continuations, or its end, where ``labels`` are set.
 
-    ``branches`` by the token that enters each; ``least`` are the tokens of the shortest way from here to an end.
+    ``branches`` are keyed by their first token; ``least`` is the number of tokens of the shortest path to an end.
     """
 
     branches: Mapping[int, Branch]
@@ -39,16 +39,16 @@ class State:
     least: int = 0
 
     def within(self, room: int) -> list[int]:
-        """Return the tokens that may come next if an end is to be reached in ``room`` tokens; none at an end.
+        """Return the tokens that may come next if an end must be reached in ``room`` tokens; none at an end.
 
-        There is one wherever ``room`` is at least ``least``, and remains one on every branch that is given.
+        The list is not empty if ``room`` is at least ``least``, and this holds again on every branch that it names.
         """
         return [t for t, branch in self.branches.items() if len(branch.tokens) + branch.then.least <= room]
 
 
 @dataclass(frozen=True)
 class Branch:
-    """``tokens``: the one that was chosen and all that can only follow it, up to the next choice or an end."""
+    """A choice: ``tokens`` are the chosen token and all forced ones up to the next choice or an end."""
 
     tokens: tuple[int, ...]
     then: State
@@ -56,23 +56,23 @@ class Branch:
 
 @dataclass(frozen=True)
 class Grammar:
-    """The answers to one task: ``opening`` begins all of them, and ``start`` is where they part."""
+    """The answers to one task: all begin with ``opening``, and ``start`` is the first choice."""
 
     opening: tuple[int, ...]
     start: State
 
     @classmethod
     def of(cls, task: Task, *, encode: Callable[[str], Sequence[int]]) -> Grammar:
-        """Write down every valid answer: of one label or at most four, as ``label.offline.decode`` has it.
+        """Build the grammar of all valid answers: one label, or at most four, as in ``label.offline.decode``.
 
-        Sets that the scheme's hard rules exclude are no answers, nor is one label twice or in another order.
+        Label sets that the scheme's hard rules exclude are not included, nor are repeated or reordered labels.
 
         Args:
-            task: whose labels.
-            encode: gives the tokens of an answer, as a model reads them behind its prompt.
+            task: the task of the labels.
+            encode: returns the tokens of an answer, as a model reads them after its prompt.
 
         Raises:
-            AnswersAlike: some answers are the same tokens.
+            AnswersAlike: some answers have the same tokens.
         """
         sets = task.category.valid_sets()
         answers = sorted((tuple(encode(completion(labels, task=task))), sorted(labels)) for labels in sets)
@@ -83,7 +83,7 @@ class Grammar:
         return cls(whole.tokens, whole.then)
 
     def check(self, room: int) -> None:
-        """Refuse a limit of tokens that no answer keeps.
+        """Check that the shortest answer fits in ``room`` tokens.
 
         Raises:
             BadParams: ``room`` is too small.
@@ -93,24 +93,24 @@ class Grammar:
             raise BadParams(where="max_new_tokens", detail=f"the shortest answer takes {shortest} tokens, not {room}")
 
     def next(self, written: Sequence[int], *, room: int) -> list[int]:
-        """Return what may follow the beginning ``written`` of an answer of at most ``room`` tokens; none at its end.
+        """Return what may follow the prefix ``written`` of an answer of at most ``room`` tokens; none at its end.
 
         Raises:
-            ValueError: ``written`` begins no answer.
+            ValueError: no answer begins with ``written``.
         """
         found = self._walk(written)
         if found is None:
-            raise ValueError("what is written begins no answer")
+            raise ValueError("no answer begins with the tokens in `written`")
         forced, state = found
         return [forced[0]] if forced else state.within(room - len(written))
 
     def labels(self, written: Sequence[int]) -> LabelSet | None:
-        """Return what a whole answer says, ``None`` where it is none."""
+        """Return the labels of a complete answer, ``None`` if ``written`` is not one."""
         forced, state = self._walk(written) or ((0,), self.start)
         return None if forced else state.labels
 
     def _walk(self, written: Sequence[int]) -> tuple[tuple[int, ...], State] | None:
-        """Return the tokens that can only follow, and the place behind them; ``None`` where no answer begins so."""
+        """Return the forced tokens after ``written`` and the state after them; ``None`` if no answer begins so."""
         tokens, state = self.opening, self.start
         while True:
             here, written = tuple(written[: len(tokens)]), written[len(tokens) :]
@@ -124,13 +124,13 @@ class Grammar:
 
 
 def common(rows: Sequence[tuple[int, ...]]) -> int:
-    """Return how many tokens all rows begin with."""
+    """Return the length of the common prefix of all rows."""
     first, last = min(rows), max(rows)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
 
 def _branch(answers: Answers) -> Branch:
-    """Return what the sorted ``answers``, of one beginning, have in common, and how they part."""
+    """Return the branch of the sorted ``answers``: their common prefix, and the state after it."""
     shared = common([tokens for tokens, _ in answers])
     rests = [(tokens[shared:], labels) for tokens, labels in answers]
     return Branch(answers[0][0][:shared], _state(rests))

@@ -1,7 +1,7 @@
-"""The words that a causal model is tuned on and asked with: one conversation, one form of answer, nobody else's.
+"""Build and read the conversations that a causal model is tuned on and prompted with.
 
-Training, prediction and the grammar of constrained decoding all take them from here, so that what a model sees when it
-is asked is, token for token, what it saw before its answer when it was tuned.
+Training, prediction and the grammar of constrained decoding all use this module, so that the prompt at prediction is,
+token for token, the prompt that the model was tuned on.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from pipelines.llm.prompts import Prompt
 from pipelines.taxonomy import Scheme, tiers_of
 from pipelines.taxonomy.task import Task
 
-# Ours. The labellers' delimiter depends on a secret, as their models do not know where a post ends unless they are
-# told; a tuned one knows, the line is stripped from posts, and a fixed one keeps the instruction a shared prefix.
+# Ours. The labellers' delimiter depends on a secret, as their models must be told where a post ends; a tuned model has
+# learned it, the line is stripped from posts, and a fixed delimiter keeps the instruction a common prefix.
 DELIMITER = "====="
-# What stands for the middle of a post that is too long.
+# Replaces the middle of a post that is too long.
 GAP = " […] "
 
 
 class NoTemplate(ConfigError):
-    """A base has no chat template, so there is no agreed way to ask it anything."""
+    """A base has no chat template, so there is no defined prompt format for it."""
 
     message = "The base '{base}' has no chat template that takes an instruction: {detail}."
     remedy = "Name an instruction-tuned base under models in params.yaml."
 
 
 class NoRoom(ConfigError):
-    """The instruction alone leaves no room for a post."""
+    """The instruction leaves no room for a post."""
 
-    message = "The instruction takes {needed} tokens with the answer, and {max_length} are all there are."
+    message = "The instruction and the answer take {needed} tokens, but max_length is {max_length}."
     remedy = "Raise max_length of the model in params.yaml."
 
 
 class _Written(Post):
-    """A post whose text is written out already (``Example.text``)."""
+    """A post whose text is already rendered (``Example.text``)."""
 
     @cached_property
     def text(self) -> str:
@@ -58,10 +58,10 @@ def instruction(scheme: Scheme, *, category: str) -> Prompt:
 
 
 def completion(labels: frozenset[str], *, task: Task) -> str:
-    """Return the one answer that says ``labels``, such as ``{"labels": ["a", "b"]}``, in the scheme's order.
+    """Return the answer for ``labels``, such as ``{"labels": ["a", "b"]}``, in the scheme's order.
 
     Raises:
-        BadParams: a label that the task does not know, or not exactly one where the task wants one.
+        BadParams: a label is unknown to the task, or a single-label task gets more or fewer than one label.
     """
     unknown = len(labels - set(task.labels))
     if unknown or (task.kind == "single" and len(labels) != 1):
@@ -72,17 +72,17 @@ def completion(labels: frozenset[str], *, task: Task) -> str:
 
 
 def read(answer: str, *, task: Task) -> frozenset[str] | None:
-    """Return the labels of an answer, or ``None`` where it is not exactly what was asked for.
+    """Return the labels of an answer, or ``None`` if it does not have exactly the requested form.
 
-    Blanks and the order of the labels are free as in any JSON; another key, a label that is unknown, misspelt or said
-    twice, an empty list where the scheme has a word for nothing, and that word in company are all refused (SPEC 23, (a)
+    Whitespace and the order of the labels are free, as in any JSON. Refused are: another key; an unknown, misspelt or
+    repeated label; an empty list if the scheme has a label for none; and that label together with others (SPEC 23, (a)
     to (c)).
     """
     try:
         pairs = json.loads(answer, object_pairs_hook=lambda pairs: [tuple(pair) for pair in pairs])
     except (ValueError, RecursionError):
         return None
-    # an object is a list of pairs here, so that a key said twice is seen; an array of strings has none
+    # objects are lists of pairs here, so that repeated keys are seen; an array of strings has no pairs
     if not isinstance(pairs, list) or len(pairs) != 1 or not isinstance(pairs[0], tuple) or pairs[0][0] != task.key:
         return None
     said = [pairs[0][1]] if task.kind == "single" else pairs[0][1]
@@ -93,27 +93,27 @@ def read(answer: str, *, task: Task) -> frozenset[str] | None:
 
 
 def conversation(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int) -> list[int]:
-    """Return the tokens before the answer: system and user message by the base's own chat template.
+    """Return the prompt tokens: system and user message in the base's own chat template.
 
-    Thinking is off (SPEC 2.4, trap 9). Special tokens of the base are taken out of the post. A post that is too long
-    loses its middle, never its ends: a title opens it, and what people ask for closes it (trap 3).
+    Thinking is off (SPEC 2.4, trap 9). Special tokens of the base are removed from the post. A post that is too long
+    loses its middle, never its ends: the title is at the beginning, and requests are at the end (trap 3).
 
     Args:
         text: ``Post.text``.
-        prompt: of :func:`instruction`.
-        tokenizer: of the base, with its chat template.
-        max_length: the most tokens of conversation and answer together.
-        room: those of them that are kept free for the answer.
+        prompt: the result of :func:`instruction`.
+        tokenizer: the base's, with its chat template.
+        max_length: the maximum number of tokens of conversation and answer together.
+        room: the number of these tokens that is reserved for the answer.
 
     Raises:
         NoTemplate: the base has no chat template.
-        NoRoom: not even an empty post would fit.
+        NoRoom: not even an empty post fits.
     """
     return shortened(text, prompt=prompt, tokenizer=tokenizer, max_length=max_length, room=room)[0]
 
 
 def shortened(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int) -> tuple[list[int], bool]:
-    """Return what :func:`conversation` does, and whether the post lost its middle."""
+    """Return the result of :func:`conversation`, and whether the post lost its middle."""
     text = _bare(text, tokenizer=tokenizer)
     limit = max_length - room
     whole = _ids(text, prompt=prompt, tokenizer=tokenizer)
@@ -145,18 +145,18 @@ def _ids(text: str, *, prompt: Prompt, tokenizer: Any) -> list[int]:
                 messages, add_generation_prompt=True, tokenize=True, return_dict=False, enable_thinking=False
             )
         except TemplateError:
-            continue  # some know no system message and raise at one
+            continue  # some templates raise an error at a system message
         except ValueError:
             break
         return [int(i) for i in found]
-    raise NoTemplate(base=_name(tokenizer), detail="it has none, or it refuses a user message")
+    raise NoTemplate(base=_name(tokenizer), detail="there is none, or it rejects a user message")
 
 
 _ADDED: WeakKeyDictionary[Any, re.Pattern[str] | None] = WeakKeyDictionary()
 
 
 def _bare(text: str, *, tokenizer: Any) -> str:
-    """Return the text without what this tokenizer would take for one of its own special tokens."""
+    """Return the text without the special tokens of this tokenizer."""
     if tokenizer not in _ADDED:
         added = sorted({t for t in (*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens) if t.strip()})
         longest = sorted(added, key=len, reverse=True)
@@ -166,6 +166,6 @@ def _bare(text: str, *, tokenizer: Any) -> str:
 
 
 def _name(tokenizer: Any) -> str:
-    # a folder would tell where things lie on this machine
+    # do not reveal local paths: name a base only if it looks like a Hugging Face id
     name = str(tokenizer.name_or_path)
     return name if name.count("/") == 1 and not name.startswith("/") else "given"

@@ -1,8 +1,8 @@
-"""Several GPUs from the command that one takes: a process for each, sharing what they compute and the weights (FSDP).
+"""Run fine-tuning on several GPUs: one process for each, with sharded computation and weights (FSDP).
 
-``accelerate launch`` runs :mod:`pipelines.train.sft.worker` once for each GPU. What they are to do is handed over in
-memory: a file without a name that ends with its processes, as posts are never written to a disk. What the first of them
-says comes back on its standard output, a line of JSON each.
+``accelerate launch`` runs :mod:`pipelines.train.sft.worker` once for each GPU. Arguments are passed in memory, in an
+anonymous file that disappears with its processes, because posts are never written to a disk. The first process reports
+on standard output, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ import torch
 
 from pipelines.errors import DataError
 
-# A child asks no more than what its parent put here: whose process, and which of its open files.
+# Environment variable with the path of the arguments' file: the parent's PID and file descriptor.
 GIVEN = "CORPUS_SFT_GIVEN"
 MODULE = "pipelines.train.sft.worker"
 
 
 class GroupFailed(DataError):
-    """A process of a group ended early."""
+    """A process of the group ended early."""
 
-    message = "One of {processes} processes that tuned together ended with status {status}."
-    remedy = "Its own words stand above in the log; a retry goes on from the last checkpoint."
+    message = "One of {processes} fine-tuning processes ended with status {status}."
+    remedy = "Read its error above in the log, then retry the task: it resumes from the last checkpoint."
     exit_code = 75
 
 
 def world() -> int:
-    """Return of how many processes this one is one, as ``accelerate launch`` says."""
+    """Return the number of processes in this process's group, as set by ``accelerate launch``."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank() -> int:
-    """Return which of them this one is, counted from 0."""
+    """Return this process's number in its group, counted from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def processes() -> int:
-    """Return how many processes are to share a run that this one begins: one for each GPU, but 1 within a group."""
+    """Return how many processes should share a run started here: one for each GPU, but 1 within a group."""
     return max(1, torch.cuda.device_count()) if world() == 1 else 1
 
 
 def command(count: int, *, gpu: bool) -> list[str]:
     """Return the command line that runs the worker ``count`` times.
 
-    On GPUs weights, gradients and the optimiser's state are shared out (FSDP 2, layer by layer), the state in a
-    checkpoint is whole, and products are computed in bfloat16. On a CPU, where accelerate starts one process however
-    many it is asked for, each has all of it (DDP over gloo).
+    On GPUs, weights, gradients and the optimiser's state are sharded (FSDP 2, layer by layer), the state in a
+    checkpoint is complete, and products are computed in bfloat16. On a CPU, where accelerate starts one process for
+    any requested number, torch.distributed.run is used and each process has a full copy (DDP over gloo).
 
     Args:
-        count: of processes, one for each GPU.
-        gpu: whether there are any.
+        count: number of processes, one for each GPU.
+        gpu: whether there are GPUs.
     """
     if not gpu:
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
@@ -74,16 +74,16 @@ def command(count: int, *, gpu: bool) -> list[str]:
 def group(
     given: dict[str, Any], *, processes: int, say: Callable[[dict[str, float]], None], gpu: bool = True
 ) -> dict[str, Any]:
-    """Tune in ``processes`` processes and return what ``sft.tune`` found.
+    """Tune in ``processes`` processes and return the result of ``sft.tune``.
 
     Args:
-        given: the arguments of ``sft.tune`` but ``say``.
-        processes: how many.
-        say: told of every epoch.
+        given: the arguments of ``sft.tune`` except ``say``.
+        processes: number of processes.
+        say: called after every epoch.
         gpu: whether each has a GPU.
 
     Raises:
-        GroupFailed: one of them ended early.
+        GroupFailed: a process ended early.
     """
     file = os.memfd_create("given")
     try:
@@ -122,7 +122,7 @@ def tell(**said: Any) -> None:
 
 
 def leave_with(parent: Path) -> None:
-    """End this process soon after the parent's file is gone: a parent that was killed is tried again, alone."""
+    """End this process soon after the parent's file disappears: a killed parent is retried, and must run alone."""
 
     def watch() -> None:
         while parent.exists():

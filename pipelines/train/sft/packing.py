@@ -1,12 +1,12 @@
-"""Many conversations in one row of tokens, with the instruction that all of them begin with computed once.
+"""Pack many conversations into one row of tokens, and compute their common instruction once.
 
-A row is the shared beginning and then each conversation's own tail: its post and its answer. A tail sees the beginning
-and itself, at the positions that it has when it stands alone, and never another tail, so that loss and gradients are
-those of single conversations (SPEC 2.4, trap 4). There is no padding, and of CRADLE's conversations, whose instruction
-is longer than most of their posts, less than half of the tokens is left to compute.
+A row is the common prefix followed by each conversation's own tail: its post and its answer. A tail attends to the
+prefix and itself, at the positions of an unpacked conversation, and never to another tail, so that loss and gradients
+equal those of single conversations (SPEC 2.4, trap 4). There is no padding. CRADLE's instruction is longer than most of
+its posts, so that less than half of the tokens is left to compute.
 
-What belongs to one step of the optimiser is decided first and packed afterwards: packing changes how fast a recipe
-runs, not the recipe.
+The samples of an optimiser step are chosen first and packed afterwards: packing changes the speed of a recipe, not the
+recipe.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-IGNORED = -100  # what the library's losses leave out
+IGNORED = -100  # label that the library's losses ignore
 ATTENTION = "tails"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One conversation: ``ids`` end with the ``answer`` tokens that are learnt, of which there is at least one."""
+    """One conversation: ``ids`` end with the ``answer`` (at least one) tokens that are learned."""
 
     ids: tuple[int, ...]
     answer: int
@@ -36,10 +36,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which samples go into which row, for every step of every epoch.
+    """The assignment of samples to rows, for every step of every epoch.
 
     Args:
-        rows: of one step and process; the same for all, so that every process has as many to do.
+        rows: number of rows in one step of one process; equal for all, so that every process has the same work.
         steps: ``steps[epoch][step][process][row]`` are positions of samples; a row may be empty.
     """
 
@@ -48,13 +48,13 @@ class Plan:
 
 
 def shared(samples: Sequence[Sample]) -> int:
-    """Return how many tokens all samples begin with, short of the last one before an answer.
+    """Return the length of the common prefix of all samples, excluding the last token before an answer.
 
-    That one is left to the tails, because what follows it differs from sample to sample.
+    That token is left to the tails, because the token after it differs between samples.
     """
     least = min((len(s.ids) - s.answer for s in samples), default=1) - 1
     first, last = (edge(s.ids[:least] for s in samples) if samples else () for edge in (min, max))
-    # what the first and the last in order have in common, all between them have
+    # a common prefix of the first and last sample in sorted order is common to all
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), max(least, 0))
 
 
@@ -63,11 +63,11 @@ def row(samples: Sequence[Sample], *, shared: int) -> dict[str, Any]:
 
     Args:
         samples: at least one, all with the same first ``shared`` tokens.
-        shared: of :func:`shared`, or 0.
+        shared: the result of :func:`shared`, or 0.
 
     Returns:
         ``input_ids``, ``position_ids`` and ``labels`` (:data:`IGNORED` outside the answers, not shifted), int64 (1,
-        tokens), and ``segments``: the length of the beginning and of each tail.
+        tokens), and ``segments``: the length of the prefix and of each tail.
     """
     tails = [s.ids[shared:] for s in samples]
     ids = [*samples[0].ids[:shared], *(token for tail in tails for token in tail)]
@@ -84,7 +84,7 @@ def row(samples: Sequence[Sample], *, shared: int) -> dict[str, Any]:
 
 
 def padded(samples: Sequence[Sample], *, pad: int) -> dict[str, Any]:
-    """Return the samples as a batch of rows of their own, for models that :func:`packable` refuses.
+    """Return the samples as a batch of one row each, for models that are not :func:`packable`.
 
     Returns:
         ``input_ids``, ``attention_mask`` and ``labels``, int64 (samples, tokens), padded at the end.
@@ -106,19 +106,19 @@ def padded(samples: Sequence[Sample], *, pad: int) -> dict[str, Any]:
 def plan(
     lengths: Sequence[int], *, step: int, epochs: int, seed: int, processes: int, room: int | None, batch: int
 ) -> Plan:
-    """Return the rows of every step: each sample once an epoch, ``step`` of them a step, shuffled anew every epoch.
+    """Return the rows of every step: each sample once an epoch, ``step`` samples a step, reshuffled every epoch.
 
-    The samples of a step depend on ``seed`` and the epoch alone, not on how many processes share them. What a step's
-    rows hold is balanced, the longest samples first, so that no process waits for another.
+    The samples of a step depend on ``seed`` and the epoch alone, not on the number of processes. The rows of a step are
+    balanced, the longest samples first, so that no process waits for another.
 
     Args:
-        lengths: tokens of each sample without what is shared.
-        step: samples of one step of the optimiser, over all processes.
-        epochs: how often all samples are seen.
-        seed: of the order.
-        processes: that share each step.
-        room: tokens of a row, without what is shared; ``None`` for rows of at most ``batch`` samples each.
-        batch: samples of a row where there is no ``room``.
+        lengths: tokens of each sample without the common prefix.
+        step: samples of one optimiser step, over all processes.
+        epochs: number of passes over all samples.
+        seed: seeds the order.
+        processes: number of processes that share each step.
+        room: tokens of a row, without the common prefix; ``None`` for rows of at most ``batch`` samples each.
+        batch: samples of a row if ``room`` is ``None``.
 
     Raises:
         ValueError: a sample is longer than ``room``.
@@ -143,7 +143,7 @@ def plan(
 def _spread(
     chosen: Sequence[int], *, lengths: Sequence[int], rows: int, most: int | None
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the chosen samples in so many rows: alike ones together, ``most`` in each, or all rows of like length."""
+    """Return the samples in ``rows`` rows: ``most`` of similar length in each, or, if ``None``, balanced rows."""
     longest = sorted(chosen, key=lambda i: (-lengths[i], i))
     if most is not None:
         cut = [tuple(longest[i : i + most]) for i in range(0, len(longest), most)]
@@ -158,7 +158,7 @@ def _spread(
 
 
 def packable(model: Any) -> bool:
-    """Whether every layer of the model attends by the library's interface and to everything before it."""
+    """Return whether all layers use the library's attention interface and full attention."""
     config = model.config
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
     window = getattr(config, "sliding_window", None) if not getattr(config, "layer_types", None) else None
@@ -169,19 +169,19 @@ def packable(model: Any) -> bool:
 def attend(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, segments: Sequence[int], **options: Any
 ) -> tuple[Any, None]:
-    """Attend within a row: the beginning to itself, each tail to the beginning and to itself, all looking back only.
+    """Compute causal attention within a row: the prefix to itself, each tail to the prefix and to itself.
 
     Args:
         module: the attention layer.
         query: (1, heads, tokens, width), as are ``key`` and ``value``.
         key: see ``query``.
         value: see ``query``.
-        attention_mask: none is needed.
-        segments: lengths of the beginning and of the tails, as :func:`row` gives them.
-        options: of :func:`sdpa_attention_forward`.
+        attention_mask: ignored.
+        segments: lengths of the prefix and of the tails, as returned by :func:`row`.
+        options: passed to :func:`sdpa_attention_forward`.
 
     Returns:
-        (1, tokens, heads, width), and nothing.
+        (1, tokens, heads, width), and ``None``.
     """
     start, *tails = segments
     begin = [each[:, :, :start] for each in (key, value)]

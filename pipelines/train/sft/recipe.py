@@ -1,4 +1,4 @@
-"""What a recipe of fine-tuning means on the machine that it runs on: number formats, rows, steps, memory."""
+"""Turn a fine-tuning recipe into settings for this machine: number formats, rows, steps, memory."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from pipelines.train.classifiers.steps import BYTES_PER_PARAMETER
 from pipelines.train.sft import launch, packing
 from pipelines.train.sft.packing import Sample
 
-# Ours: tokens of a packed row. Fewer leave a GPU idle, more need memory for what a bigger batch would bring anyway.
+# Ours: tokens of a packed row. Fewer leave a GPU idle; more need memory and gain no more than a bigger batch would.
 ROW = 4096
-# Ours: bytes of activations for each token, layer and unit of width, attention scores not kept (Korthikanti et al. 2022
-# count 34 for a plain block; gated ones have more), bytes of a frozen weight, and the share of a GPU to take.
+# Ours: bytes of activations for each token, layer and unit of width, without attention scores (Korthikanti et al. 2022
+# count 34 for a plain block; gated ones have more), bytes of a frozen weight, and the share of a GPU's memory to use.
 ACTIVATION_BYTES, BYTES_FROZEN, SHARE = 40, 2, 0.7
 
 
 def plans(
     spec: SftModel, *, rows: Sequence[Sample], judged: Sequence[Sample], beginning: int | None, seed: int
 ) -> list[packing.Plan]:
-    """Return the plan of training, and of judging as a single step."""
+    """Return the plans of training and of validation; validation is a single step."""
     start = beginning or 0
     room = None if beginning is None else max(ROW, spec.max_length) - start
     common: dict[str, Any] = {"seed": seed, "room": room, "processes": launch.world(), "batch": spec.batch}
@@ -42,7 +42,7 @@ def plans(
 
 
 def base_of(spec: SftModel, *, place: str) -> Any:
-    """Return the base: float32 where its weights are learnt (trap 2), on a GPU its own format where they are frozen."""
+    """Return the base: float32 if its weights are trained (trap 2), its own format if they are frozen and on a GPU."""
     gpu = torch.cuda.is_available()
     frozen = spec.tuning == "lora" and gpu
     attention = "flash_attention_2" if gpu and not spec.packing and is_flash_attn_2_available() else "sdpa"
@@ -53,7 +53,7 @@ def base_of(spec: SftModel, *, place: str) -> Any:
 
 
 def adapter(spec: SftModel) -> LoraConfig | None:
-    """Return the adapter's description; the paper names no layers, SPEC 29 reads all linear ones."""
+    """Return the LoRA configuration; the paper names no layers, SPEC 29 takes all linear ones."""
     if spec.tuning == "full":
         return None
     if spec.rank is None or spec.alpha is None:
@@ -83,7 +83,7 @@ def arguments(
         gradient_accumulation_steps=plan.rows,
         learning_rate=spec.learning_rate,
         lr_scheduler_type="linear",
-        # a count: a float of 1 would be read as a count too
+        # an integer: the library reads a float of 1 as a count too
         warmup_steps=math.ceil(spec.warmup * len(plan.steps[0]) * spec.epochs),
         weight_decay=spec.weight_decay,
         optim="adamw_torch_fused" if gpu else "adamw_torch",
@@ -105,15 +105,15 @@ def arguments(
 
 
 def short_of_memory(spec: SftModel, *, config: Any, weights: int, row: int, memory: int | None, processes: int) -> bool:
-    """Whether activations must be computed twice because a GPU cannot keep them beside its share of the weights.
+    """Return whether activations must be recomputed because a GPU cannot hold them beside its share of the weights.
 
     Args:
-        spec: says whether all weights are learnt, and have an optimiser's state, or none to speak of.
+        spec: says whether all weights are trained, with an optimiser state, or only an adapter.
         config: the model's, for its depth and width.
-        weights: of the model.
-        row: tokens at once.
+        weights: number of the model's weights.
+        row: tokens in one forward pass.
         memory: of one GPU in bytes; ``None`` without one.
-        processes: that share the weights.
+        processes: number of processes that share the weights.
     """
     if memory is None:
         return False

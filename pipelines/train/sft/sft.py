@@ -1,9 +1,9 @@
-"""Fine-tuning of a causal model on the JSON of the labels (CRADLE 5.1): all weights or LoRA, one GPU or several.
+"""Fine-tune a causal model on the JSON of the labels (CRADLE 5.1): all weights or LoRA, one GPU or several.
 
-The recipe is the paper's, read as SPEC 29 says: a step of the optimiser takes ``batch`` times ``accumulation`` examples
-over all processes, the schedule is linear, the loss is that of the answers' tokens alone, and the epoch with the least
-validation loss is kept. On a CPU the same inputs give the same losses, also of a run that was killed and started again.
-Texts are in memory only: what is written are weights, and numbers that no text can be read from.
+The recipe is the paper's, as interpreted in SPEC 29: an optimiser step takes ``batch`` times ``accumulation`` examples
+over all processes, the schedule is linear, the loss covers the answers' tokens alone, and the epoch with the least
+validation loss is kept. On a CPU, the same inputs give the same losses, even if the run was killed and restarted. Texts
+stay in memory: only weights, and numbers from which no text can be reconstructed, are written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class NothingToTune(DataError):
-    """There are no examples of a split, so nothing can be learnt or judged."""
+    """A split has no examples, so nothing can be trained or validated."""
 
     message = "There are no examples of {split} to tune {task} on."
     remedy = "Wait for the stages `silver` and `gold`, or name another subset in finetune.subsets."
@@ -51,15 +51,15 @@ class NothingToTune(DataError):
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a run ended with; the best epoch's weights lie where it was told.
+    """Result of a run; the best epoch's weights are in ``out``.
 
     Args:
         epoch: the best one, counted from 1.
         history: for each epoch ``epoch``, ``step``, ``train_loss``, ``validation_loss`` (nats for a token of the
             answers), ``learning_rate``.
-        steps: of the optimiser, in all epochs.
-        tokens: of train, in all epochs, the instruction of every example counted.
-        truncated: posts of train and validation that lost their middle.
+        steps: number of optimiser steps in all epochs.
+        tokens: number of train's tokens in all epochs, including the instruction of every example.
+        truncated: number of posts of train and validation that lost their middle.
     """
 
     epoch: int
@@ -82,32 +82,33 @@ def fit(
     out: Path,
     say: Callable[[dict[str, float]], None],
 ) -> Fitted:
-    """Tune the base of ``spec`` and write its weights and tokenizer to ``out``, as ``from_pretrained`` takes them.
+    """Tune the base of ``spec`` and write its weights and tokenizer to ``out`` in the format of ``from_pretrained``.
 
-    With LoRA the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All is safetensors, in
-    the number format of the base. Where several GPUs are visible, a process for each of them does it (``launch.py``).
+    With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
+    safetensors, in the number format of the base. If several GPUs are visible, one process for each runs
+    (``launch.py``).
 
     Args:
         spec: base and recipe.
         train: examples of train alone.
         validation: examples of validation alone.
-        task: what they are labelled with.
+        task: the task of their labels.
         scheme: the task's, for the instruction.
-        seed: of the order, of dropout and of a new adapter.
-        settings: for ``checkpoint_steps`` and ``max_new_tokens``, the room that an answer is given.
-        folder: of this run alone, for checkpoints; must outlive a killed process, and is the caller's to remove.
-        out: where the result goes.
-        say: told of every epoch, once, or twice when a kill comes between that and the checkpoint.
+        seed: seeds the order, dropout and a new adapter.
+        settings: provides ``checkpoint_steps`` and ``max_new_tokens``, the room reserved for an answer.
+        folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
+        out: folder of the result.
+        say: called after every epoch; twice if a kill comes between the call and the checkpoint.
 
     Raises:
         LeakRefused: examples of another split.
-        NothingToTune: a split without examples.
-        BaseMissing: the base cannot be had.
-        BaseUnfit: its tokens do not give an answer back.
+        NothingToTune: a split has no examples.
+        BaseMissing: the base cannot be found.
+        BaseUnfit: its tokenizer does not decode an answer to the same text.
         NoTemplate: it has no chat template.
         NoRoom: ``max_length`` is too small for the instruction.
         TuningDiverged: the loss became infinite or undefined.
-        GroupFailed: a process of several ended early.
+        GroupFailed: one of several processes ended early.
     """
     for examples, split in ((train, TRAIN), (validation, VALIDATION)):
         if not only(examples, splits={split}):
@@ -134,7 +135,7 @@ def tune(
     out: Path,
     say: Callable[[dict[str, float]], None],
 ) -> dict[str, Any]:
-    """Do in this process, alone or as one of several, what :func:`fit` says, and return what it found."""
+    """Run :func:`fit` in this process, alone or as one of a group, and return the result."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with opened(spec.base, seed=seed, folder=folder) as place, reproducible(seed):
         tokenizer = had(AutoTokenizer, place, base=spec.base)
@@ -146,7 +147,7 @@ def tune(
         if packed:
             model.set_attn_implementation(packing.ATTENTION)
         elif spec.packing:
-            log.warning("%s attends in a way that cannot be packed: its rows are padded", spec.base)
+            log.warning("the attention of %s cannot be packed: its rows are padded", spec.base)
         beginning = packing.shared([*rows, *judged]) if packed else None
         plans = recipe.plans(spec, rows=rows, judged=judged, beginning=beginning, seed=seed)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
@@ -154,7 +155,7 @@ def tune(
             Steps(Rows(samples, shared=beginning, pad=pad), plan=plan)
             for samples, plan in zip((rows, judged), plans, strict=True)
         )
-        # with FSDP the first process alone has read the weights
+        # with FSDP, only the first process has read the weights
         mine = "" if launch.rank() else _key(spec, model=model, samples=(rows, judged), prompt=prompt, seed=seed)
         key = str(broadcast_object_list([mine])[0])
         keeper = Keeper(key=key, every=settings.checkpoint_steps, task=task.key, say=say)
@@ -168,7 +169,7 @@ def tune(
             chosen = folder / f"checkpoint-{int(best(history)['step'])}"
             _write(spec, place=place, chosen=chosen, tokenizer=tokenizer, out=out)
         tuner.accelerator.wait_for_everyone()
-        # the next one in this process may want another precision
+        # the next run in this process may need another precision
         AcceleratorState._reset_state()
     return {
         "epoch": int(best(history)["epoch"]),
@@ -180,7 +181,7 @@ def tune(
 
 
 class _Reader:
-    """Makes samples of examples, every one of which ends in the whole answer and the sign that ends it (trap 3)."""
+    """Makes samples from examples; every sample ends with the whole answer and the end token (trap 3)."""
 
     def __init__(self, spec: SftModel, *, prompt: Prompt, tokenizer: Any, task: Task, room: int) -> None:
         self._spec, self._prompt, self._tokenizer, self._task = spec, prompt, tokenizer, task
@@ -193,8 +194,8 @@ class _Reader:
         answer = instruct.completion(example.labels, task=self._task)
         ids = [*self._tokenizer(answer, add_special_tokens=False)["input_ids"], self._tokenizer.eos_token_id]
         if ids[-1] is None or self._tokenizer.decode(ids[:-1]).strip() != answer:
-            raise BaseUnfit(base=self._spec.base, detail="its tokens do not give an answer back")
-        # the room of prediction, so that a post is cut alike in both
+            raise BaseUnfit(base=self._spec.base, detail="its tokenizer does not decode an answer to the same text")
+        # the same room as in prediction, so that both cut a post at the same place
         asked, cut = instruct.shortened(
             example.text, prompt=self._prompt, tokenizer=self._tokenizer, max_length=self._spec.max_length,
             room=max(self._room, len(ids)),
@@ -204,7 +205,7 @@ class _Reader:
 
 
 def _trained(tuner: Tuner, *, folder: Path, key: str) -> list[dict[str, float]]:
-    """Train, or go on, and return the history of all epochs."""
+    """Train, or resume training, and return the history of all epochs."""
     place = newest(folder, key=key)
     tuner.accelerator.wait_for_everyone()
     if place is None and tuner.is_world_process_zero():
@@ -215,14 +216,14 @@ def _trained(tuner: Tuner, *, folder: Path, key: str) -> list[dict[str, float]]:
 
 
 def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Path) -> None:
-    """Write the weights of a checkpoint in the base's own number format, merged where they are an adapter's."""
+    """Write a checkpoint's weights in the base's own number format; merge them if they are an adapter's."""
     shutil.rmtree(out / ADAPTER, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     form = had(AutoConfig, place, base=spec.base).dtype or torch.float32
     if spec.tuning == "lora":
         model = had(AutoModelForCausalLM, place, base=spec.base, dtype=form)
         tuned = PeftModel.from_pretrained(model, str(chosen))
-        # where a base was made for the moment, its folder tells nobody anything
+        # the folder of a temporary base is useless to a reader
         tuned.peft_config["default"].base_model_name_or_path = spec.base
         tuned.save_pretrained(str(out / ADAPTER), save_embedding_layers=False)
         (out / ADAPTER / "README.md").unlink(missing_ok=True)
@@ -234,7 +235,7 @@ def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Pat
 
 
 def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[Sample]], prompt: Prompt, seed: int) -> str:
-    """Return a digest of what the outcome depends on, so that a checkpoint of anything else is not gone on from."""
+    """Return a digest of everything that the result depends on; a run resumes only from checkpoints with its digest."""
     begin = [(name, list(t.shape), t.flatten()[:16].float().tolist()) for name, t in model.named_parameters()]
     facts = {
         "spec": spec.model_dump(mode="json"),

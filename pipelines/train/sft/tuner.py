@@ -1,8 +1,8 @@
-"""The library's trainer, told what belongs to a step, what its loss is, and what of a run must survive a kill.
+"""Adapt the library's trainer: the samples of a step, the loss, and checkpoints that survive a kill.
 
-Everything else is ``trl.SFTTrainer`` and with it the library's: the optimiser, its schedule, mixed precision, adapters,
-FSDP, and what a checkpoint holds. Ours are the rows (``packing.py``), a loss that projects the answers' positions alone
-onto the vocabulary, an exact validation loss, and which checkpoint is whole.
+Everything else comes from ``trl.SFTTrainer``: the optimiser, its schedule, mixed precision, adapters, FSDP, and the
+content of a checkpoint. Ours are the rows (``packing.py``), a loss that projects only the answers' positions onto the
+vocabulary, an exact validation loss, and the marker of complete checkpoints.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class TuningDiverged(Diverged):
 
 
 class Rows:
-    """Makes rows of samples as the model takes them: packed with a shared beginning, or padded.
+    """Makes the model's input rows from samples: packed with a common prefix, or padded.
 
     Args:
-        samples: of train and validation, however many.
-        shared: tokens that all of them begin with; ``None`` for padded rows.
+        samples: the samples of train or validation.
+        shared: number of tokens that all samples begin with; ``None`` for padded rows.
         pad: the token that fills padded rows.
     """
 
@@ -47,7 +47,7 @@ class Rows:
         self._short = min(samples, key=lambda s: len(s.ids))
 
     def __call__(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """Return the tensors of one row; one without samples has something to compute and nothing to learn."""
+        """Return the tensors of one row; a row without samples is computed and has no labels to learn."""
         chosen = [self.samples[i] for i in numbers] or [self._short]
         made = padded(chosen, pad=self._pad) if self._shared is None else row(chosen, shared=self._shared)
         if not numbers:
@@ -56,7 +56,7 @@ class Rows:
 
 
 class Steps(Dataset):  # type: ignore[misc]
-    """The rows of this process in the order of one epoch, each with ``answers``: the tokens its whole step learns."""
+    """This process's rows in the order of one epoch, each with ``answers``: the answer tokens of its whole step."""
 
     def __init__(self, rows: Rows, *, plan: Plan) -> None:
         self.rows, self.plan = rows, plan
@@ -72,13 +72,13 @@ class Steps(Dataset):  # type: ignore[misc]
 
 
 class Tuner(SFTTrainer):  # type: ignore[misc]
-    """Trains on planned rows and judges by the mean loss of a token of validation's answers."""
+    """Trains on planned rows; the validation loss is the mean loss of an answer token."""
 
     loss_is_scaled_for_ga = True
     control: Any
 
     def __init__(self, model: Any, args: Any, *, train: Steps, validation: Steps, keeper: Keeper, **options: Any):
-        # it insists on a table, and looks at its first row and its columns; what is learnt comes from our loader
+        # the library insists on a table and reads its first row and columns; the data come from our loader
         table = Table.from_dict({"number": [0]})
         super().__init__(model, args, train_dataset=table, data_collator=_alone, callbacks=[keeper], **options)
         for shown in (PrinterCallback, ProgressCallback):
@@ -93,18 +93,18 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         return DataLoader(self.steps, batch_size=1, shuffle=False, collate_fn=_alone)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
-        """Return this row's part of the mean loss of an answer token in the whole step."""
+        """Return this row's share of the mean loss of an answer token in the whole step."""
         labels, answers = inputs.pop("labels")[:, 1:], inputs.pop("answers")
-        # the vocabulary is big and the answers are small: nothing else is projected onto it
+        # the vocabulary is big and the answers are short: project only the answers
         places = (labels != IGNORED).any(0).nonzero()[:, 0]
         logits = model(**inputs, logits_to_keep=places, use_cache=False).logits.float()
         wanted = labels[:, places].flatten()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted, ignore_index=IGNORED, reduction="sum")
-        # gradients are averaged over the processes, and each has its part of the sum
+        # gradients are averaged over the processes, but each process holds only its share of the sum
         return loss / answers * self.args.world_size
 
     def evaluate(self, *rest: Any, **options: Any) -> dict[str, float]:
-        """Return ``eval_loss``, the mean loss of an answer token of validation; every process computes a part."""
+        """Return ``eval_loss``, the mean loss of an answer token of validation; each process computes a share."""
         model = self.model_wrapped
         model.eval()
         total = torch.zeros((), device=self.args.device)
@@ -117,7 +117,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         return found
 
     def history(self) -> list[dict[str, float]]:
-        """Return a line for every epoch that was judged: ``epoch``, ``step``, the two losses, ``learning_rate``."""
+        """Return an entry for every validated epoch: ``epoch``, ``step``, the two losses, ``learning_rate``."""
         each = len(self.steps.plan.steps[0])
         said = self.state.log_history
         losses = {line["step"]: line for line in said if "loss" in line}
@@ -138,20 +138,21 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         return made
 
     def create_model_card(self, *rest: Any, **options: Any) -> None:
-        """Write none: a checkpoint is nobody's to read."""
+        """Write no model card: checkpoints are internal."""
 
 
 class Keeper(TrainerCallback):  # type: ignore[misc]
-    """Says when to judge and to save, what of it is whole, and tells of every epoch.
+    """Decides when to validate and save, marks complete checkpoints, and reports every epoch.
 
-    A checkpoint is written after every epoch's judgement, and every ``every`` steps within an epoch; never between an
-    epoch's last step and its judgement, which a run that went on from there would skip. The newest and the best stay.
+    A checkpoint is written after every epoch's validation, and every ``every`` steps within an epoch; never between an
+    epoch's last step and its validation, because a resumed run would skip the validation. The newest and the best
+    checkpoint are kept.
 
     Args:
-        key: what the run depends on; only a run with the same key goes on from its checkpoints.
+        key: digest of the run's inputs; only a run with the same key resumes from its checkpoints.
         every: ``finetune.checkpoint_steps``.
-        task: whose loss it is, for an error.
-        say: told of every epoch, by the main process alone.
+        task: the task's name, for errors.
+        say: called after every epoch, in the main process alone.
     """
 
     def __init__(self, *, key: str, every: int, task: str, say: Callable[[dict[str, float]], None]) -> None:
@@ -168,26 +169,26 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
             control.should_save = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Judge, then save."""
+        """Validate, then save."""
         control.should_evaluate = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """End a run that has gone astray.
+        """Stop a run that diverged.
 
         Raises:
-            TuningDiverged: a loss is no number.
+            TuningDiverged: a loss is infinite or undefined.
         """
         for name in ("loss", JUDGED):
             if name in logs and not math.isfinite(logs[name]):
                 raise TuningDiverged(task=self._task, detail=f"{name} of step {state.global_step} is {logs[name]}")
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Tell of the epoch."""
+        """Report the epoch."""
         if self.tuner and state.is_world_process_zero:
             self._say(self.tuner.history()[-1])
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Mark what was saved as whole, once all processes are through, and remove the others but the best."""
+        """Mark the saved checkpoint as complete once all processes are done; remove the others except the best."""
         if self.tuner is None:
             return
         self.tuner.accelerator.wait_for_everyone()
@@ -202,17 +203,17 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
     @property
     def _steps(self) -> Steps:
         if self.tuner is None:
-            raise RuntimeError("a keeper belongs to a tuner")
+            raise RuntimeError("the keeper has no tuner")
         return self.tuner.steps
 
 
 def best(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the epoch with the least validation loss (CRADLE 5.1), the earlier one of equals."""
+    """Return the epoch with the least validation loss (CRADLE 5.1); on a tie, the earlier one."""
     return min(history, key=lambda line: (line["validation_loss"], line["epoch"]))
 
 
 def mark(checkpoint: Path, *, key: str) -> None:
-    """Say that a checkpoint is whole and whose it is, once all of it is on the disk."""
+    """Mark a checkpoint as complete and write the run's key, once all of it is on the disk."""
     for path in checkpoint.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -223,7 +224,7 @@ def mark(checkpoint: Path, *, key: str) -> None:
 
 
 def newest(folder: Path, *, key: str) -> Path | None:
-    """Return the newest whole checkpoint of the run with this key."""
+    """Return the newest complete checkpoint of the run with this key."""
     for path in sorted(folder.glob("checkpoint-*"), key=lambda p: -int(p.name.rpartition("-")[2])):
         if (path / WHOLE).is_file() and json.loads((path / WHOLE).read_text())["key"] == key:
             return path
@@ -231,7 +232,7 @@ def newest(folder: Path, *, key: str) -> Path | None:
 
 
 def clear(folder: Path, *, keep: Collection[str] = ()) -> None:
-    """Remove every checkpoint that is not kept; what is removed in part does not look whole."""
+    """Remove every checkpoint that is not in ``keep``; a partly removed one does not look complete."""
     for path in folder.glob("checkpoint-*"):
         if path.name not in keep:
             (path / WHOLE).unlink(missing_ok=True)

@@ -11,10 +11,10 @@ from pipelines.train.sft.sft import tune
 
 
 def main() -> None:
-    """Do one process's part of what the parent gave."""
+    """Run one process's part with the parent's arguments."""
     handed = Path(os.environ[launch.GIVEN])
     launch.leave_with(handed)
-    # the parent's own memory, which nobody else can write
+    # the parent's own memory, which no other user can write
     given = pickle.loads(handed.read_bytes())  # noqa: S301
     found = tune(**given, say=lambda epoch: launch.tell(said=epoch))
     if not launch.rank():

@@ -64,7 +64,7 @@ def test_nothing_of_a_tiny_base_stays_behind(tmp_path: Path, task: Task) -> None
 
 def test_a_prompted_model_is_not_built(tmp_path: Path, task: Task) -> None:
     spec = PromptedModel(kind="prompted", labeller="gpt", examples=0, runs=1)
-    with pytest.raises(BadParams, match="'prompted' is not trained"):
+    with pytest.raises(BadParams, match="'prompted' cannot be trained"):
         build(spec, task=task, seed=1, folder=tmp_path)
 
 

@@ -48,7 +48,7 @@ def logits(built: Any, examples: Sequence[Example]) -> Any:
 
 
 def test_without_remarks_nothing_is_built(tmp_path: Path, task: Task) -> None:
-    with pytest.raises(NoCues, match="was not asked"):
+    with pytest.raises(NoCues, match="were not loaded"):
         build(TINY, task=task, seed=1, folder=tmp_path)
     with pytest.raises(NoCues, match="'claude'"):
         made(tmp_path, task, cued([], [], labeller="claude"))
