@@ -47,7 +47,11 @@ def upgrade() -> None:
     """Merge this checkout's HEAD into the corpus branch."""
     from pipelines.workspace import repository
 
-    emit({"commit": repository.upgrade(Settings.from_env(), checkout=Path.cwd())})
+    upgraded = repository.upgrade(Settings.from_env(), checkout=Path.cwd())
+    if upgraded is None:
+        emit({"commit": None})
+    else:
+        emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run})
 
 
 @app.command(rich_help_panel="Repository")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from pipelines.config import renamed
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
+from pipelines.workspace import upgrade as results
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, configure, workspace
 from pipelines.workspace.git import git
 
@@ -54,8 +57,20 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     return git("--git-dir", str(repo), "rev-parse", BRANCH)
 
 
-def upgrade(settings: Settings, *, checkout: Path) -> str | None:
-    """Merge the checkout's HEAD into the corpus branch; returns the merge, or ``None`` when it is in already."""
+@dataclass(frozen=True)
+class Upgraded:
+    """The merge commit of an upgrade, the stages whose results were kept, and those that have to run again."""
+
+    commit: str
+    kept: tuple[str, ...]
+    to_run: tuple[str, ...]
+
+
+def upgrade(settings: Settings, *, checkout: Path) -> Upgraded | None:
+    """Merge the checkout's HEAD into the corpus branch; return ``None`` when it is merged already.
+
+    Results of stages whose revision is unchanged are kept (:mod:`pipelines.workspace.upgrade`).
+    """
     code = git("rev-parse", "HEAD", cwd=checkout)
     git("push", "--quiet", "--force", settings.repo, f"{code}:refs/heads/{CODE}", cwd=checkout)
     with workspace(settings) as clone:
@@ -63,10 +78,16 @@ def upgrade(settings: Settings, *, checkout: Path) -> str | None:
         profile = load(clone.path).profile
         if not git("rev-list", "--max-count=1", f"HEAD..origin/{CODE}", cwd=clone.path):
             return None
+        found = results.before(clone)
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", f"origin/{CODE}", cwd=clone.path)
         git("checkout", "--quiet", f"origin/{CODE}", "--", "params.yaml", cwd=clone.path)
         _apply(clone, profile=profile)
-        return clone.commit(f"corpus: upgrade to {code[:12]}")
+        kept = results.keep(clone, found)
+        message = f"corpus: upgrade to {code[:12]}"
+        if found.lock:
+            message += f"\n\nKept the results of {len(kept.stages)} stages; {len(kept.to_run)} have to run again."
+        commit = clone.commit(message)
+        return Upgraded(commit, kept.stages, kept.to_run) if commit else None
 
 
 def clone(settings: Settings, *, folder: Path) -> Path:
@@ -84,7 +105,7 @@ def _apply(clone: Workspace, *, profile: str | None) -> None:
     values = rounds.load(path.read_text())
     if profile:
         over = rounds.load((clone.path / "profiles" / f"{profile}.yaml").read_text())
-        _merge(values, over)
+        _merge(values, renamed.params(over))
     values["profile"] = profile
     text = StringIO()
     rounds.dump(values, text)

@@ -471,5 +471,6 @@ def test_an_upgrade_removes_what_the_old_hand_over_left(tmp_path: Path, monkeypa
         entry = place / "runs" / "75" / "7" / ".jYw-x.tmp"
         entry.parent.mkdir(parents=True)
         entry.write_text("cmd: half a")
-    assert repository.upgrade(settings, checkout=code) == publish.head(settings)
+    upgraded = repository.upgrade(settings, checkout=code)
+    assert upgraded is not None and upgraded.commit == publish.head(settings)
     assert not (Path(settings.remote) / "runs").exists() and not (settings.cache / "runs").exists()

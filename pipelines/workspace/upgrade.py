@@ -1,0 +1,131 @@
+"""Keep the results of stages whose revision is unchanged when a corpus is upgraded to newer code.
+
+Code is a dependency of every stage. Without this step a moved module or a new comment would run every stage again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.config import renamed
+from pipelines.errors import DataError
+from pipelines.workspace.clone import Workspace
+from pipelines.workspace.inventory import read_yaml
+from pipelines.workspace.stages import Definition, dependencies, in_graph_order
+
+CODE = "pipelines/"
+REVISIONS = "revisions"
+
+
+@dataclass(frozen=True)
+class Before:
+    """The results of a corpus before an upgrade.
+
+    Args:
+        lock: the entries of ``dvc.lock`` by the present names of stages and outs.
+        current: the names among them whose command, dependencies and parameters match their entry.
+        params: the content of ``params.yaml``, with every section at its present place.
+    """
+
+    lock: Mapping[str, Any]
+    current: frozenset[str]
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The outcome of an upgrade: the stages whose results were kept, and those that have to run again."""
+
+    stages: tuple[str, ...]
+    to_run: tuple[str, ...]
+
+
+def before(clone: Workspace) -> Before:
+    """Return the results of a clone's commit; call it before the newer code is merged."""
+    inventory = clone.inventory()
+    lock, current = {}, set()
+    for name, entry in clone.lock().items():
+        if not clone.graph.defines(name):
+            continue
+        now = renamed.stage(name)
+        outs = [out | {"path": renamed.path(out["path"])} for out in entry.get("outs", ())]
+        lock[now] = entry | {"outs": outs} if outs else entry
+        try:
+            defined = Definition.resolve(clone.repo, name)
+            digests = {path: inventory.digest(path) for path in defined.deps}
+        except DataError:
+            continue
+        if defined.matches(entry) and dependencies(entry) == digests:
+            current.add(now)
+    return Before(lock, frozenset(current), renamed.params(_params(clone)))
+
+
+def keep(clone: Workspace, found: Before) -> Kept:
+    """Rewrite ``dvc.lock`` of a clone in which newer code was merged; metrics files follow their stages' names.
+
+    An entry is rewritten for the newer command, dependencies and parameters if it was current, the stage's revision is
+    unchanged, and no value or datum that it depends on differs. All other entries stay, and DVC runs their stages.
+    """
+    for folder in sorted((clone.path / "metrics").glob("*")):
+        for path in sorted(folder.glob("*.json")):
+            name = path.relative_to(clone.path).as_posix()
+            path.rename(clone.path / renamed.path(name))
+    merged = Workspace(clone.path, settings=clone.settings)
+    merged.write_lock(found.lock)
+    lock, kept = dict(found.lock), []
+    inventory, revisions = merged.inventory(), _params(merged).get(REVISIONS, {})
+    for name, entry in found.lock.items():
+        step = name.partition("@")[0]
+        same = found.params.get(REVISIONS, {}).get(step, 1) == revisions.get(step, 1)
+        if name not in found.current or not same or not merged.graph.defines(name):
+            continue
+        defined = Definition.resolve(merged.repo, name)
+        try:
+            deps = [inventory.entry(path) for path in defined.deps]
+        except DataError:
+            continue
+        outs = {out["path"]: out for out in entry.get("outs", ())}
+        if set(outs) != set(defined.outs) or any(_differences(entry, deps, defined, before=found.params)):
+            continue
+        made = {
+            "cmd": defined.cmd,
+            "deps": deps,
+            "params": dict(defined.params),
+            "outs": [outs[path] for path in defined.outs],
+        }
+        lock[name] = {key: value for key, value in made.items() if value}
+        kept.append(name)
+    merged.write_lock(in_graph_order(lock))
+    merged.close()
+    return Kept(tuple(sorted(kept)), tuple(sorted(lock.keys() - set(kept))))
+
+
+def _differences(
+    entry: Mapping[str, Any], deps: list[dict[str, Any]], defined: Definition, *, before: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the data and the parameters of a stage that are not what its entry was made from."""
+    digests = {renamed.path(path): digest for path, digest in dependencies(entry).items()}
+    for dep in deps:
+        if not dep["path"].startswith(CODE) and digests.get(dep["path"], dep["md5"]) != dep["md5"]:
+            yield dep["path"]
+    for values in defined.params.values():
+        for key, value in values.items():
+            there, old = _lookup(before, key)
+            if there and not key.startswith(f"{REVISIONS}.") and json.loads(json.dumps(old)) != value:
+                yield key
+
+
+def _lookup(values: Any, key: str) -> tuple[bool, Any]:
+    """Return whether there is a value at a dotted key, and the value."""
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False, None
+        values = values[part]
+    return True, values
+
+
+def _params(clone: Workspace) -> dict[str, Any]:
+    return read_yaml((clone.path / "params.yaml").read_text())
