@@ -1,0 +1,124 @@
+"""Upgrades keep the results of stages whose revision is unchanged, and rerun everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.config.settings import Settings
+from pipelines.workspace import publish, repository
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
+from tests.small_corpus import begin, code_of
+from tests.stages import reproduce, rerun
+
+ROOT = Path(__file__).resolve().parents[2]
+OLD = """
+stages:
+  score:
+    matrix: {corpus: [memes]}
+    cmd: >-
+      mkdir -p metrics/memes && cat code.txt > snapshot/counted.txt && echo '{}' > metrics/memes/score.json
+    deps: [pipelines/old, code.txt]
+    params: [score, "sample.memes"]
+    outs: [snapshot/counted.txt]
+    metrics: ["metrics/memes/score.json": {cache: false}]
+  gold:
+    matrix: {corpus: [memes]}
+    cmd: cat metrics/memes/score.json snapshot/counted.txt > snapshot/gold.txt
+    deps: [pipelines/old, metrics/memes/score.json, snapshot/counted.txt]
+    params: ["gold.memes"]
+    outs: [snapshot/gold.txt]
+"""
+NEW = (
+    OLD.replace("pipelines/old", "pipelines/new")
+    .replace("  score:", "  quality:")
+    .replace("score.json", "quality.json")
+    .replace("params: [score,", "params: [revisions.quality, quality,")
+    .replace('params: ["gold', 'params: [revisions.gold, "gold')
+)
+PARAMS = (ROOT / "params.yaml").read_text()
+
+
+def old_params() -> str:
+    """Return ``params.yaml`` as it was before sections were renamed and stages had revisions."""
+    lines = PARAMS.splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith("revisions:"))
+    last = next(i for i in range(first + 1, len(lines)) if not lines[i].startswith("  "))
+    return "".join([*lines[:first], *lines[last:]]).replace("\nquality:", "\nscore:")
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The checkout of a corpus whose two stages were run under their earlier names."""
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    files = {
+        "params.yaml": old_params(),
+        "profiles/sandbox.yaml": "{}\n",
+        "dvc.yaml": OLD,
+        "code.txt": "one\n",
+        "pipelines/old/module.py": "x = 1\n",
+        "snapshot/.gitignore": "*\n!.gitignore\n",
+    }
+    folder = code_of(tmp_path / "code", files)
+    settings = Settings.from_env()
+    begin(settings, code=folder)
+    with workspace(settings) as clone:
+        reproduce(clone)
+        clone.commit("snapshot(memes): gold@memes")
+    return folder
+
+
+def upgraded(code: Path, **changes: str) -> Any:
+    """Move the module, rename the stage and the section, change what ``changes`` says, and upgrade."""
+    given = {"params": PARAMS, "graph": NEW, "text": "one\n"} | changes
+    git("mv", "pipelines/old", "pipelines/new", cwd=code)
+    (code / "pipelines" / "new" / "module.py").write_text("y = 1\n")
+    for name, text in (("params.yaml", given["params"]), ("dvc.yaml", given["graph"]), ("code.txt", given["text"])):
+        (code / name).write_text(text)
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "newer", cwd=code)
+    return repository.upgrade(Settings.from_env(), checkout=code)
+
+
+def test_a_moved_module_and_a_renamed_stage_run_nothing(code: Path) -> None:
+    settings = Settings.from_env()
+    found = upgraded(code)
+    assert (found.kept, found.to_run) == (("gold@memes", "quality@memes"), ())
+    with workspace(settings) as clone:
+        assert (clone.path / "metrics/memes/quality.json").is_file()
+        assert not (clone.path / "metrics/memes/score.json").exists()
+        before = (clone.path / "dvc.lock").read_bytes()
+        assert rerun(clone) == []
+        assert (clone.path / "dvc.lock").read_bytes() == before
+    assert "Kept the results of 2 stages; 0 have to run again." in git(
+        "--git-dir", settings.repo, "log", "-1", "--format=%B", publish.head(settings)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "stale"),
+    [
+        ({"params": PARAMS.replace("  quality: 1\n", "  quality: 2\n")}, "quality@memes"),
+        ({"params": PARAMS.replace("\n  truth: false  ", "\n  truth: true   ")}, "quality@memes"),
+        ({"params": PARAMS.replace("size: 1050", "size: 900")}, "quality@memes"),
+        ({"params": PARAMS.replace("  gold: 1\n", "  gold: 2\n")}, "gold@memes"),
+        ({"text": "two\n"}, "quality@memes"),
+    ],
+    ids=["revision", "renamed section", "value", "revision downstream", "input in git"],
+)
+def test_a_difference_runs_the_stage_again(code: Path, changes: dict[str, str], stale: str) -> None:
+    found = upgraded(code, **changes)
+    assert found.to_run == (stale,)
+    with workspace(Settings.from_env()) as clone:
+        assert rerun(clone)[0] == stale
+
+
+def test_a_result_that_was_outdated_before_stays_outdated(code: Path) -> None:
+    settings = Settings.from_env()
+    with workspace(settings) as clone:
+        (clone.path / "code.txt").write_text("committed, and never run\n")
+        clone.commit("edit")
+    assert "quality@memes" in upgraded(code).to_run
