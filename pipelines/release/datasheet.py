@@ -13,8 +13,8 @@ LEFT_OUT = {
 }
 FILES = {
     "figsim": "`annotations.csv` (id, image of a gallery counted from 0, labels) and `splits.csv`",
-    "cradle": "One file per split; `agreement` is `gold` for labels given by people, `unanimous` for labels given by all "
-    "models of the ensemble and `consensus` for labels given by most (the paper's consensus subset includes both)",
+    "cradle": "One file per split; `agreement` is `gold` for labels given by people, `unanimous` for labels given by "
+    "all models of the ensemble, `consensus` for labels given by most (the paper's consensus subset has both)",
 }
 
 

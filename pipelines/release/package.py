@@ -192,7 +192,7 @@ def _choose(corpus: str, *, shape: Shape, k: int, release: str, params: Params, 
 
 
 def _alone(rows: Sequence[Released]) -> int:
-    """Return the number of posts with a unique combination of released values, by which two releases could be joined."""
+    """Return the number of posts with a unique combination of values, by which two releases could be joined."""
     said: dict[str, list[object]] = {}
     for row in rows:
         labels, metadata = tuple(row.labelled.labels.items()), tuple(row.metadata.items())
