@@ -1,4 +1,4 @@
-"""The annotation server, imports, agreement and gold; rounds have commands of their own."""
+"""Define the commands for the annotation server, imports, agreement and gold."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Annotate")
 def annotate(
-    port: Annotated[int | None, typer.Option(help="where Label Studio listens, 8081 unless told")] = None,
+    port: Annotated[int | None, typer.Option(help="the port of Label Studio; default 8081")] = None,
 ) -> None:
-    """Start the embedded Label Studio; say where annotators go and where their passwords are."""
+    """Start the embedded Label Studio; print its address and the file of the annotators' passwords."""
     from pipelines.deployment import label_studio as server
 
     emit(server.serve(Settings.from_env(), params=load(), port=port))
@@ -28,10 +28,10 @@ def annotate(
 def import_(
     corpus: CorpusName,
     files: list[Path],
-    mapping: Annotated[str, typer.Option(help="a file of pipelines/annotate/imports/mappings, or a path of your own")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="read and compare, write nothing")] = False,
+    mapping: Annotated[str, typer.Option(help="a name in pipelines/annotate/imports/mappings, or a path")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="read and compare only; write nothing")] = False,
 ) -> None:
-    """Import a published dataset; compare its counts with the paper's tables."""
+    """Import a published dataset and compare its counts with the paper's tables."""
     from pipelines.annotate.imports import imports
 
     settings = Settings.from_env()
@@ -52,10 +52,12 @@ def import_(
 
 @app.command(rich_help_panel="Annotate")
 def agreement(
-    corpus: Annotated[str | None, typer.Argument(help="memes or posts; none: what the papers print")] = None,
-    show: Annotated[bool, typer.Option("--show", help="the tables of the last publish, beside the paper's")] = False,
+    corpus: Annotated[str | None, typer.Argument(help="memes or posts; omit to show the papers' tables")] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="show the tables of the last publish next to the paper's")
+    ] = False,
 ) -> None:
-    """Work out how far annotators agree, by round and over time; without a corpus, show the papers' own tables."""
+    """Measure the agreement of annotators by round and over time; without a corpus, show the papers' tables."""
     from pipelines.report import agreement as agreement_report
 
     if corpus is None:
@@ -71,7 +73,7 @@ def agreement(
 
 @app.command(rich_help_panel="Annotate")
 def gold(corpus: CorpusName) -> None:
-    """Gather what people answered; choose the examples of the prompt."""
+    """Collect the gold labels of closed rounds and choose the prompt examples."""
     from pipelines.annotate import gold as stage
 
     settings = Settings.from_env()

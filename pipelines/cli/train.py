@@ -1,4 +1,4 @@
-"""The stages that fit models, or ask those that are not fitted."""
+"""Define the commands that train models and collect predictions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipelines.cli.shared import CorpusName, emit, open_vault
 from pipelines.config.params import Settings, load
 
 app = typer.Typer()
-ModelName = Annotated[str, typer.Option(help="a name of the section models")]
+ModelName = Annotated[str, typer.Option(help="a name in section models of params.yaml")]
 
 
 @app.command(rich_help_panel="Train")
 def remarks(corpus: CorpusName) -> None:
-    """Ask what memes leave unsaid, for the models that read it (kind m3h); without such a model nobody is asked."""
+    """Generate rationales of memes for models of kind m3h; without such a model, nothing is requested."""
     from pipelines.label import rationales as stage
 
     settings = Settings.from_env()
@@ -31,9 +31,9 @@ def train(
     corpus: CorpusName,
     model: ModelName,
     task: Annotated[str, typer.Option(help="figurative, severity or related")],
-    seed: Annotated[int, typer.Option(help="of the weights, the order and the dropout")] = 1,
+    seed: Annotated[int, typer.Option(help="the seed of weights, data order and dropout")] = 1,
 ) -> None:
-    """Fit one model for one task; a run that was killed goes on from its checkpoint."""
+    """Train one model for one task; a killed run resumes from its checkpoint."""
     from pipelines.train.classifiers import train as stage
 
     settings = Settings.from_env()
@@ -46,7 +46,7 @@ def train(
 
 @app.command(rich_help_panel="Train")
 def prompted(corpus: CorpusName, model: ModelName) -> None:
-    """Ask a model about the test split instead of training one."""
+    """Predict the test split with a prompted model, without training."""
     from pipelines.predict import prompted as stage
 
     settings = Settings.from_env()
@@ -59,7 +59,7 @@ SubsetName = Annotated[str, typer.Option(help="unanimous, consensus or gold")]
 
 @app.command(rich_help_panel="Train")
 def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
-    """Tune one model on one subset of the labels; a run that was killed goes on from its checkpoint."""
+    """Fine-tune one model on one subset of the labels; a killed run resumes from its checkpoint."""
     from pipelines.train import finetune as stage
 
     settings = Settings.from_env()
@@ -70,15 +70,20 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 
 @app.command(rich_help_panel="Train")
 def predict(
-    corpus: Annotated[str, typer.Argument(metavar="MODEL|CORPUS", help="crisis-posts@champion; or memes or posts")],
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|CORPUS", help="a registered model, such as crisis-posts@champion; or memes or posts"
+        ),
+    ],
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="a JSON line a post or meme; else stdin")
+        Path | None, typer.Argument(metavar="[FILE]", help="one JSON line per post or meme; default: stdin")
     ] = None,
     *,
-    subset: Annotated[str | None, typer.Option(help="unanimous, consensus or gold: the stage")] = None,
-    model: Annotated[str | None, typer.Option(help="a name of the section models: the stage")] = None,
+    subset: Annotated[str | None, typer.Option(help="stage: unanimous, consensus or gold")] = None,
+    model: Annotated[str | None, typer.Option(help="stage: a name in section models of params.yaml")] = None,
 ) -> None:
-    """Ask a registered model about lines of JSON; or, as a stage, a tuned model about dev and test."""
+    """Predict JSON lines with a registered model; or, as a stage, dev and test with a fine-tuned model."""
     if subset is None or model is None:
         from pipelines.predict import predicting
 
@@ -94,7 +99,7 @@ def predict(
 
 @app.command(rich_help_panel="Train")
 def untuned(corpus: CorpusName, model: ModelName) -> None:
-    """Gather what a model says of dev and test that is taken as it is: asked now, before, or elsewhere."""
+    """Collect predictions of an untuned baseline on dev and test."""
     from pipelines.predict import baselines as stage
 
     settings = Settings.from_env()

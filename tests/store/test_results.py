@@ -217,7 +217,7 @@ def test_a_result_of_another_definition_is_refused(settings: Settings) -> None:
         ]
         for number, change in enumerate(changes):
             other = replace(good, entry=entry | change)
-            with pytest.raises(ResultUnusable, match="not those of this commit"):
+            with pytest.raises(ResultUnusable, match="differ from those of this commit"):
                 run.receive(clone, [handed(run, other, number)])
         changed = replace(good, metrics={"metrics/one.json": "{}"})
         with pytest.raises(ResultUnusable, match="metrics do not have the digests"):
