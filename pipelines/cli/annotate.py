@@ -73,7 +73,7 @@ def agreement(
 
 @app.command(rich_help_panel="Annotate")
 def gold(corpus: CorpusName) -> None:
-    """Collect the gold labels of closed rounds and choose the prompt examples."""
+    """Collect the labels that people gave as gold, and choose the prompt examples."""
     from pipelines.annotate import gold as stage
 
     settings = Settings.from_env()

@@ -45,7 +45,7 @@ def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
 
 @app.command(rich_help_panel="Collect")
 def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
-    """Check length and language of the texts of one shard of a month, and compute their MinHash signatures."""
+    """Check length and language of the texts of one shard of a month, and compute deduplication signatures."""
     from pipelines.collect import texts as step
     from pipelines.collect.month import Window
 

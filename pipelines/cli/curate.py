@@ -12,7 +12,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Curate")
 def dedupe(corpus: CorpusName) -> None:
-    """Find near-duplicates by content and keep the earliest of each cluster."""
+    """Find near-duplicates by picture and text, and drop items that repeat an earlier kept item."""
     from pipelines.curate.dedupe import dedupe as stage
 
     with open_vault(Settings.from_env()) as vault:
