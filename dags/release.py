@@ -4,7 +4,7 @@
 Release labels and ids: **make** writes the package as a draft, **approve** shows its counts to a person and waits for
 an answer, without which it stays a draft; **sign** approves the release, **keep** leaves it a draft.
 
-Triggered manually: `airflow dags trigger release --conf '{"corpus": "memes", "name": "memes-2026-1"}'`; without Airflow:
+Manually: `airflow dags trigger release --conf '{"corpus": "memes", "name": "memes-2026-1"}'`. Without Airflow:
 `corpus release make` and `corpus release approve`. Later takedowns also remove records from releases (Dag `takedown`).
 """
 

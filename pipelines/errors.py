@@ -241,7 +241,7 @@ class BudgetSpent(LabellingError):
 class LabellerRefused(LabellingError):
     """A provider rejects the key, the model or the account; retrying does not help."""
 
-    message = "The provider of labeller '{labeller}' refuses requests: {detail}."
+    message = "Labeller '{labeller}' cannot be used: {detail}."
     remedy = "Check CORPUS_{provider}_KEY, CORPUS_{provider}_URL and the account's quota; answers so far are kept."
     exit_code = 77
 
