@@ -1,8 +1,8 @@
 """
 ### annotation_pull
 
-Every day: **rounds** says which annotation rounds are open, **pull** (mapped over them) brings their answers in, takes
-out what was deleted meanwhile, and gives every annotator as many new items as the day's cap allows.
+Every day, **rounds** lists the open annotation rounds, and **pull** (mapped over them) imports their answers, removes
+items that were deleted meanwhile, and assigns every annotator new items up to the daily cap.
 """
 
 from __future__ import annotations

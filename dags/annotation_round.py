@@ -1,18 +1,18 @@
 """
 ### annotation_round
 
-One round of annotation, from the drawn items to gold: **open** draws them and fills a queue for each annotator, who
-sees nobody else's answers; **annotators** waits for people; **pull** brings their answers in and says by pseudonym what
-is missing; **agreement** works out how far they agree; **decide** asks a person whether that is enough; **adjudicate**
-puts the disagreements, without names, before a third; **adjudicator** waits for them (a round that reviews gold begins
-here, as **review**); **close** leaves nothing in the annotation server; **gold** and **publish** commit what is settled
-and emit `gold/<corpus>`.
+One annotation round, from sampling items to gold: **open** draws the items and fills a queue for each annotator, who
+does not see the others' answers; **annotators** waits for people; **pull** imports their answers and lists missing ones
+by pseudonym; **agreement** measures inter-annotator agreement; **decide** asks a person whether it suffices;
+**adjudicate** queues the disagreements, without names, for a third person; **adjudicator** waits for that person (a
+round that reviews gold starts with **review** instead); **close** removes the round from the annotation server;
+**gold** and **publish** commit the settled items and emit `gold/<corpus>`.
 
-By hand, with a corpus and a round of its protocol: `airflow dags trigger annotation_round --conf
-'{"corpus": "memes", "round": "calibration"}'`. Waiting holds no worker and survives any restart. If people turn out not
-to be done after `pull`, clear `annotators` and what is below it; where `close` says that items wait for the
-adjudicator, clear `adjudicator` or `review`, or close the round by hand with `--abandon` and clear `close`. The same by
-hand: `corpus round --help`.
+Triggered manually, with a corpus and a round of its protocol: `airflow dags trigger annotation_round --conf
+'{"corpus": "memes", "round": "calibration"}'`. Waiting holds no worker and survives restarts. If annotation is not
+complete after `pull`, clear `annotators` and its downstream tasks. If `close` reports items that wait for the
+adjudicator, clear `adjudicator` or `review`, or close the round manually with `--abandon` and clear `close`. The same
+steps without Airflow: `corpus round --help`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ with DAG(
     max_active_runs=2,
     default_args=DEFAULT_ARGS,
     params={
-        "corpus": Param("memes", type="string", enum=protocols(), description="whose items"),
+        "corpus": Param("memes", type="string", enum=protocols(), description="the corpus of the items"),
         "round": Param(
             "calibration", type="string", pattern="^[a-z][a-z0-9-]*$", description="a round of its protocol"
         ),

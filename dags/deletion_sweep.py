@@ -1,13 +1,13 @@
 """
 ### deletion_sweep
 
-Every day, what people deleted leaves: **sweep** asks Reddit again about known posts, the young ones often, the old ones
-seldom, within a budget that leaves the collectors' share; **takedown** takes down who is gone, and whose source's
-approval has ended, in every version of the corpus and every release, and looks once more for everybody who was taken
-down before; **swept** fails where a sweep did.
+Every day, posts that are deleted on Reddit are deleted here: **sweep** re-checks known posts, recent ones more often
+than old ones, within a budget that leaves enough requests for the collectors; **takedown** removes deleted posts, and
+records whose source approval or retention has ended, from every version of the corpus and every release, and searches
+again for all records that were taken down before; **swept** fails if a sweep failed.
 
-To look first: `corpus sweep CORPUS --dry-run`, `corpus takedown run-pending --dry-run`. A sweep that finds too much
-gone at once stops: `corpus sweep CORPUS --believe`, once somebody has looked.
+To try it manually: `corpus sweep CORPUS --dry-run`, `corpus takedown run-pending --dry-run`. A sweep that finds
+implausibly many posts missing stops with an error; after a manual check, run `corpus sweep CORPUS --believe`.
 """
 
 from __future__ import annotations

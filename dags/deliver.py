@@ -1,8 +1,8 @@
 """
 ### deliver
 
-Every ten minutes, who subscribed to a model is told again what could not be told before: the last task of `promote` is
-the first try. Nothing is sent where nothing waits. `corpus subscribe` says who is told, what waits and what is dead.
+Every ten minutes, retry webhooks that could not be delivered; the last task of `promote` makes the first attempt. If
+nothing is pending, nothing is sent. `corpus subscribe` lists subscribers with pending and failed deliveries.
 """
 
 from __future__ import annotations

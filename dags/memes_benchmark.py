@@ -1,15 +1,15 @@
 """
 ### memes_benchmark
 
-FigSIM's benchmark on the gold that there is: **remarks** asks what models of kind m3h read (nobody, without one),
-**train** fits every model of `train.models` for every task and seed (pool `gpu`), **prompted** asks every model of
-`prompted.models`, **evaluate** scores them on test, compares any two and takes their errors apart, **report** writes
-the page, **publish** commits all of it, **track** hands numbers and page to MLflow and answers where the page is,
-**register** makes versions of the models that `registry` names.
+FigSIM's benchmark on the present gold: **remarks** generates the rationales that models of kind m3h read (none, without
+such a model), **train** trains every model of `train.models` for every task and seed (pool `gpu`), **prompted**
+predicts with every model of `prompted.models`, **evaluate** scores them on test, compares all pairs and analyses
+errors, **report** writes the report, **publish** commits all of it, **track** logs numbers and report to MLflow and
+returns the report's URL, **register** registers the models in section `registry` as versions.
 
-Wakes on `gold/memes`, the end of an annotation round, or starts by hand. A month that comes in meanwhile brings no gold
-and wakes nothing here: `publish` then fails and says what to clear. A task that was killed goes on from its checkpoint.
-Another model is one entry of `models` in `params.yaml` and its name in `train.models`.
+Runs on `gold/memes`, at the end of an annotation round, or when triggered manually. A month that is committed meanwhile
+does not trigger this Dag: `publish` then fails and names the tasks to clear. A killed task resumes from its checkpoint.
+To add a model, add an entry to `models` in `params.yaml` and its name to `train.models`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """
 ### memes_scoring
 
-The champions of `scoring.memes` label every record: **champions** commits who they are (`models/memes/`), **scoring**
-asks them, **publish** commits what they say, **track** hands the numbers to MLflow.
+Label every record with the champions of `scoring.memes`: **champions** commits their versions (`models/memes/`),
+**scoring** predicts, **publish** commits the predictions, **track** logs the numbers to MLflow.
 
-Wakes on `memes/dataset`, when months have come in, and on `model/<name>`, when a champion has changed. Nothing is asked
-as long as nobody is champion.
+Runs on `memes/dataset`, when months were added, and on `model/<name>`, when a champion has changed. The run is skipped
+if no champion is registered.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 ### posts_dataset
 
-The corpus as of a commit: **dedupe** → **sample** → **split** → **score**, the stages of `dvc.yaml` as they stand
-there, then **publish** commits `dvc.lock`, replayed from the run-cache. Wakes on the asset `posts`; months that
-arrive while it runs are coalesced into one further run. On a laptop the same graph is `dvc repro`.
+The dataset of a commit: **dedupe** → **sample** → **split** → **score**, the stages of `dvc.yaml`, then **publish**
+commits their results in `dvc.lock`. Runs on the asset `posts`; months that arrive during a run are coalesced into one
+further run. On a laptop, `dvc repro` runs the same graph.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """
 ### posts_finetune
 
-Crisis models on the silver that there is, as CRADLE Bench does: **finetune** tunes every model of `finetune.models` on
-every subset (pool `gpu`), **predict** asks what came out about dev and test, **untuned** scores the models that are
-taken as they are, **evaluate** compares all of them on test, **report** writes the page, **publish** commits all of it,
-**track** hands numbers and page to MLflow and answers where the page is, **register** makes versions of the models
-that `registry` names.
+Crisis models trained on the present silver labels, as in CRADLE Bench: **finetune** fine-tunes every model of
+`finetune.models` on every subset (pool `gpu`), **predict** predicts dev and test with the fine-tuned models,
+**untuned** collects predictions of untuned baselines, **evaluate** compares all of them on test, **report** writes the
+report, **publish** commits all of it, **track** logs numbers and report to MLflow and returns the report's URL,
+**register** registers the models in section `registry` as versions.
 
-Wakes on `silver/posts`. A task that was killed goes on from its checkpoint. Another model is one entry of `models` in
-`params.yaml` and its name in `finetune.models` or `untuned.models`; labels of your own: `docs/models.md`.
+Runs on `silver/posts`. A killed task resumes from its checkpoint. To add a model, add an entry to `models` in
+`params.yaml` and its name to `finetune.models` or `untuned.models`; for your own labels see `docs/models.md`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """
 ### posts_label
 
-Labels by ensembles, with what they cannot decide left open: the stage **gold** chooses the examples, **estimate**
-estimates what asking would cost and fails where that exceeds the budget, **ask** (one mapped task a labeller and shard)
-fills the sealed store of answers, the stages **votes** (one a labeller), **silver** and **probe** (one an ensemble)
-follow, and **publish** commits them and emits `silver/posts`. Wakes on `posts/dataset`.
+Label posts with ensembles; undecided items are left unlabelled: the stage **gold** chooses the prompt examples,
+**estimate** estimates the cost and fails if it exceeds the budget, **ask** (one mapped task per labeller and shard)
+fills the sealed store of answers, the stages **votes** (one per labeller), **silver** and **probe** (one per ensemble)
+follow, and **publish** commits them and emits `silver/posts`. Runs on `posts/dataset`.
 
-Who is asked, and the budget: `votes` in `params.yaml` or a profile (`sandbox`, `cradle`). Without a key the offline
-ensemble labels alone. A task that was killed asks nothing twice: clear it. What came out: `corpus votes posts`.
+Labellers and budget are set by `votes` in `params.yaml` or a profile (`sandbox`, `cradle`). Without an API key only the
+offline ensemble labels. Clear a killed task to resume; no request is repeated. Show the results: `corpus votes posts`.
 """
 
 from __future__ import annotations

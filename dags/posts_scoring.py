@@ -1,11 +1,11 @@
 """
 ### posts_scoring
 
-The champions of `scoring.posts` label every record: **champions** commits who they are (`models/posts/`), **scoring**
-asks them, **publish** commits what they say, **track** hands the numbers to MLflow.
+Label every record with the champions of `scoring.posts`: **champions** commits their versions (`models/posts/`),
+**scoring** predicts, **publish** commits the predictions, **track** logs the numbers to MLflow.
 
-Wakes on `posts/dataset`, when months have come in, and on `model/<name>`, when a champion has changed. Nothing is asked
-as long as nobody is champion.
+Runs on `posts/dataset`, when months were added, and on `model/<name>`, when a champion has changed. The run is skipped
+if no champion is registered.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
 ### promote
 
-A version of a registered model, from candidate to champion: **gate** judges it against the champion on the frozen test
-and puts the verdict on record; where something speaks against it, **refused** says what, and nobody is asked;
-**approve** shows a person the figures and waits for an answer, which is no unless somebody says yes; **promote** moves
-the alias, reads it back and emits `model/<name>`; **reject** puts a no on record. Consumers are told by **deliver**.
+Promote a version of a registered model to champion: **gate** compares it with the champion on the frozen test split and
+records the verdict; if the version fails, **refused** returns the reasons and no person is asked; **approve** shows the
+figures to a person and waits for an answer, without which the version is declined; **promote** sets the alias, verifies
+it and emits `model/<name>`; **reject** records a rejection; **deliver** notifies subscribers.
 
-By hand: `airflow dags trigger promote --conf '{"name": "crisis-posts", "version": 2}'`. The same without Airflow:
+Triggered manually: `airflow dags trigger promote --conf '{"name": "crisis-posts", "version": 2}'`. Without Airflow:
 `corpus promote`, and `corpus rollback` to undo it.
 """
 
@@ -28,7 +28,7 @@ with DAG(
     params={
         "name": Param(models()[0], type="string", enum=models(), description="the registered model"),
         "version": Param(1, type="integer", minimum=1, description="the candidate"),
-        "reason": Param("", type="string", maxLength=500, description="why, where the approver gives no reason"),
+        "reason": Param("", type="string", maxLength=500, description="the reason if the approver gives none"),
     },
     tags=["registry"],
 ) as dag:

@@ -1,11 +1,11 @@
 """
 ### release
 
-Labels and ids for others: **make** writes the package, **approve** shows a person what would leave the house and waits
-for an answer, which is no unless somebody says yes; **sign** signs it off, **keep** leaves it a draft.
+Release labels and ids: **make** writes the package as a draft, **approve** shows its counts to a person and waits for
+an answer, without which it stays a draft; **sign** approves the release, **keep** leaves it a draft.
 
-By hand: `airflow dags trigger release --conf '{"corpus": "memes", "name": "memes-2026-1"}'`; without Airflow `corpus
-release make` and `corpus release approve`. What is taken down later leaves it: the Dag `takedown`.
+Manually: `airflow dags trigger release --conf '{"corpus": "memes", "name": "memes-2026-1"}'`. Without Airflow:
+`corpus release make` and `corpus release approve`. Later takedowns also remove records from releases (Dag `takedown`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ with DAG(
     max_active_runs=1,
     default_args=DEFAULT_ARGS,
     params={
-        "corpus": Param(corpora()[0], type="string", enum=corpora(), description="whose labels"),
-        "name": Param("draft-1", type="string", pattern="^[a-z0-9][a-z0-9-]*$", description="of the release"),
-        "reason": Param("", type="string", maxLength=500, description="why, where the approver gives no reason"),
+        "corpus": Param(corpora()[0], type="string", enum=corpora(), description="the corpus of the labels"),
+        "name": Param("draft-1", type="string", pattern="^[a-z0-9][a-z0-9-]*$", description="the name of the release"),
+        "reason": Param("", type="string", maxLength=500, description="the reason if the approver gives none"),
     },
     tags=["release"],
 ) as dag:

@@ -1,12 +1,12 @@
 """
 ### takedown
 
-A request for deletion, done everywhere: **look** lists every place that holds something of it, **takedown** destroys
-the keys, rewrites the live tables, takes it off the releases, removes the objects of every version and says which
-models have learnt from it. A task that was killed goes on where it was.
+Take the posts of a deletion request down everywhere: **look** lists every place that holds them, **takedown** destroys
+their keys, rewrites the live tables, removes them from the releases, removes the old objects of every version and
+reports the models trained on them. A killed task resumes where it stopped.
 
-Whom it is about must not stand in Airflow's database, so a request is a file: one post a line (id, fullname or address)
-in `$CORPUS_HOME/requests/<request>.txt`; it is removed when all is done. Then `airflow dags trigger takedown --conf
+The posts must not be stored in Airflow's database, so a request is a file with one post per line (id, fullname or URL)
+in `$CORPUS_HOME/requests/<request>.txt`, which is removed when all is done. Then `airflow dags trigger takedown --conf
 '{"request": "2026-11-21-a"}'`. By author, picture, subreddit or source: `corpus takedown --help`.
 """
 
@@ -26,7 +26,10 @@ with DAG(
     default_args=DEFAULT_ARGS,
     params={
         "request": Param(
-            "", type="string", pattern="^([a-z0-9][a-z0-9-]{0,62})?$", description="the name of a file of requests/"
+            "",
+            type="string",
+            pattern="^([a-z0-9][a-z0-9-]{0,62})?$",
+            description="the name of a file in requests/, without .txt",
         )
     },
     tags=["privacy"],

@@ -1,4 +1,4 @@
-"""Read the clock, and end a process with the one that started it."""
+"""Read the clock, and end a process together with its parent."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import signal
 import sys
 from datetime import UTC, datetime
 
-# Set by what starts a command for an Airflow worker: a person's own may outlive their terminal.
+# Set for commands that an Airflow worker starts; a command that a person starts may outlive their terminal.
 DIES_WITH_PARENT = "CORPUS_DIES_WITH_PARENT"
 
 
 def now() -> datetime:
-    """Read the clock, once, at the edge; steps take the time as an argument."""
+    """Return the current time in UTC; only commands call this, steps take the time as an argument."""
     return datetime.now(UTC)
 
 

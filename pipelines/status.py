@@ -1,4 +1,4 @@
-"""``corpus status``: the numbers of the last publish, gathered from the corpus branch; nothing is computed again."""
+"""Gather the numbers of the last publish from the corpus branch for ``corpus status``, without recomputing them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pipelines.workspace.clone import workspace
 
 
 def gather(settings: Settings) -> dict[str, Any]:
-    """Return the object of ``corpus status --json``; a part appears when it exists.
+    """Return the object of ``corpus status --json``; parts that do not exist yet are left out.
 
-    The parts of the memes corpus stand at the top, those of the others under ``corpora``.
+    The parts of the memes corpus are at the top level, those of the others under ``corpora``.
 
     Raises:
         NoCorpus: there is no corpus repository yet.
@@ -40,7 +40,7 @@ def gather(settings: Settings) -> dict[str, Any]:
         raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
     status |= parts.pop(FIRST, {})
     status["corpora"] = parts or None
-    # one corpus is labelled by ensembles, the posts
+    # only the posts corpus is labelled by ensembles
     votes = next((found for found in labelled.values() if "votes" in found), None)
     if votes:
         status["votes"] = summary.summary(summary.count_hits(votes, settings))
@@ -54,7 +54,7 @@ def gather(settings: Settings) -> dict[str, Any]:
 
 
 def _parts(folder: Path) -> dict[str, Any]:
-    """Return what the metrics of one corpus say, part by part."""
+    """Return the metrics of one corpus by part."""
     parts: dict[str, Any] = {}
     score, dedupe, split = (_metrics(folder / f"{name}.json") for name in ("quality", "dedupe", "split"))
     if score:
@@ -75,7 +75,7 @@ def _parts(folder: Path) -> dict[str, Any]:
 
 
 def _benchmark(task: dict[str, Any]) -> dict[str, Any]:
-    """Return each model's macro-F1 on what it answered, with its interval, and the majority's."""
+    """Return each model's macro-F1 on its valid answers, with its interval, and the majority baseline's."""
     models = {}
     for name, model in task["models"].items():
         found = model["valid"]
@@ -85,7 +85,7 @@ def _benchmark(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _annotation(root: Path, corpus: str) -> dict[str, Any]:
-    """Return the rounds of a corpus, and each category's kappa over those that both papers would print."""
+    """Return the rounds of a corpus, and each category's kappa: overall as in both papers, else of the last round."""
     rounds = {
         manifest.round: f"{manifest.status}, {manifest.decision.reason}" if manifest.decision else manifest.status
         for manifest in opened(root, corpus)
@@ -106,11 +106,11 @@ def _metrics(path: Path) -> dict[str, Any] | None:
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
-    """Log one MLflow run for a publish: its numbers as metrics, the data commit as a tag; one run a commit.
+    """Log one MLflow run per data commit: the numbers of the publish as metrics, the commit as a tag.
 
     Returns:
-        ``run`` (its id) and, where there is one, ``report`` (its address); or ``skipped`` with the reason when no
-        ``MLFLOW_TRACKING_URI`` is set.
+        ``run`` (its id) and, if there is one, ``report`` (its URL); or ``skipped`` with the reason if
+        ``MLFLOW_TRACKING_URI`` is not set.
     """
     if not settings.mlflow_tracking_uri:
         return {"skipped": "MLFLOW_TRACKING_URI is not set"}
@@ -135,7 +135,7 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
 
 
 def _log_report(settings: Settings, *, corpus: str, commit: str) -> bool:
-    """Keep the published report with the run, where there is one; it holds numbers and names, no item."""
+    """Log the published report, if any, to the run; return whether there is one. It contains no items."""
     import mlflow
 
     with workspace(settings, revision=commit) as clone:
@@ -156,5 +156,5 @@ def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, flo
 
 
 def show(status: dict[str, Any]) -> None:
-    """Print the status for people."""
+    """Print the status as a table."""
     Console().print(table(status))

@@ -1,4 +1,4 @@
-"""Render the object of ``corpus status`` as one table: a row for each number, a column for each corpus."""
+"""Render the object of ``corpus status`` as one table: a row per number, a column per corpus."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 from rich.table import Table
 
-# The corpus whose parts are at the top of the object, as they were when it was the only one.
+# The corpus whose parts are at the top level of the object.
 FIRST = "memes"
 LABELLED = "posts"
 PARTS = ("collect", "ocr", "truth", "dedupe", "split", "annotation", "benchmark")
 CELL = {"mean", "low", "high"}
-# These are shown in points of 100, as both papers print them.
+# Shown in points of 100, as in both papers.
 POINTS = "benchmark"
-# Drop reasons are in `--json`; the table has their sum.
+# The table shows only the sum of drop reasons; `--json` lists each.
 SUMMED = {("collect", "dropped")}
 
 
 def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = ()) -> Table:
-    """Return the table of a status; ``more`` rows (part, number, value) follow it and concern no corpus."""
+    """Return the table of a status; ``more``: further rows (part, number, value) that belong to no corpus."""
     made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
     corpora = {FIRST: {key: status[key] for key in PARTS if key in status}} | dict(status.get("corpora") or {})
     if "votes" in status:
@@ -55,7 +55,7 @@ def _add(made: Table, rows: Iterable[tuple[str, str, str]], *, columns: int) -> 
 
 
 def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Give name and text of every number of a part, nested names joined."""
+    """Yield name and text of every number of a part, with nested names joined."""
     if not isinstance(value, Mapping):
         yield "", text_of(value)
         return

@@ -1,8 +1,8 @@
-"""Log where the time of a command goes: imports, git, DVC, work.
+"""Log how the time of a command is spent: imports, git, DVC, work.
 
-Every process of a ``corpus`` command appends one JSON line to the file that ``CORPUS_PHASES`` names; without it nothing
-is measured. A line has names, ids of the Airflow task and seconds. Phases are exclusive: time inside an inner phase,
-or in an import, is not part of the outer one.
+Every process of a ``corpus`` command appends one JSON line to the file in ``CORPUS_PHASES``; if it is unset, nothing is
+measured. A line has names, ids of the Airflow task and seconds. Phases are exclusive: time inside an inner phase, or in
+an import, is not part of the outer one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PHASES = "CORPUS_PHASES"
 # Set for the processes that a measured command starts: their time is part of its `work`.
 INNER = "CORPUS_PHASES_INNER"
 WORK, IMPORTS = "work", "imports"
-# Python's own import machinery: it asks for `_find_and_load` by name, for every module that is not loaded yet.
+# Python's import machinery: it looks up `_find_and_load` by name for every module that is not loaded yet.
 MACHINERY: Any = sys.modules["_frozen_importlib"]
 IDS = {"dag": "AIRFLOW_CTX_DAG_ID", "run": "AIRFLOW_CTX_DAG_RUN_ID", "task": "AIRFLOW_CTX_TASK_ID"}
 
 
 @dataclass
 class _Clock:
-    """Seconds by phase; ``open`` has the phases that are inside each other, innermost last."""
+    """Seconds by phase; ``open`` is the stack of nested phases, innermost last."""
 
     spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     open: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ def measured() -> Iterator[None]:
 
 
 def _age() -> float:
-    """Return the seconds since this process started; where the kernel does not tell, its seconds of CPU."""
+    """Return the seconds since this process started (Linux), else its CPU seconds."""
     if sys.platform != "linux":
         return time.process_time()
     # psutil counts from the boot time in whole seconds, which is too coarse

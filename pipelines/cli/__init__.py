@@ -1,1 +1,1 @@
-"""The commands of ``corpus``, one module for each layer."""
+"""Define the commands of ``corpus``, one module per layer."""

@@ -1,4 +1,4 @@
-"""The annotation server, imports, agreement and gold; rounds have commands of their own."""
+"""Define the commands for the annotation server, imports, agreement and gold."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Annotate")
 def annotate(
-    port: Annotated[int | None, typer.Option(help="where Label Studio listens, 8081 unless told")] = None,
+    port: Annotated[int | None, typer.Option(help="the port of Label Studio; default 8081")] = None,
 ) -> None:
-    """Start the embedded Label Studio; say where annotators go and where their passwords are."""
+    """Start the embedded Label Studio; print its address and the file of the annotators' passwords."""
     from pipelines.deployment import label_studio as server
 
     emit(server.serve(Settings.from_env(), params=load(), port=port))
@@ -29,10 +29,10 @@ def annotate(
 def import_(
     corpus: CorpusName,
     files: list[Path],
-    mapping: Annotated[str, typer.Option(help="a file of pipelines/annotate/imports/mappings, or a path of your own")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="read and compare, write nothing")] = False,
+    mapping: Annotated[str, typer.Option(help="a name in pipelines/annotate/imports/mappings, or a path")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="read and compare only; write nothing")] = False,
 ) -> None:
-    """Import a published dataset; compare its counts with the paper's tables."""
+    """Import a published dataset and compare its counts with the paper's tables."""
     from pipelines.annotate.imports import imports
 
     settings = Settings.from_env()
@@ -76,7 +76,7 @@ def agreement_report(
 
 @app.command(rich_help_panel="Annotate")
 def gold(corpus: CorpusName) -> None:
-    """Gather what people answered; choose the examples of the prompt."""
+    """Collect the labels that people gave as gold, and choose the prompt examples."""
     from pipelines.annotate import gold as stage
 
     settings = Settings.from_env()

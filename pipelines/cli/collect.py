@@ -1,4 +1,4 @@
-"""The commands of the partition layer: one month, one shard at a time."""
+"""Define the commands that build the partition of a month."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Collect")
 def collect(corpus: CorpusName, month: Month) -> None:
-    """Scan the source for one month; scrub and seal its submissions."""
+    """Scan the source for one month, and scrub and seal its submissions."""
     from pipelines.collect import collect as step
     from pipelines.collect.month import Window
 
@@ -25,7 +25,7 @@ def collect(corpus: CorpusName, month: Month) -> None:
 
 @app.command(rich_help_panel="Collect")
 def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
-    """Fetch, decode, read and fingerprint the pictures of one shard of a month."""
+    """Fetch, decode, OCR and fingerprint the images of one shard of a month."""
     from pipelines.collect import images as step
     from pipelines.collect.month import Window
 
@@ -46,7 +46,7 @@ def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
 
 @app.command(rich_help_panel="Collect")
 def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
-    """Count, judge and sign the texts of one shard of a month."""
+    """Check length and language of the texts of one shard of a month, and compute deduplication signatures."""
     from pipelines.collect import texts as step
     from pipelines.collect.month import Window
 

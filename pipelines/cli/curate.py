@@ -1,4 +1,4 @@
-"""The stages that make a snapshot of the months."""
+"""Define the commands that make a snapshot of all months."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Curate")
 def dedupe(corpus: CorpusName) -> None:
-    """Find near-duplicates by picture and caption; keep the earliest."""
+    """Find near-duplicates by picture and text, and drop items that repeat an earlier kept item."""
     from pipelines.curate.dedupe import dedupe as stage
 
     with open_vault(Settings.from_env()) as vault:
@@ -31,7 +31,7 @@ def sample(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Curate")
 def split(corpus: CorpusName) -> None:
-    """Split into train, validation and test; nothing straddles, nothing moves."""
+    """Split into train, validation and test; groups are kept together and earlier assignments are kept."""
     from pipelines.curate.split import split as stage
 
     with open_vault(Settings.from_env()) as vault:
@@ -40,7 +40,7 @@ def split(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Curate")
 def quality(corpus: CorpusName) -> None:
-    """Count the snapshot, and compare it with the truth where one exists."""
+    """Count what the snapshot holds, and measure its quality where a ground truth exists."""
     from pipelines.curate import quality as stage
 
     settings = Settings.from_env()

@@ -1,4 +1,4 @@
-"""The stages that judge models and write the page."""
+"""Define the commands that evaluate models and write the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Evaluate")
 def evaluate(corpus: CorpusName) -> None:
-    """Score every run on test, compare any two, take their errors apart."""
+    """Score every run on test, compare all pairs and analyse errors."""
     from pipelines.evaluate import evaluate as stage
     from pipelines.evaluate.benchmark import Sampling
 
@@ -24,7 +24,7 @@ def evaluate(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Evaluate")
 def report(corpus: CorpusName) -> None:
-    """Write the benchmark as a page, beside the paper's numbers."""
+    """Write the benchmark report next to the paper's numbers."""
     from pipelines.report import report as stage
 
     emit(stage.run(corpus, params=load()))

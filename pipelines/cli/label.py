@@ -1,4 +1,4 @@
-"""What labelling costs, asking, and the stages that count what was answered."""
+"""Define the commands that estimate labelling costs, request labels and aggregate votes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
-LabellerName = Annotated[str, typer.Option(help="a name of the section labellers")]
-EnsembleName = Annotated[str, typer.Option(help="a name of the section ensembles")]
+LabellerName = Annotated[str, typer.Option(help="a name in section labellers of params.yaml")]
+EnsembleName = Annotated[str, typer.Option(help="a name in section ensembles of params.yaml")]
 
 
 @app.command(rich_help_panel="Label")
 def estimate(corpus: CorpusName) -> None:
-    """Say what labelling would cost, before anything is sent."""
+    """Estimate the cost of labelling; nothing is sent."""
     from pipelines.label import estimate as step
 
     settings = Settings.from_env()
@@ -30,9 +30,9 @@ def label(
     corpus: CorpusName,
     labeller: LabellerName,
     shard: int = 0,
-    wait: Annotated[bool, typer.Option(help="without: hand a batch over and come back later")] = True,
+    wait: Annotated[bool, typer.Option(help="wait for the answers; --no-wait submits a batch and returns")] = True,
 ) -> None:
-    """Ask one labeller about one shard; its answers wait, sealed, for the stage votes."""
+    """Request labels for one shard from one labeller, and store the sealed answers for stage votes."""
     from pipelines.label import votes as stage
 
     settings = Settings.from_env()
@@ -62,7 +62,7 @@ def votes_report(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Label")
 def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Count an ensemble's votes; send to people what it cannot decide."""
+    """Aggregate an ensemble's votes; undecided items are queued for adjudication."""
     from pipelines.label import silver as stage
 
     with open_vault(Settings.from_env()) as vault:
@@ -71,7 +71,7 @@ def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
 
 @app.command("injection_test", rich_help_panel="Label")
 def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Ask an ensemble about copies of posts that address the models; count the labels that change."""
+    """Test an ensemble with prompt injections in copies of posts, and count the labels that change."""
     from pipelines.label import injection_test as stage
 
     settings = Settings.from_env()

@@ -1,6 +1,6 @@
-"""``corpus``: one command a step, in the order of the house; every step is also ``python -m pipelines <step>``.
+"""Run the steps and stages of Crisis Corpus; ``python -m pipelines <command>`` is the same as ``corpus <command>``.
 
-Steps print one JSON line of counts and digests as their last line. Modules are imported when their command runs.
+Every step prints counts and digests as one JSON object on its last line.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 
 @app.command(rich_help_panel="Repository")
-def init(profile: Annotated[str | None, typer.Option(help="a file of profiles/, such as sandbox")] = None) -> None:
-    """Make the corpus repository on top of this checkout's HEAD; nothing happens where it exists."""
+def init(profile: Annotated[str | None, typer.Option(help="a name in profiles/, such as sandbox")] = None) -> None:
+    """Create the corpus repository from this checkout's HEAD, unless it exists."""
     from pipelines.workspace import repository
 
     emit({"commit": repository.init(Settings.from_env(), checkout=Path.cwd(), profile=profile)})
@@ -57,9 +57,11 @@ def upgrade() -> None:
 @app.command(rich_help_panel="Repository")
 def clone(
     folder: Path,
-    revision: Annotated[str | None, typer.Option(help="an older commit, without who was taken down")] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="an older commit, without records that were taken down since")
+    ] = None,
 ) -> None:
-    """Clone the corpus for yourself: then `dvc pull` and `dvc repro` as on any laptop."""
+    """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""
     from pipelines.workspace import repository
 
     settings = Settings.from_env()
@@ -73,14 +75,14 @@ def clone(
 
 @app.command(rich_help_panel="Repository")
 def track(corpus: CorpusName) -> None:
-    """Log the numbers of the last publish to MLflow, beside the commit they belong to."""
+    """Log the numbers of the last publish and its commit to MLflow."""
     from pipelines import status as numbers
 
     emit(numbers.track(Settings.from_env(), corpus=corpus))
 
 
 @app.command(rich_help_panel="Repository")
-def status(as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> None:
+def status(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
     """Show the numbers of the last publish."""
     from pipelines import status as numbers
 
@@ -101,8 +103,8 @@ app.add_typer(task, name="task", rich_help_panel="For Airflow")
 
 
 def main() -> None:
-    """Run a command; an expected error is one line on stderr and its own exit status."""
-    # a bar for each of a model's many small files tells nobody anything
+    """Run a command; print an expected error as one line on stderr and exit with its status."""
+    # progress bars for many small artifact files are noise
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     if os.environ.pop(DIES_WITH_PARENT, None):
         die_with_parent()
@@ -116,7 +118,7 @@ def main() -> None:
 
 
 def _exit_code(error: CorpusError) -> int:
-    """A failed step's own exit status is passed on; a step that was killed may be tried again."""
+    """Return the exit status of an error: that of the failed step, or 75 (try later) if the step was killed."""
     if isinstance(error, StepFailed):
         return error.fields["returncode"] if error.fields["returncode"] > 0 else 75
     return error.exit_code

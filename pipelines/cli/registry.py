@@ -1,4 +1,4 @@
-"""Registered models: registered, judged, promoted, rolled back, withdrawn; who decided what, and why."""
+"""Define the commands that register, promote, roll back and withdraw models, with who decided and why."""
 
 from __future__ import annotations
 
@@ -22,32 +22,34 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="crisis-posts, meme-severity, meme-figurative, meme-related")]
-Version = Annotated[int, typer.Argument(metavar="VERSION", help="its number")]
-Who = Annotated[str, typer.Option(help="who decides; goes on record")]
-Why = Annotated[str, typer.Option(help="their reason; goes on record")]
-Base = Annotated[str | None, typer.Option(help="the commit to work on; else the tip of the corpus branch")]
+Version = Annotated[int, typer.Argument(metavar="VERSION", help="the version number")]
+Who = Annotated[str, typer.Option(help="the person who decides; recorded")]
+Why = Annotated[str, typer.Option(help="their reason; recorded")]
+Base = Annotated[str | None, typer.Option(help="the commit to work on; default: the tip of the corpus branch")]
 
 
 @app.command(rich_help_panel="Registry")
 def register(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="else: all of the corpus")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="omit for all models of --corpus")
+    ] = None,
     corpus: Annotated[str | None, typer.Option(help="memes or posts")] = None,
     base: Base = None,
     who: Who = "corpus register",
     why: Why = "trained and scored",
 ) -> None:
-    """Package what the section registry names, and register each as a version; a version that is there stays."""
+    """Package the models in section registry of params.yaml and register those that are not registered yet."""
     from pipelines.packaging import register as stage
     from pipelines.registry.candidate import opened
     from pipelines.registry.versions import NAMES
 
     settings = Settings.from_env()
     if not settings.mlflow_tracking_uri:
-        # as `corpus track`: without a server there is nothing to hand anything to
+        # as in `corpus track`
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
     told: dict[str, list[dict[str, Any]]] = {}
-    # models of one corpus are packed of the same clone
+    # models of one corpus are packaged from the same clone
     for _, group in groupby(names or _names(corpus), key=lambda name: NAMES[name][0] if name in NAMES else name):
         same = list(group)
         with opened(settings, name=same[0], base=base) as context:
@@ -60,7 +62,7 @@ def register(
 
 @app.command(rich_help_panel="Registry")
 def gate(name: Name, version: Version, base: Base = None) -> None:
-    """Judge a version against the champion on the frozen test, and put the verdict on record."""
+    """Compare a version with the champion on the frozen test split, and record the verdict."""
     from pipelines.promotion import gate as judge
     from pipelines.registry.candidate import opened
 
@@ -76,10 +78,10 @@ def promote(
     who: Who,
     why: Why,
     base: Base = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="judge, and write nothing")] = False,
-    abandon: Annotated[bool, typer.Option("--abandon", help="give up the move that is open")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="run the gate only; write nothing")] = False,
+    abandon: Annotated[bool, typer.Option("--abandon", help="abandon the promotion in progress")] = False,
 ) -> None:
-    """Make a version champion, if it passes the gate."""
+    """Make a version the champion if it passes the gate."""
     from pipelines.promotion import promote as moves
     from pipelines.registry.candidate import opened
 
@@ -93,7 +95,7 @@ def promote(
 
 @app.command(rich_help_panel="Registry")
 def reject(name: Name, version: Version, who: Who, why: Why) -> None:
-    """Put on record that a person said no to a version that had passed the gate."""
+    """Record that a person rejected a version that had passed the gate."""
     from pipelines.promotion import promote as moves
     from pipelines.registry.candidate import opened
 
@@ -107,9 +109,11 @@ def rollback(
     name: Name,
     who: Who,
     why: Why,
-    leaving: Annotated[int | None, typer.Option(help="the champion to be left; a repetition goes no further")] = None,
+    leaving: Annotated[
+        int | None, typer.Option(help="the present champion's version; makes a repeated call harmless")
+    ] = None,
 ) -> None:
-    """Make the champion before the present one champion again."""
+    """Make the previous champion the champion again."""
     from pipelines.promotion import promote as moves
     from pipelines.registry.candidate import opened
 
@@ -119,7 +123,7 @@ def rollback(
 
 @app.command(rich_help_panel="Registry")
 def withdraw(name: Name, version: Version, who: Who, why: Why) -> None:
-    """Take a version back for good; it is no champion to go back to."""
+    """Withdraw a version permanently; rollback skips it."""
     from pipelines.promotion import promote as moves
     from pipelines.registry.candidate import opened
 
@@ -129,13 +133,13 @@ def withdraw(name: Name, version: Version, who: Who, why: Why) -> None:
 
 @app.command(rich_help_panel="Registry")
 def registry(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="else: every model")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="omit for all models")] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
-    records_of: Annotated[int | None, typer.Option(help="a version: what it was made of")] = None,
-    versions_of: Annotated[list[str] | None, typer.Option(help="an id of a record: who has learnt from it")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    records_of: Annotated[int | None, typer.Option(help="a version: list its training records")] = None,
+    versions_of: Annotated[list[str] | None, typer.Option(help="a record id: list the versions trained on it")] = None,
 ) -> None:
-    """Show versions, aliases and the journal: who decided what, when, why, on which figures."""
+    """Show versions, aliases and the journal of decisions, with their reasons and figures."""
     from pipelines.registry import show
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
@@ -146,7 +150,7 @@ def registry(
         emit(show.versions_of(versions_of, registry=models, settings=settings))
     elif records_of is not None:
         if name is None:
-            raise BadParams(where="corpus registry", detail="--records-of is about a version of a NAME")
+            raise BadParams(where="corpus registry", detail="--records-of needs the NAME of a model")
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
         with Journal.open(settings.journal_url) as journal:
@@ -159,7 +163,7 @@ def registry(
 
 @app.command("batch_predict", rich_help_panel="Registry")
 def batch_predict(corpus: CorpusName) -> None:
-    """Ask the champions about every record of a corpus."""
+    """Label every record of a corpus with the champion models."""
     from pipelines.predict import batch_predict as stage
 
     settings = Settings.from_env()
@@ -169,11 +173,11 @@ def batch_predict(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Registry")
 def subscribe(
-    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="to be told; without one: who is told")] = None,
-    name: Annotated[str | None, typer.Option(help="of which model; else of all")] = None,
-    remove: Annotated[str | None, typer.Option(help="an id: tell it no more")] = None,
+    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="webhook URL; omit to list subscribers")] = None,
+    name: Annotated[str | None, typer.Option(help="subscribe to this model only; default: all")] = None,
+    remove: Annotated[str | None, typer.Option(help="the id of a subscription to remove")] = None,
 ) -> None:
-    """Tell an address when a model changes hands; the secret of its signatures is shown once."""
+    """Subscribe a webhook to champion changes; its signing secret is shown once."""
     with _watch() as watch:
         if remove:
             watch.unsubscribe(remove)
@@ -186,7 +190,7 @@ def subscribe(
 
 @app.command(rich_help_panel="Registry")
 def deliver() -> None:
-    """Tell subscribers what is due; whoever does not answer is told again later."""
+    """Deliver due webhooks; failed deliveries are retried later."""
     with _watch() as watch:
         emit(watch.deliver())
 
@@ -201,15 +205,15 @@ def _watch() -> Iterator[Watch]:
 
 
 def _names(corpus: str | None) -> list[str]:
-    """Return the names that models of a corpus are registered under.
+    """Return the names under which models of a corpus are registered.
 
     Raises:
-        BadParams: no corpus was named either.
+        BadParams: the corpus is missing, too.
     """
     from pipelines.registry.versions import NAMES
 
     if corpus is None:
-        raise BadParams(where="corpus register", detail="needs a NAME, or --corpus for all of a corpus")
+        raise BadParams(where="corpus register", detail="needs a NAME, or --corpus for all models of a corpus")
     return [name for name, (of, _) in NAMES.items() if of == corpus]
 
 

@@ -1,4 +1,4 @@
-"""Releases: labels and ids for others, drafted, signed off, kept in step with what is taken down."""
+"""Define the commands that draft, approve, list and update releases."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
-app = typer.Typer(no_args_is_help=True, help="Releases: labels and ids, never content.")
+app = typer.Typer(no_args_is_help=True, help="Releases of labels and ids, without content.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="of the release, such as memes-2026-1")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, such as memes-2026-1")]
 
 
 @app.command("make")
 def make(
     corpus: CorpusName,
     name: Name,
-    to: Annotated[Path | None, typer.Option(help="the folder of the package; else below CORPUS_HOME")] = None,
+    to: Annotated[Path | None, typer.Option(help="the folder of the package; default: below CORPUS_HOME")] = None,
 ) -> None:
-    """Write the package of a release as a draft; one of the same name is made anew."""
+    """Write the package of a release as a draft, replacing an earlier draft of the same name."""
     from pipelines.release import package
     from pipelines.workspace.clone import workspace
 
@@ -46,10 +46,10 @@ def make(
 @app.command("approve")
 def approve(
     name: Name,
-    who: Annotated[str, typer.Option(help="signs it off; goes on record")],
-    why: Annotated[str, typer.Option(help="their reason; goes on record")],
+    who: Annotated[str, typer.Option(help="the person who approves; recorded")],
+    why: Annotated[str, typer.Option(help="their reason; recorded")],
 ) -> None:
-    """Sign a draft off."""
+    """Approve a draft release."""
     from pipelines.release import approval
 
     settings = Settings.from_env()
@@ -59,7 +59,7 @@ def approve(
 
 @app.command("list")
 def list_() -> None:
-    """Say which releases there are, and how many of their records were taken down."""
+    """List the releases with their status and number of withdrawn records."""
     from pipelines.release import register
 
     emit({"releases": register.summary(Settings.from_env())})
@@ -67,7 +67,7 @@ def list_() -> None:
 
 @app.command("refresh")
 def refresh() -> None:
-    """Bring every release in step with what was taken down."""
+    """Remove deleted records from every release and update the removal lists."""
     from pipelines.release import removal
 
     settings = Settings.from_env()

@@ -1,4 +1,4 @@
-"""``corpus round``: annotation rounds, from the drawn items to the decision on record."""
+"""Define the commands of annotation rounds, from sampling items to the recorded decision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.cli.shared import CorpusName, emit, open_vault
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
-app = typer.Typer(no_args_is_help=True, help="Annotation rounds: opened, pulled, adjudicated, closed.")
+app = typer.Typer(no_args_is_help=True, help="Open, pull, adjudicate and close annotation rounds.")
 
 Name = Annotated[str, typer.Argument(metavar="ROUND", help="a round of the corpus's protocol, such as calibration")]
 
@@ -22,9 +22,11 @@ Name = Annotated[str, typer.Argument(metavar="ROUND", help="a round of the corpu
 def open_(
     corpus: CorpusName,
     name: Name,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="count what would be drawn, change nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="count the items that would be drawn; change nothing")
+    ] = False,
 ) -> None:
-    """Draw the items and fill a queue for each annotator; repeat it to go on where it stopped."""
+    """Draw the items and fill a queue for each annotator; an interrupted run can be repeated."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.open_round, corpus, name, dry_run=dry_run), doing="drawing and filling queues")
@@ -32,9 +34,10 @@ def open_(
 
 @app.command("status")
 def status(
-    corpus: CorpusName, name: Annotated[str | None, typer.Argument(metavar="[ROUND]", help="else: all of them")] = None
+    corpus: CorpusName,
+    name: Annotated[str | None, typer.Argument(metavar="[ROUND]", help="omit for all rounds")] = None,
 ) -> None:
-    """Say where rounds stand: who has how much left, and where they go."""
+    """Show the status of rounds: open items per annotator and the addresses of their queues."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.status, corpus, name), doing="reading queues")
@@ -42,7 +45,7 @@ def status(
 
 @app.command("pull")
 def pull(corpus: CorpusName, name: Name) -> None:
-    """Bring answers and decisions in; give out what the day's cap allows."""
+    """Import answers and decisions, and assign new items up to the daily cap."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.pull, corpus, name), doing="reading queues")
@@ -50,7 +53,7 @@ def pull(corpus: CorpusName, name: Name) -> None:
 
 @app.command("adjudicate")
 def adjudicate(corpus: CorpusName, name: Name) -> None:
-    """End annotating; put what is left open before the adjudicator, without names."""
+    """End annotation and queue the open items for the adjudicator, without annotators' names."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.adjudicate, corpus, name), doing="gathering what is left open")
@@ -61,12 +64,12 @@ def close(
     corpus: CorpusName,
     name: Name,
     *,
-    gold: Annotated[bool, typer.Option("--gold/--no-gold", help="whether gold is made of it")],
-    reason: Annotated[str, typer.Option(help="a code, no prose: agreement-sufficient")],
-    abandon: Annotated[bool, typer.Option("--abandon", help="leave undecided what is undecided")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say how it stands, change nothing")] = False,
+    gold: Annotated[bool, typer.Option("--gold/--no-gold", help="whether the round yields gold labels")],
+    reason: Annotated[str, typer.Option(help="a code, no prose, such as agreement-sufficient")],
+    abandon: Annotated[bool, typer.Option("--abandon", help="close with undecided items left undecided")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the status; change nothing")] = False,
 ) -> None:
-    """Pull for the last time, put the decision on record, leave nothing in the annotation server."""
+    """Pull a last time, record the decision and remove the round from the annotation server."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(
@@ -76,7 +79,7 @@ def close(
 
 
 def _run(command: Callable[..., dict[str, Any]], *, doing: str) -> None:
-    """Run a command with what all of them need, and print its one JSON line."""
+    """Run a command with settings, vault and time, and print its JSON line."""
     settings = Settings.from_env()
     with open_vault(settings) as vault, _progress(doing):
         result = command(settings=settings, vault=vault, now=now())
@@ -85,7 +88,7 @@ def _run(command: Callable[..., dict[str, Any]], *, doing: str) -> None:
 
 @contextmanager
 def _progress(doing: str) -> Iterator[None]:
-    """Show a person, and nobody else, that something is going on."""
+    """Show a spinner on a terminal while a command runs."""
     from rich.console import Console
 
     with Console(stderr=True).status(f"{doing} …"):

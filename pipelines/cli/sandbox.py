@@ -1,4 +1,4 @@
-"""``corpus sandbox``: an offline Reddit with its truth beside it, and the embedded deployment around it."""
+"""Define the commands of the sandbox: an offline Reddit with ground truth, and a local deployment around it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pipelines.config.sandbox import Sandbox
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="An offline Reddit with its truth beside it.")
+app = typer.Typer(no_args_is_help=True, help="An offline Reddit with ground truth.")
 
 
 @app.command("build")
 def build(
     profile: str = "sandbox",
-    scale: Annotated[int | None, typer.Option(help="instead: one text-only dump of this many rows")] = None,
+    scale: Annotated[int | None, typer.Option(help="write only one text-only dump with this many rows")] = None,
 ) -> None:
-    """Draw the offline Reddit under CORPUS_HOME/sandbox."""
+    """Generate the offline Reddit in CORPUS_HOME/sandbox."""
     from pipelines.sandbox.reddit.build import build as draw
 
     settings = Settings.from_env()
@@ -30,7 +30,7 @@ def build(
 
 @app.command("serve")
 def serve(profile: str = "sandbox") -> None:
-    """Serve it on loopback: Reddit's OAuth API, Arctic Shift, images, three vendors of language models."""
+    """Serve the offline Reddit on loopback: Reddit's API, Arctic Shift, images and three LLM vendors."""
     from pipelines.sandbox import server
 
     settings = Settings.from_env()
@@ -39,7 +39,7 @@ def serve(profile: str = "sandbox") -> None:
 
 @app.command("up")
 def up(profile: str = "sandbox") -> None:
-    """Start the sandbox's server, MLflow and Airflow's four components on loopback, each with its pid file."""
+    """Start the sandbox server, MLflow and Airflow's four components on loopback."""
     from pipelines.deployment import services
 
     settings = Settings.from_env()
@@ -49,7 +49,7 @@ def up(profile: str = "sandbox") -> None:
 
 @app.command("down")
 def down() -> None:
-    """Stop what `up` started."""
+    """Stop the services that `up` started."""
     from pipelines.deployment import services
 
     for name in services.down(Settings.from_env()):
@@ -58,7 +58,7 @@ def down() -> None:
 
 @app.command("demo")
 def demo(profile: str = "sandbox") -> None:
-    """Build, start, backfill two months, follow the runs, and print what came out."""
+    """Build and start the sandbox, backfill two months, follow the runs and print the results."""
     from pipelines.sandbox.demo import demo as whole
 
     settings = Settings.from_env()
@@ -68,5 +68,5 @@ def demo(profile: str = "sandbox") -> None:
 def _sandbox(profile: str, *, settings: Settings) -> Sandbox:
     sandbox = load(profile=profile).sandbox
     if sandbox is None:
-        raise ConfigError(detail=f"Profile {profile} has no section sandbox.")
+        raise ConfigError(detail=f"Profile {profile} has no section sandbox; choose another with --profile.")
     return sandbox.model_copy(update={"port": settings.sandbox_port or sandbox.port})

@@ -1,4 +1,4 @@
-"""Arguments and output that the commands share."""
+"""Share arguments, output and vault access between the commands."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Month = Annotated[str, typer.Option(help="the partition, YYYY-MM")]
 
 
 def emit(value: Any) -> None:
-    """Print one JSON line: counts and digests, the last line of every step."""
+    """Print one JSON line (counts and digests), the last line of every step."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def open_vault(settings: Settings) -> Vault:
-    """Open the vault that the settings name."""
+    """Return the open vault that the settings name."""
     from pipelines.vault.vault import Vault
 
     return Vault.open(settings.vault_url, secret=settings.secret())

@@ -1,4 +1,4 @@
-"""Deletion: whom to look for again, whom to take down, what of it is done."""
+"""Define the commands that re-check posts, take records down and list retention."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
 
-Who = Annotated[str, typer.Option(help="asks for it; goes on record")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="list every place with its counts, change nothing")]
+Who = Annotated[str, typer.Option(help="the requester; recorded")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="list every place with its counts; change nothing")]
 
 
 @takedowns.callback()
 def takedown(
     context: typer.Context,
     *,
-    post: Annotated[list[str] | None, typer.Option(help="an id, a fullname or an address of Reddit's")] = None,
+    post: Annotated[list[str] | None, typer.Option(help="a Reddit id, fullname or URL")] = None,
     author: Annotated[list[str] | None, typer.Option(help="a user name")] = None,
-    image: Annotated[list[str] | None, typer.Option(help="a picture, or the SHA-256 of one")] = None,
-    subreddit: Annotated[list[str] | None, typer.Option(help="its name")] = None,
-    source: Annotated[list[str] | None, typer.Option(help="a section of sources")] = None,
-    file: Annotated[list[Path] | None, typer.Option(help="a post a line; removed when it is done")] = None,
-    near: Annotated[bool, typer.Option("--near", help="what looks like the pictures, too")] = False,
+    image: Annotated[list[str] | None, typer.Option(help="a picture file or the SHA-256 of one")] = None,
+    subreddit: Annotated[list[str] | None, typer.Option(help="a subreddit name")] = None,
+    source: Annotated[list[str] | None, typer.Option(help="a name in section sources of params.yaml")] = None,
+    file: Annotated[list[Path] | None, typer.Option(help="a file with one post per line; removed when done")] = None,
+    near: Annotated[bool, typer.Option("--near", help="include near-duplicates of the pictures")] = False,
     reason: Annotated[str, typer.Option(help="a code or the number of a request, no prose")] = "request",
     who: Who = "corpus takedown",
     dry_run: DryRun = False,
 ) -> None:
-    """Take posts down everywhere, old versions included; the same again goes on where it stopped."""
+    """Take posts down everywhere, including old versions; repeat the command to resume."""
     from pipelines.takedown.receipts import receipts
     from pipelines.takedown.selection import Asked
 
@@ -55,7 +55,7 @@ def takedown(
     request = settings.home / "requests" / f"{reason}.txt"
     done = [receipt for receipt in receipts(settings) if receipt.reason == reason]
     if not dry_run and file == [request] and done and not request.exists():
-        # the Dag's file goes when all is done, and its worker may be killed before Airflow hears of it
+        # the file is removed when all is done, but the worker may be killed before Airflow records the success
         emit(_told(done[-1]))
         return
     asked = Asked(
@@ -76,10 +76,14 @@ def takedown(
 @app.command(rich_help_panel="Privacy")
 def sweep(
     corpus: CorpusName,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say who would be asked about, send nothing")] = False,
-    believe: Annotated[bool, typer.Option("--believe", help="somebody has looked: so many are really gone")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="count the posts that would be checked; send nothing")
+    ] = False,
+    believe: Annotated[
+        bool, typer.Option("--believe", help="accept any share of missing posts, after a manual check")
+    ] = False,
 ) -> None:
-    """Ask Reddit again about known posts, in age bands; who is gone is due for a takedown."""
+    """Re-check known posts on Reddit by age band; deleted posts become due for a takedown."""
     from pipelines.takedown import partitions
     from pipelines.takedown import sweep as stage
     from pipelines.workspace.clone import workspace
@@ -98,7 +102,7 @@ def sweep(
 
 @app.command(rich_help_panel="Privacy")
 def retention() -> None:
-    """List by corpus, source and month which records are kept longer than their approval allows."""
+    """List, by corpus, source and month, the number of records and of those past their retention."""
     from pipelines.takedown import retention as stage
     from pipelines.takedown.partitions import check_out
     from pipelines.workspace.clone import workspace
@@ -114,9 +118,11 @@ def retention() -> None:
 def run_pending(
     dry_run: DryRun = False,
     who: Who = "corpus takedown run-pending",
-    tombstones: Annotated[Path | None, typer.Option(help="replay them first: after a restored backup")] = None,
+    tombstones: Annotated[
+        Path | None, typer.Option(help="replay these tombstones first, after restoring a backup")
+    ] = None,
 ) -> None:
-    """Take down who is due by the sweep or by the end of an approval; finish what was begun before."""
+    """Process pending takedowns: records due by sweep, approval end or retention, and unfinished requests."""
     from pipelines.takedown import retention as kept
     from pipelines.takedown import sweep as asked_again
     from pipelines.takedown import takedown as steps
@@ -147,7 +153,7 @@ def run_pending(
 
 @contextmanager
 def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
-    """Open registry and journal of models, where a tracking server is configured."""
+    """Yield registry and journal of models, or ``None`` if no tracking server is configured."""
     if not settings.mlflow_tracking_uri:
         yield None
         return
@@ -171,7 +177,7 @@ def _taken_down(
 
 
 def _select(asked: Asked, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
-    """Return whom it is about, and the terms that the corpus was begun with."""
+    """Return the selected records, and the takedown parameters of the corpus."""
     from pipelines.takedown.objects import Objects
     from pipelines.takedown.selection import select
     from pipelines.workspace.clone import workspace

@@ -1,4 +1,4 @@
-"""``corpus task``: the commands that Airflow tasks run: a step or a stage in a clone of its own, or a publish."""
+"""Define the commands that Airflow tasks run: steps and stages in scratch clones, and publishes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
     from pipelines.workspace.stages import Run
 
-app = typer.Typer(no_args_is_help=True, help="What an Airflow task runs: a step or a stage in a clone of its own.")
+app = typer.Typer(
+    no_args_is_help=True, help="Commands that Airflow tasks run: steps and stages in scratch clones, and publishes."
+)
 
 Base = Annotated[str, typer.Option(help="the commit to work on")]
 RunName = Annotated[str, typer.Option("--run", help="the Dag run whose stages exchange results")]
-Results = Annotated[str, typer.Option(help="JSON list of the upstream stages' results; - reads standard input")]
-Pointers = Annotated[str, typer.Option(help="JSON: data file -> text of its .dvc file; - reads standard input")]
+Results = Annotated[str, typer.Option(help="JSON list of the result tokens of upstream stages; - reads stdin")]
+Pointers = Annotated[str, typer.Option(help="JSON object: data file -> text of its .dvc file; - reads stdin")]
 
 
 @app.command("step", context_settings={"ignore_unknown_options": True})
 def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | None, typer.Option()] = None) -> None:
-    """Run a step in a clone of its own; hand over pointers to what it wrote under the --out globs."""
+    """Run a step in a scratch clone and print pointers to the files that match the --out globs."""
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.pointer import check_handed_over
 
@@ -46,7 +48,7 @@ def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | 
 
 @app.command("pin")
 def pin() -> None:
-    """Print the tip of the corpus branch: all stages of one run work on the same commit."""
+    """Print the tip of the corpus branch, on which all stages of one run work."""
     from pipelines.workspace.publish import head
 
     emit({"commit": head(Settings.from_env())})
@@ -54,7 +56,7 @@ def pin() -> None:
 
 @app.command("stage")
 def stage(stages: list[str], base: Base, run: RunName, results: Results = "[]") -> None:
-    """Run stages of dvc.yaml in a clone of their own, one after the other; hand over their results."""
+    """Run stages of dvc.yaml in a scratch clone, in order, and print tokens of their results."""
     with _received(base=base, run=run, results=results) as (clone, context):
         tokens = []
         for name in stages:
@@ -75,7 +77,7 @@ def label(
     results: Results = "[]",
     wait: bool = True,
 ) -> None:
-    """Ask one labeller about one shard of the records that a commit's split holds."""
+    """Request labels for one shard of a commit's split from one labeller."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
         how = "--wait" if wait else "--no-wait"
@@ -84,7 +86,7 @@ def label(
 
 @app.command("estimate")
 def estimate(corpus: CorpusName, base: Base, run: RunName, results: Results = "[]") -> None:
-    """Estimate what labelling a commit's records would cost, and name the jobs."""
+    """Estimate the cost of labelling a commit's records, and list the jobs."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
         emit(json.loads(clone.step("estimate", corpus)))
@@ -110,7 +112,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
 
     settings = Settings.from_env()
     given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": _json(pointers)}
-    # records taken down after this look: their rows are found in what was pushed for the month, and are replaced
+    # rows of records that are taken down later are found in the pushed objects and replaced by that takedown
     with open_vault(settings) as vault:
         gone = Gone(vault.tombstones())
     emit(publish.publish_partition(settings, **given, leave_out=partial(left_out, gone=gone)))
@@ -118,7 +120,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
 
 @app.command("champions")
 def champions(corpus: CorpusName) -> None:
-    """Commit which champions label a corpus."""
+    """Commit the champions that label a corpus."""
     from pipelines.predict import batch_predict
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
@@ -143,9 +145,9 @@ def publish_snapshot(
     base: Base,
     run: RunName,
     results: Results,
-    below: Annotated[list[str] | None, typer.Option(help="stages of another Dag that these build on")] = None,
+    below: Annotated[list[str] | None, typer.Option(help="a stage of another Dag that these build on")] = None,
 ) -> None:
-    """Commit the results of a run's stages: dvc.lock and metrics."""
+    """Commit the results of a run's stages (dvc.lock and metrics)."""
     from pipelines.curate.split import split
     from pipelines.workspace import publish
 
@@ -164,7 +166,7 @@ def publish_snapshot(
 
 @contextmanager
 def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace, Run]]:
-    """Open a clone at a commit that has taken what the upstream stages of a run handed over."""
+    """Yield a clone at a commit with the results of a run's upstream stages, and the run."""
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.stages import Run
 
@@ -175,7 +177,7 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
 
 
 def _labelled(corpus: str) -> tuple[str, ...]:
-    """Return what a labeller is asked about: the records, their split, and the examples that gold chose."""
+    """Return the inputs of labelling: the records, their split, and the prompt examples chosen by gold."""
     return f"data/{corpus}", f"snapshot/{corpus}/split", f"snapshot/{corpus}/gold"
 
 

@@ -1,4 +1,4 @@
-"""The stages that fit models, or ask those that are not fitted."""
+"""Define the commands that train models and collect predictions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
-ModelName = Annotated[str, typer.Option(help="a name of the section models")]
+ModelName = Annotated[str, typer.Option(help="a name in section models of params.yaml")]
 
 
 @app.command(rich_help_panel="Train")
 def rationales(corpus: CorpusName) -> None:
-    """Ask what memes leave unsaid, for the models that read it (kind m3h); without such a model nobody is asked."""
+    """Ask a labeller for rationales of memes, which models of kind m3h read."""
     from pipelines.label import rationales as stage
 
     settings = Settings.from_env()
@@ -32,9 +32,9 @@ def train(
     corpus: CorpusName,
     model: ModelName,
     task: Annotated[str, typer.Option(help="figurative, severity or related")],
-    seed: Annotated[int, typer.Option(help="of the weights, the order and the dropout")] = 1,
+    seed: Annotated[int, typer.Option(help="the seed of weights, data order and dropout")] = 1,
 ) -> None:
-    """Fit one model for one task; a run that was killed goes on from its checkpoint."""
+    """Train one model for one task; a killed run resumes from its checkpoint."""
     from pipelines.train.classifiers import train as stage
 
     settings = Settings.from_env()
@@ -47,7 +47,7 @@ def train(
 
 @app.command(rich_help_panel="Train")
 def prompted(corpus: CorpusName, model: ModelName) -> None:
-    """Ask a model about the test split instead of training one."""
+    """Predict the test split with a prompted model, without training."""
     from pipelines.predict import prompted as stage
 
     settings = Settings.from_env()
@@ -60,7 +60,7 @@ SubsetName = Annotated[str, typer.Option(help="unanimous, consensus or gold")]
 
 @app.command(rich_help_panel="Train")
 def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
-    """Tune one model on one subset of the labels; a run that was killed goes on from its checkpoint."""
+    """Fine-tune one model on one subset of the labels; a killed run resumes from its checkpoint."""
     from pipelines.train import finetune as stage
 
     settings = Settings.from_env()
@@ -95,7 +95,7 @@ def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) 
 
 @app.command(rich_help_panel="Train")
 def baselines(corpus: CorpusName, model: ModelName) -> None:
-    """Gather what a model says of dev and test that is taken as it is: asked now, before, or elsewhere."""
+    """Collect the predictions of models that are not tuned on this corpus."""
     from pipelines.predict import baselines as stage
 
     settings = Settings.from_env()

@@ -1,1 +1,1 @@
-"""What leaves the house: ids, labels and splits under new names, and the means to fetch the rest again."""
+"""Release ids, labels and splits under new ids, with a script that fetches the content again."""

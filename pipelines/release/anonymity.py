@@ -1,8 +1,8 @@
-"""Metadata made so coarse that at least k authors share every combination of it (k-anonymity, Sweeney 2002).
+"""Generalise metadata so that at least k authors share every combination (k-anonymity, Sweeney 2002).
 
-Authors are counted, not rows: five posts of one person hide nobody. Each row is made coarser only as far as it needs
-(local recoding): first its month becomes a quarter and a year, then its subreddit ``other``, then the year goes as
-well. Who is alone even then is left out and counted. Labels are what is released, not what is hidden: they stay.
+Authors are counted, not rows: five posts of one person protect no one. Each row is generalised only as far as needed
+(local recoding): its month becomes a quarter, then a year, then its subreddit becomes ``other``, then the year is
+dropped. Rows whose class is still too small are left out and counted. Labels are released unchanged.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ OTHER = "other"
 
 @dataclass(frozen=True)
 class Person:
-    """One row before it is made coarser: whose it is (a pseudonym, for counting) and its metadata in full.
+    """One row before generalisation: its author (a pseudonym, for counting) and its full metadata.
 
-    What is not known of it (an imported post's month) is as coarse as can be from the start.
+    Unknown metadata (such as an imported post's month) has the coarsest value from the start.
     """
 
     author: str
@@ -29,13 +29,13 @@ class Person:
 
 @dataclass(frozen=True)
 class Coarse:
-    """What may be released of each row, in the order given.
+    """The generalised metadata of each row, in input order.
 
     Args:
-        values: column -> value; ``None``: the row must stay out.
-        levels: rows by how coarse they are (``month+subreddit`` .. ``any+other``).
-        suppressed: rows that stay out.
-        smallest: the number of authors of the smallest class that is released; 0 where none is.
+        values: column -> value; ``None``: the row must be left out.
+        levels: number of rows by level (``month+subreddit`` .. ``any+other``).
+        suppressed: number of rows left out.
+        smallest: the number of authors of the smallest released class; 0 if none is released.
     """
 
     values: tuple[Mapping[str, str] | None, ...]
@@ -55,7 +55,7 @@ MONTHS: dict[str, Callable[[str], str]] = {
     ANY: lambda _: ANY,
 }
 SUBREDDITS: dict[str, Callable[[str], str]] = {"subreddit": lambda name: name.lower(), OTHER: lambda _: OTHER}
-# From fine to coarse. Where values of two levels look alike, their classes are one on paper, and so the larger.
+# From fine to coarse. Classes of two levels with equal values merge in the release, which only makes them larger.
 PATH = (
     ("month", "subreddit"),
     ("quarter", "subreddit"),
@@ -66,11 +66,11 @@ PATH = (
 
 
 def coarsen(rows: Sequence[Person], *, columns: Sequence[str], k: int) -> Coarse:
-    """Make every row so coarse that its class has at least ``k`` authors.
+    """Return the rows generalised so that every class has at least ``k`` authors.
 
     Args:
-        rows: any order; the result does not depend on it.
-        columns: which of ``month`` and ``subreddit`` are released; with none, nothing has to be made coarser.
+        rows: in any order; the generalisation does not depend on it.
+        columns: which of ``month`` and ``subreddit`` are released; with none, nothing is generalised.
         k: at least 1.
     """
     values: list[Mapping[str, str] | None] = [None if columns else {} for _ in rows]

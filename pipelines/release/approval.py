@@ -1,4 +1,4 @@
-"""The sign-off: a package is a draft until a person says who they are and why it may leave the house."""
+"""Approve a release: a package is a draft until a named person approves it with a reason."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class DraftOutdated(DataError):
 
 
 def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Sign a draft off: its manifest says ``APPROVED`` from now on, and ``hydrate`` takes it. Repeating is harmless.
+    """Approve a draft: its manifest gets the status ``APPROVED``, which ``hydrate`` requires. Repeating is harmless.
 
     Args:
-        name: of the release.
-        who: decides; stays in the register, as does the reason.
+        name: the name of the release.
+        who: the person who decides; stored in the register, as is the reason.
         why: their reason.
-        settings: where the register is.
-        vault: asked whether a record of the draft was taken down meanwhile.
-        now: when; the date goes out.
+        settings: the location of the register.
+        vault: holds the tombstones, to find records of the draft that were taken down meanwhile.
+        now: the current time; its date is published.
 
     Raises:
         BadParams: who or why is empty, too long or not one line.
         NoSuchRelease: there is no draft of this name.
-        DraftOutdated: a record of it was taken down since.
-        PackageAltered: a file is not what was drafted.
+        DraftOutdated: a record of the draft was taken down since it was made.
+        PackageAltered: a file differs from the draft.
     """
     signed = {"who": said(who, where="who"), "why": said(why, where="why"), "approved": now.isoformat()}
     entry = Entry.of(settings, name)
@@ -49,6 +49,6 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
             entry.check_draft(state)
             state |= {**signed, "status": APPROVED}
             entry.put(state)
-        # the register decides; a manifest that a killed run did not reach follows it now
+        # the register is authoritative; this also updates a manifest that a killed run did not reach
         entry.stamp(state)
     return {key: state[key] for key in ("release", "corpus", "status", "who", "approved")}

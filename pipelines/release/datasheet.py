@@ -1,4 +1,4 @@
-"""The datasheet of a release (Gebru et al. 2021), with the numbers of what is in it and of what is not."""
+"""Write the datasheet of a release (Gebru et al. 2021), with counts of released and left-out items."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 LEFT_OUT = {
     "without_labels": "without labels",
     "taken_down": "taken down before the release was made",
-    "no_address": "known by no Reddit id, so that nobody could fetch them",
+    "no_address": "without a Reddit id, so that they cannot be fetched",
     "suppressed": "with metadata that too few authors share",
 }
 FILES = {
     "figsim": "`annotations.csv` (id, image of a gallery counted from 0, labels) and `splits.csv`",
-    "cradle": "One file a split; `agreement` says whether people gave the labels (`gold`), all models of the ensemble "
-    "(`unanimous`) or most of them (`consensus`, which the paper's consensus subset joins with `unanimous`)",
+    "cradle": "One file per split; `agreement` is `gold` for labels given by people, `unanimous` for labels given by "
+    "all models of the ensemble, `consensus` for labels given by most (the paper's consensus subset has both)",
 }
 
 
 def write(facts: Mapping[str, Any]) -> str:
-    """Return ``DATASHEET.md`` of a release with these facts, those of its manifest; no id stands in it."""
+    """Return ``DATASHEET.md`` of a release from the facts of its manifest; it contains no ids."""
     counts = facts["counts"]
     metadata = [c for c in facts["columns"] if c in ("month", "subreddit")]
     return f"""# {facts["title"]}
@@ -28,11 +28,11 @@ Release `{facts["release"]}` of corpus `{facts["corpus"]}` at data commit `{fact
 Contact: {facts["contact"]}. Terms: `LICENSE.txt`.
 
 ## Motivation
-Labels for research on how people speak of crises. It holds no post: ids, labels and splits, and the means to fetch the
-posts again from Reddit with access of your own.
+Labels for research on how people write about crises. It contains no posts, only ids, labels and splits, and a script
+that fetches the posts again from Reddit with your own access.
 
 ## Composition
-{counts["items"]} items of {counts["records"]} posts, labelled after the scheme `{facts["scheme"]}`.
+{counts["items"]} items of {counts["records"]} posts, labelled with the scheme `{facts["scheme"]}`.
 {FILES[facts["form"]]}.
 
 {_table("split", counts["splits"])}
@@ -42,29 +42,29 @@ posts again from Reddit with access of your own.
 Left out: {_left_out(counts["left_out"])}.
 
 ## Collection and labelling
-Public submissions of subreddits, scrubbed, deduplicated and split so that near-duplicates and posts of one author stay
-on one side. People labelled what is marked gold; where models voted, the file says how far they agreed.
+Public submissions to subreddits, scrubbed, deduplicated and split so that near-duplicates and posts of one author are
+in the same split. Gold labels were given by people; where models voted, the file states how far they agreed.
 
-## What could identify somebody
-- **Ids are this release's own.** They are in no other release, and lead to nothing without the key.
-- **The key** (handed to you apart) opens the addresses in `fetch.csv`. Do not pass it on, and do not publish addresses.
+## Re-identification risk
+- **Ids are specific to this release.** They are in no other release and cannot be resolved without the key.
+- **The key** (handed over separately) decrypts the addresses in `fetch.csv`. Do not share it or publish addresses.
 - **Metadata** ({", ".join(metadata) or "none"}): every combination is shared by {facts["k"]} authors or more; \
 {_coarse(counts)}
-- **Labels are not made coarse.** For {counts["alone"]} of {counts["records"]} posts, split, labels and metadata \
-together are those of no other. Two releases that say the same could be joined on these, and on no others.
-- No author and no group of near-duplicates is released.
+- **Labels are not generalised.** For {counts["alone"]} of {counts["records"]} posts, the combination of split, labels \
+and metadata is unique. Two releases with the same values could be joined on these posts, and on no others.
+- Authors and groups of near-duplicates are not released.
 
 ## Fetching the items
     export REDDIT_CLIENT_ID=… REDDIT_CLIENT_SECRET=… REDDIT_USER_AGENT="python:my-study:v1 (by /u/…)"
     python hydrate.py . --key {facts["release"]}.key --out items
 
-It needs Python 3.11 and nothing else, goes on where it was when interrupted, and prints what is left by label and
-split. `ok` is what was labelled; `changed` is no longer that, and is not kept.
+It needs only Python 3.11, resumes where it stopped when interrupted, and prints the remaining items by label and split.
+Outcome `ok`: the post is the one that was labelled; `changed`: it differs from it, and is not kept.
 
 ## Maintenance
-People delete posts and ask us to. Get `removal.csv` again before every use and run `hydrate.py --removal`: what is on
-it is neither asked for nor kept. `hydrate.py --again` also drops what has gone from Reddit since. Whoever wants a post
-taken out writes to the contact above.
+People delete posts, and ask us to delete posts. Get the current `removal.csv` before every use and run
+`hydrate.py --removal`: posts on the list are not fetched, and stored copies are removed. `hydrate.py --again` also
+removes posts that were deleted from Reddit since. To have a post removed, write to the contact above.
 
 ## Uses
 Not for finding, contacting, scoring or moderating individual people.
@@ -85,4 +85,4 @@ def _left_out(counts: Mapping[str, int]) -> str:
 
 def _coarse(counts: Mapping[str, Any]) -> str:
     levels = ", ".join(f"{n} items by {level.replace('+', ' and ')}" for level, n in counts["levels"].items())
-    return f"{levels or 'none is given'}."
+    return f"{levels or 'no metadata is released'}."

@@ -1,6 +1,6 @@
-"""The two papers' forms of a release, and what a column of either may be.
+"""Build the tables of a release in the forms of the two papers, from a fixed set of columns.
 
-A cell is made by the one function that its column has; a column without one does not exist, so nothing else can get in.
+Every column has exactly one function that makes its cells; other columns cannot be released.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RELEASED = ("unanimous", "consensus")
 
 @dataclass(frozen=True)
 class Labelled:
-    """An item with what is said of it: labels by category in the scheme's order, ``None`` where nobody answered."""
+    """An item with its labels by category, in the scheme's order; ``None`` for a category without an answer."""
 
     split: str
     labels: Mapping[str, tuple[str, ...] | None]
@@ -35,7 +35,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Released:
-    """A row as it goes out: an item under its new name, its metadata made coarse."""
+    """A released row: an item under its release id, with generalised metadata."""
 
     id: str
     image: int
@@ -47,25 +47,25 @@ def categories(corpus: str, *, shape: Shape, params: Params) -> dict[str, Catego
     """Return the categories that the shape releases.
 
     Raises:
-        BadParams: the scheme does not have one of them, or the form is not for this corpus.
+        BadParams: the scheme lacks one of them, or the form does not suit this corpus.
     """
     scheme = load(params.corpora[corpus].scheme)
     if unknown := [c for c in shape.categories if c not in scheme.categories]:
         known = ", ".join([*METADATA, AGREEMENT, *scheme.categories])
-        detail = f"{', '.join(unknown)} may not be released; what may is {known}"
+        detail = f"{', '.join(unknown)} may not be released; allowed are {known}"
         raise BadParams(where=f"release.corpora.{corpus}.columns", detail=detail)
     if shape.form == "cradle" and params.corpora[corpus].content == "images":
-        raise BadParams(where=f"release.corpora.{corpus}.form", detail="cradle has no column for a picture")
+        raise BadParams(where=f"release.corpora.{corpus}.form", detail="the form cradle has no column for pictures")
     return {c: scheme.categories[c] for c in shape.categories}
 
 
 def labelled(
     corpus: str, *, found: Mapping[str, Category], shape: Shape, params: Params, root: Path
 ) -> tuple[dict[Item, Labelled], int]:
-    """Read the items of the split that have a label to release; and how many have none.
+    """Return the items of the split that have a label to release, and the number of items without one.
 
-    Gold is released wherever it stands. In the form ``cradle`` a record of train without gold has the ensemble's label
-    (``finetune.ensemble``) if its members agreed: ``agreement`` says ``unanimous``, ``consensus`` or ``gold``.
+    Gold is released in every split. In the form ``cradle`` a train record without gold has the label of the ensemble
+    (``finetune.ensemble``) if its members agreed: ``agreement`` is ``unanimous``, ``consensus`` or ``gold``.
     """
     folder = root / "snapshot" / corpus
     splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
@@ -102,7 +102,7 @@ def _silver(folder: Path, *, found: Mapping[str, Category], params: Params) -> d
 
 
 def _ordered(labels: Iterable[str], *, category: Category) -> tuple[str, ...]:
-    """Return a label set in the scheme's order; an empty one by the name that the scheme has for it."""
+    """Return a label set in the scheme's order; for an empty set, the scheme's label for none."""
     chosen = set(labels) or ({category.none} if category.none else set())
     return tuple(label.name for label in category.labels if label.name in chosen)
 
@@ -142,7 +142,7 @@ def _metadata_cell(column: str) -> Callable[[Released], str]:
 
 
 def written(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
-    """Return a CSV file that is the same on every machine."""
+    """Return a CSV file with the same bytes on every machine."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
@@ -151,6 +151,6 @@ def written(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def without(text: str, *, ids: frozenset[str]) -> str:
-    """Return a CSV file with a column ``id`` without the rows of these; the other rows keep their bytes."""
+    """Return a CSV file without the rows of these ids (column ``id``); the other rows keep their bytes."""
     table = csv.DictReader(io.StringIO(text, newline=""))
     return written(table.fieldnames or (), (row for row in table if row["id"] not in ids))

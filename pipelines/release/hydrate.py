@@ -1,12 +1,12 @@
 """Fetch the items of a release again, with your own access to Reddit: python hydrate.py PACKAGE --key FILE --out DIR
 
-Needs Python 3.11 and nothing else. Set REDDIT_CLIENT_ID, REDDIT_CLIENT_SECRET and REDDIT_USER_AGENT to those of your
-own Reddit application; REDDIT_URL, REDDIT_OAUTH_URL and IMAGE_HOSTS replace the usual addresses.
+Needs only Python 3.11. Set REDDIT_CLIENT_ID, REDDIT_CLIENT_SECRET and REDDIT_USER_AGENT to those of your own Reddit
+application; REDDIT_URL, REDDIT_OAUTH_URL and IMAGE_HOSTS replace the default addresses.
 
-Every item gets an outcome: ok, deleted (by its author), removed (by others), changed (it is not what was labelled),
-unavailable (Reddit does not show it now; asked again next time) or withdrawn (on the removal list; never asked for, and
-what DIR holds of it is removed). Content goes to DIR/posts and DIR/images, outcomes to DIR/outcomes.jsonl, what is left
-by label and split to DIR/attrition.json. Killed, it goes on where it was. --again asks for everything anew.
+Every item gets an outcome: ok, deleted (by its author), removed (by others), changed (differs from the labelled post),
+unavailable (not shown by Reddit now; fetched again next time) or withdrawn (on the removal list; never fetched, and
+removed from DIR). Content goes to DIR/posts and DIR/images, outcomes to DIR/outcomes.jsonl, counts by label and split
+to DIR/attrition.json. A killed run resumes where it stopped. --again fetches everything again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 OUTCOMES = ("ok", "deleted", "removed", "changed", "unavailable", "withdrawn")
-# Reddit answers for so many at once.
+# Reddit's limit of posts per request.
 BATCH = 100
 TRIES, PICTURE_TRIES = 5, 3
 TIMEOUT_SECONDS = 30.0
@@ -45,16 +45,16 @@ DEFAULT_WAIT_SECONDS = 60.0
 MAX_PICTURE_BYTES = 20 * 2**20
 IMAGE_HOSTS = "i.redd.it,preview.redd.it,i.imgur.com"
 SUFFIXES = {"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp"}
-# A fullname has at most so many characters; all are padded to it, as an id tells by its length how old it is.
+# Fullnames are padded to the same length, because the length of an id reveals its age.
 FULLNAME = re.compile(r"t3_[0-9a-z]{1,13}")
 FULLNAME_BYTES = 16
 TAG_BYTES = 16
-# In the place of two lengths: there is no placeholder in the text.
+# Stored instead of two lengths if the text has no placeholder.
 WHOLE = (2**32 - 1, 2**32 - 1)
 KEY_BYTES = 32
-# What scrubbing left in the place of addresses and numbers; between the first and the last nothing can be compared.
+# Placeholders written by scrubbing; the text between the first and the last cannot be compared.
 PLACEHOLDER = re.compile(r"<(?:url|email|user|subreddit|ip|handle|phone|name|removed)>")
-# Fewer known characters than these would tell more to somebody who guesses than to somebody who compares.
+# With fewer known characters, the digest could be guessed and would be of little use for comparison.
 MIN_KNOWN = 16
 DELETED = {"[deleted]", "[deleted by user]"}
 REMOVED = re.compile(r"\[ ?removed( by reddit\b.*)?[. ]*\]", re.IGNORECASE | re.DOTALL)
@@ -64,15 +64,15 @@ Say = Callable[[str], None]
 
 
 class Stop(Exception):
-    """The reason why it cannot go on, with an exit status of sysexits.h."""
+    """An error that ends the command, with an exit status of sysexits.h."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
         self.status = status
 
 
-# How an id of the release, its address on Reddit and the digest of what was labelled belong together. The standard
-# library has no AES: this is SIV (Rogaway and Shrimpton 2006) of HMAC-SHA-256, which serves for tag and stream.
+# Encryption of Reddit addresses, bound to release ids, and keyed digests of the labelled content. The standard library
+# has no AES: this is SIV (Rogaway and Shrimpton 2006) with HMAC-SHA-256 for both tag and stream.
 
 
 def _mac(key: bytes, purpose: str, *parts: bytes) -> bytes:
@@ -82,9 +82,9 @@ def _mac(key: bytes, purpose: str, *parts: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a post is, and how much of its text is known: characters at both ends, or ``None`` where all of it is.
+    """A post's fullname and the known length of its text: characters at both ends, or ``None`` for the whole text.
 
-    The lengths are sealed with the name, since they would tell a post in one release by those in another.
+    The lengths are encrypted with the name, since equal lengths could link a post in two releases.
     """
 
     fullname: str = field(repr=False)
@@ -92,7 +92,7 @@ class Address:
 
 
 def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
-    """Return the address under the release's key, bound to its id there: 80 hex digits, the same for the same."""
+    """Return the address encrypted with the release's key and bound to the release id: 80 hex digits, deterministic."""
     ends = struct.pack(">II", *(address.ends or WHOLE))
     plain = address.fullname.encode("ascii").ljust(FULLNAME_BYTES, b"\0") + ends
     tag = _mac(key, "tag", release_id.encode(), plain)[:TAG_BYTES]
@@ -101,30 +101,32 @@ def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
 
 
 def open_address(key: bytes, sealed: str, *, release_id: str) -> Address:
-    """Return what :func:`seal_address` was given.
+    """Return the address that :func:`seal_address` encrypted.
 
     Raises:
-        Stop: another key, or a row that was altered.
+        Stop: the key is another one, or the row was altered.
     """
     data = bytes.fromhex(sealed)
     tag, hidden = data[:TAG_BYTES], data[TAG_BYTES:]
     plain = bytes(a ^ b for a, b in zip(hidden, _mac(key, "stream", tag), strict=False))
     if not hmac.compare_digest(tag, _mac(key, "tag", release_id.encode(), plain)[:TAG_BYTES]):
-        raise Stop("An address does not open: the key is of another release, or fetch.csv was altered.", status=65)
+        raise Stop(
+            "An address cannot be decrypted: the key is of another release, or fetch.csv was altered.", status=65
+        )
     head, tail = struct.unpack(">II", plain[FULLNAME_BYTES:])
     fullname = plain[:FULLNAME_BYTES].rstrip(b"\0").decode("ascii")
     return Address(fullname, None if (head, tail) == WHOLE else (head, tail))
 
 
 def joined(title: str, body: str) -> str:
-    """Return title and body as they are compared: composed characters, single blanks."""
+    """Return title and body normalised for comparison: composed characters (NFC), single blanks."""
     return "\n".join(" ".join(unicodedata.normalize("NFC", text).split()) for text in (title, body))
 
 
 def known_ends(text: str) -> tuple[int, int] | None:
-    """Return how many characters before the first placeholder and after the last are known; ``None``: all of them.
+    """Return the number of characters before the first and after the last placeholder; ``None``: no placeholder.
 
-    Too few are none: (0, 0) compares equal with everything.
+    Too few characters count as (0, 0), which compares equal with everything.
     """
     found = list(PLACEHOLDER.finditer(text))
     if not found:
@@ -134,9 +136,9 @@ def known_ends(text: str) -> tuple[int, int] | None:
 
 
 def text_digest(key: bytes, *, release_id: str, text: str, ends: tuple[int, int] | None) -> str:
-    """Return the keyed digest of a text, or of what is known of its two ends."""
+    """Return the keyed digest of a text, or of the known characters at its two ends."""
     head, tail = (text, "") if ends is None else (text[: ends[0]], text[max(0, len(text) - ends[1]) :])
-    # half a surrogate pair, which JSON allows, is no character
+    # JSON allows half a surrogate pair, which cannot be encoded
     ends_of_it = (part.encode("utf-8", "replace") for part in (head, tail))
     return _mac(key, "text", release_id.encode(), *ends_of_it).hex()[:32]
 
@@ -145,12 +147,12 @@ def _split(address: str) -> urllib.parse.SplitResult:
     try:
         return urllib.parse.urlsplit(address)
     except ValueError:
-        # such as half an IPv6 address: no address at all
+        # such as half an IPv6 address: treated as empty
         return urllib.parse.urlsplit("")
 
 
 def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> str:
-    """Return the keyed digest of a picture's address, which is one picture's alone; signatures do not count."""
+    """Return the keyed digest of a picture's address without its query; every picture has its own address."""
     parts = _split(address)
     where = f"{parts.hostname or ''}{parts.path}"
     return _mac(key, "picture", release_id.encode(), str(image).encode(), where.encode("utf-8", "replace")).hex()[:32]
@@ -158,7 +160,7 @@ def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> 
 
 @dataclass(frozen=True)
 class Row:
-    """One item of the release: what was labelled, and what it is known by."""
+    """One item of the release: its labels, encrypted address and content digests."""
 
     id: str
     image: int
@@ -171,32 +173,32 @@ class Row:
 
 @dataclass(frozen=True)
 class Package:
-    """A release as it was read, with every removal list that is known of it."""
+    """A release and the ids on its removal lists."""
 
     rows: tuple[Row, ...]
     withdrawn: frozenset[str]
 
     @classmethod
     def read(cls, folder: Path, *, removal: Path | None = None, draft: bool = False) -> Package:
-        """Read and check the files.
+        """Return the package after checking its files.
 
         Raises:
-            Stop: a file is missing or is not what the manifest says, or the release is a draft.
+            Stop: a file is missing or differs from the manifest, or the release is a draft.
         """
         try:
             manifest = json.loads((folder / "manifest.json").read_bytes())
             for name, digest in manifest["files"].items():
                 if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
-                    raise Stop(f"{name} is not what manifest.json says: get the package again.", status=65)
+                    raise Stop(f"{name} does not match manifest.json: download the package again.", status=65)
             rows = tuple(_rows(folder, manifest=manifest))
             withdrawn = frozenset(row["id"] for row in _table(folder / "removal.csv"))
             newer = frozenset(row["id"] for row in _table(removal)) if removal else frozenset()
         except (OSError, ValueError, KeyError) as error:
             raise Stop(f"The package cannot be read ({type(error).__name__}).", status=65) from None
         if manifest["status"] != "APPROVED" and not draft:
-            raise Stop("The release is a draft that nobody has approved; --draft tries it out.", status=77)
+            raise Stop("The release is a draft and not approved; use --draft to test it.", status=77)
         if newer - withdrawn - {row.id for row in rows}:
-            raise Stop("--removal: names ids that this release never had; it is another's list.", status=65)
+            raise Stop("--removal: contains ids that are not in this release; use the list of this release.", status=65)
         return cls(rows, withdrawn | newer)
 
 
@@ -226,24 +228,24 @@ def _rows(folder: Path, *, manifest: Mapping[str, Any]) -> Iterator[Row]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows nothing: credentials go where they were meant to, and pictures come from the hosts that are named."""
+    """A handler that follows no redirects, so that credentials and picture requests go only to the named hosts."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class Reddit:
-    """Reddit's API for one application, at the pace that its own headers allow."""
+    """A client of Reddit's API for one application, which keeps to the rate limit in its headers."""
 
     def __init__(self, environment: Mapping[str, str], *, sleep: Sleep) -> None:
-        """Read who asks, and where.
+        """Read credentials and addresses from the environment.
 
         Raises:
-            Stop: a variable is missing, or an address is neither https nor this machine.
+            Stop: a variable is missing, or an address is neither https nor on this machine.
         """
         names = ("REDDIT_CLIENT_ID", "REDDIT_CLIENT_SECRET", "REDDIT_USER_AGENT")
         if missing := [name for name in names if not environment.get(name)]:
-            raise Stop(f"{', '.join(missing)}: not set.", status=78)
+            raise Stop(f"{', '.join(missing)}: not set; export them as DATASHEET.md shows.", status=78)
         client, secret, self._agent = (environment[name] for name in names)
         self._basic = "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode()
         self._token_url = _checked(environment.get("REDDIT_URL", "https://www.reddit.com"), name="REDDIT_URL")
@@ -256,10 +258,10 @@ class Reddit:
         self._token, self._pause = "", 0.0
 
     def posts(self, fullnames: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return what Reddit shows of these (100 at most) by fullname; what it does not show is not there.
+        """Return the posts that Reddit shows of these (100 at most), by fullname; others are absent.
 
         Raises:
-            Stop: it refuses, or does not answer.
+            Stop: Reddit refuses or does not answer.
         """
         query = urllib.parse.urlencode({"id": ",".join(fullnames), "raw_json": 1})
         for renewed in (False, True):
@@ -273,13 +275,13 @@ class Reddit:
             children = json.loads(data)["data"]["children"] if status == 200 else None
             found = {str(c["data"]["name"]): c["data"] for c in children or ()}
         except (ValueError, KeyError, TypeError):
-            raise Stop("Reddit's answer cannot be read. Run it again later.", status=75) from None
+            raise Stop("Reddit's answer cannot be parsed. Run the command again later.", status=75) from None
         if children is None:
-            raise Stop(f"Reddit refuses the request: HTTP {status}.", status=77)
+            raise Stop(f"Reddit refused the request: HTTP {status}. Check your application's access.", status=77)
         return found
 
     def picture(self, address: str) -> tuple[bytes, str] | str:
-        """Return a picture's bytes and the suffix of its file, or why it cannot be had."""
+        """Return a picture's bytes and file suffix, or the reason why it cannot be fetched."""
         parts = _split(address)
         if parts.hostname not in self._hosts or not _is_safe(parts):
             return "picture_host"
@@ -314,14 +316,16 @@ class Reddit:
         try:
             return str(json.loads(data)["access_token"])
         except (ValueError, KeyError, TypeError):
-            raise Stop(f"Reddit gives no token: HTTP {status}. Check the client's id and secret.", status=77) from None
+            raise Stop(
+                f"Reddit issued no token: HTTP {status}. Check REDDIT_CLIENT_ID and REDDIT_CLIENT_SECRET.", status=77
+            ) from None
 
     def _request(self, url: str, *, authorization: str = "", data: bytes | None = None) -> urllib.request.Request:
         headers = {"User-Agent": self._agent} | ({"Authorization": authorization} if authorization else {})
         return urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - checked: https or this machine
 
     def _answered(self, request: urllib.request.Request) -> tuple[int, bytes]:
-        """Send and wait as told; return the status and the body of an answer that repeating would not change."""
+        """Send a request, with retries and waits; return status and body of the first definite answer."""
         for attempt in range(TRIES):
             if self._pause:
                 self._sleep(self._pause)
@@ -340,7 +344,7 @@ class Reddit:
             spent = _number(headers.get("x-ratelimit-remaining"), default=1.0) < 1
             self._pause = _wait(headers) if spent else 0.0
             return status, data
-        raise Stop("Reddit does not answer. What was fetched is kept; run it again later.", status=75)
+        raise Stop("Reddit does not answer. Fetched posts are kept; run the command again later.", status=75)
 
 
 def _number(text: str | None, *, default: float) -> float:
@@ -365,12 +369,12 @@ def _is_safe(parts: urllib.parse.SplitResult) -> bool:
 
 def _checked(address: str, *, name: str) -> str:
     if not _is_safe(urllib.parse.urlsplit(address)):
-        raise Stop(f"{name}: neither https nor this machine.", status=78)
+        raise Stop(f"{name}: must be an https address or on this machine.", status=78)
     return address.rstrip("/")
 
 
 def gone(post: Mapping[str, Any]) -> str | None:
-    """Return ``deleted`` or ``removed`` of a post that Reddit shows without its content."""
+    """Return ``deleted`` or ``removed`` for a post that Reddit shows without its content, else ``None``."""
     author, body, title = (str(post.get(k) or "").strip() for k in ("author", "selftext", "title"))
     category = post.get("removed_by_category")
     if {author.lower(), body.lower(), title.lower()} & DELETED or category == "deleted":
@@ -379,7 +383,7 @@ def gone(post: Mapping[str, Any]) -> str | None:
 
 
 def addresses(post: Mapping[str, Any]) -> list[str]:
-    """Return every address that a post gives of its pictures, of each the whole one before its previews."""
+    """Return every picture address in a post; for each picture the original before its previews."""
     found = [post.get("url")]
     for image in _each(_at(post, "preview", "images")):
         found += [_at(size, "url") for size in (_at(image, "source"), *_each(_at(image, "resolutions")))]
@@ -400,7 +404,7 @@ def _each(value: Any) -> list[Any]:
 
 
 class Folder:
-    """What was fetched, and the journal of outcomes; both survive a kill at any moment."""
+    """The fetched content and the journal of outcomes; both survive a kill at any moment."""
 
     def __init__(self, path: Path) -> None:
         for folder in (path, path / "posts", path / "images"):
@@ -417,7 +421,7 @@ class Folder:
             self.outcomes[noted["id"], noted["image"]] = noted["outcome"]
 
     def note(self, rows: Iterable[tuple[Row, str, str]]) -> None:
-        """Add outcomes with their reasons; they are on the disk when it returns."""
+        """Append outcomes with their reasons to the journal and flush them to disk."""
         with self._journal.open("a", encoding="utf-8") as file:
             for row, outcome, reason in rows:
                 noted = {"id": row.id, "image": row.image, "outcome": outcome, "reason": reason}
@@ -427,13 +431,13 @@ class Folder:
             os.fsync(file.fileno())
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write one file, whole or not at all."""
+        """Write one file atomically."""
         made = self.path / f"{name}.part"
         made.write_bytes(data)
         made.replace(self.path / name)
 
     def forget(self, release_id: str, *, image: int | None = None) -> None:
-        """Remove what is here of a post, or of one of its pictures."""
+        """Remove the files of a post, or of one of its pictures."""
         names = [f"images/{release_id}-{'*' if image is None else image}.*"]
         for pattern in names + ([f"posts/{release_id}.*"] if image is None else []):
             for path in self.path.glob(pattern):
@@ -441,10 +445,10 @@ class Folder:
 
 
 def hydrate(package: Package, *, key: bytes, reddit: Reddit, folder: Folder, again: bool, say: Say) -> None:
-    """Ask for every row that has no outcome yet, or an unavailable one, and keep what is as it was labelled.
+    """Fetch every row without an outcome or with ``unavailable``, and keep the content that matches the labelled post.
 
     Raises:
-        Stop: the key does not fit, or Reddit refuses or does not answer; outcomes so far are kept.
+        Stop: the key does not match, or Reddit refuses or does not answer; outcomes so far are kept.
     """
     for release_id in sorted(package.withdrawn):
         folder.forget(release_id)
@@ -461,12 +465,12 @@ def hydrate(package: Package, *, key: bytes, reddit: Reddit, folder: Folder, aga
         for release_id in batch:
             taken = Taking(key, where[release_id], shown.get(where[release_id].fullname), reddit, folder)
             folder.note([taken.judged(row) for row in waiting[release_id]])
-        say(f"{start + len(batch)} of {len(ids)} posts asked for")
+        say(f"{start + len(batch)} of {len(ids)} posts requested")
 
 
 @dataclass(frozen=True)
 class Taking:
-    """What is done with one post that Reddit shows, or does not (``None``)."""
+    """The comparison and storage of one post; ``post`` is ``None`` if Reddit does not show it."""
 
     key: bytes = field(repr=False)
     address: Address
@@ -475,7 +479,7 @@ class Taking:
     folder: Folder
 
     def judged(self, row: Row) -> tuple[Row, str, str]:
-        """Return a row's outcome and reason; its content is here afterwards if that is ok, and else is not."""
+        """Return a row's outcome and reason; keep its content if the outcome is ok, else remove it."""
         outcome, reason = self._outcome(row)
         if outcome != "ok":
             self.folder.forget(row.id, image=row.image if reason.startswith("picture") else None)
@@ -499,13 +503,13 @@ class Taking:
         return "ok", "text_not_compared" if ends == (0, 0) else ""
 
     def _picture(self, row: Row, *, post: Mapping[str, Any]) -> str:
-        """Fetch and keep a row's picture; return why it cannot be had, nothing where it was."""
+        """Fetch and store a row's picture; return the reason of a failure, or an empty string."""
         matching = (
             address
             for address in addresses(post)
             if picture_digest(self.key, release_id=row.id, image=row.image, address=address) == row.picture
         )
-        # wherever a gallery has it now
+        # at any position in the gallery
         if (address := next(matching, None)) is None:
             return "picture"
         found = self.reddit.picture(address)
@@ -517,7 +521,7 @@ class Taking:
 
 
 def attrition(package: Package, *, folder: Folder) -> dict[str, Any]:
-    """Return how many items have each outcome, in all, by split, and by label; ``withdrawn_ids`` is the whole list."""
+    """Return the number of items by outcome: in total, by split and by label; ``withdrawn_ids`` counts the list."""
     counts: dict[str, dict[str, Counter[str]]] = {"all": {"items": Counter()}, "splits": {}, "labels": {}}
     for row in package.rows:
         here = folder.outcomes.get((row.id, row.image), "unavailable")
@@ -535,7 +539,7 @@ def attrition(package: Package, *, folder: Folder) -> dict[str, Any]:
 
 
 def show(counts: Mapping[str, Any], *, say: Say) -> None:
-    """Print the table of attrition for people."""
+    """Print the attrition counts as a table."""
     names = [name for part in ("all", "splits", "labels") for name in counts[part]]
     width = max(map(len, names))
     say(f"{'':{width}}  {'total':>7}  " + "  ".join(f"{o:>11}" for o in OUTCOMES) + "   kept")
@@ -544,14 +548,14 @@ def show(counts: Mapping[str, Any], *, say: Say) -> None:
             total = sum(found.values())
             kept = f"{found['ok'] / total:6.1%}" if total else "     –"
             say(f"{name:{width}}  {total:>7}  " + "  ".join(f"{found[o]:>11}" for o in OUTCOMES) + f"  {kept}")
-    say(f"withdrawn since the release was made: {counts['withdrawn_ids']} posts, which are neither asked for nor kept")
+    say(f"withdrawn since the release was made: {counts['withdrawn_ids']} posts, neither fetched nor kept")
 
 
 def read_key(path: Path) -> bytes:
-    """Read the release's key.
+    """Return the release's key.
 
     Raises:
-        Stop: it is none.
+        Stop: the file does not hold a key.
     """
     try:
         key = bytes.fromhex(path.read_text().strip())
@@ -566,11 +570,11 @@ def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
     """Run the command; return its exit status: 0, 65 (altered), 75 (try later), 77 (refused) or 78 (configuration)."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
     parser.add_argument("package", type=Path)
-    parser.add_argument("--key", type=Path, required=True, help="the file that was handed to you apart")
-    parser.add_argument("--out", type=Path, required=True, help="where content and outcomes go; keep it private")
+    parser.add_argument("--key", type=Path, required=True, help="the key file that was handed over separately")
+    parser.add_argument("--out", type=Path, required=True, help="the folder for content and outcomes; keep it private")
     parser.add_argument("--removal", type=Path, help="a newer removal.csv of this release")
-    parser.add_argument("--draft", action="store_true", help="take a release that was not approved")
-    parser.add_argument("--again", action="store_true", help="ask for everything anew, and remove what is gone")
+    parser.add_argument("--draft", action="store_true", help="accept a release that is not approved")
+    parser.add_argument("--again", action="store_true", help="fetch everything again, and remove deleted posts")
     given = parser.parse_args(argv)
 
     def say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""What is known of the posts that a release is about: whose, when, where, and what a consumer can compare."""
+"""Read the posts of a release: author, month, subreddit, and the content that a consumer can compare."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Post:
 
 @dataclass(frozen=True)
 class Material:
-    """The posts by record id, and the records that are left out: taken down, or of no address that could be asked."""
+    """The posts by record id, and the records left out: taken down, or without a Reddit id to fetch them by."""
 
     posts: dict[str, Post]
     taken_down: frozenset[str]
@@ -41,10 +41,10 @@ class Material:
 
 
 def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) -> Material:
-    """Open the posts of these records.
+    """Return the opened posts of these records.
 
-    An import may have named a record by something else than Reddit's id: nobody could fetch it, and no removal there
-    would ever be seen, so it has no place in a release.
+    An imported record may have no Reddit id. It could not be fetched, and its deletion on Reddit would never be
+    noticed, so it is not released.
 
     Raises:
         SchemaMismatch: a live record has no post.
@@ -64,14 +64,14 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
             pictures = tuple(found[0] for found in json.loads(media)) if media else ()
             text = joined(*((value or b"").decode() for value in (title, body)))
             people[row["record_id"]] = (person, Content(text, pictures))
-    # asked after the opening: what is taken down meanwhile opens as nothing, and must not pass for empty
+    # checked after opening: a record taken down meanwhile opens as None and must not be taken for an empty post
     gone = vault.tombstoned(record_ids)
     fullnames = vault.fullnames([r for r in record_ids if r not in gone])
     lost = [r for r in fullnames if r not in people]
     if lost:
-        raise SchemaMismatch(table="posts", detail=f"{len(lost)} records of the split are not there")
+        raise SchemaMismatch(table="posts", detail=f"{len(lost)} records of the split are missing")
     there = {r: name for r, name in fullnames.items() if FULLNAME.fullmatch(name)}
     posts = {r: Post(name, *people[r]) for r, name in there.items()}
-    # whoever was taken down between the two questions has no name any more
+    # records taken down between the two queries have no name any more
     gone |= set(record_ids) - gone - fullnames.keys()
     return Material(posts, frozenset(gone), frozenset(fullnames.keys() - there.keys()))

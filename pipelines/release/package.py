@@ -1,7 +1,7 @@
-"""``corpus release``: labels and splits of one commit under new names, as a draft that somebody has to approve.
+"""Build a release package: labels and splits of one commit under new ids, as a draft that needs approval.
 
-The files are a function of the commit, the parameters, the release's name and key, and of what is taken down: made
-again, they have the same bytes. They hold no content, no name of Reddit's, no author and no group.
+The files depend only on the commit, the parameters, the release's name and key, and the tombstones: a repeated build
+gives the same bytes. They contain no content, no Reddit names, no authors and no groups.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from pipelines.workspace.git import git
 
 
 class NothingToRelease(DataError):
-    """No item has labels, an address and enough company."""
+    """No item has labels, an address, and metadata that k authors share."""
 
-    message = "Corpus {corpus} has nothing that may be released: {detail}."
-    remedy = "Run the stages gold and silver; release.k in params.yaml is how much company metadata needs."
+    message = "Corpus {corpus} has no items that may be released: {detail}."
+    remedy = "Run the stages gold and silver, or lower release.k in params.yaml (authors per metadata combination)."
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The rows of a release in the order of its ids, their posts by the same ids, and what was left out."""
+    """The rows of a release in the order of its ids, their posts by release id, and counts of both and of left-outs."""
 
     rows: Sequence[Released]
     posts: Mapping[str, Post]
@@ -69,35 +69,37 @@ def run(
     root: Path = Path(),
     to: Path | None = None,
 ) -> dict[str, Any]:
-    """Write the package of a release as a draft; a draft of the same name is made anew.
+    """Write the package of a release as a draft; an existing draft of the same name is replaced.
 
     Args:
-        corpus: reads its split, gold, silver and posts below ``root``.
+        corpus: its split, gold, silver and posts are read below ``root``.
         terms: what may be released and how.
         params: for the scheme and the ensemble.
         settings: for the register (``<CORPUS_HOME>/releases/<name>``) and the contact.
-        vault: where keys and Reddit's names are.
-        name: of the release; ids, addresses and digests depend on it.
-        now: when; goes into the register only.
+        vault: holds keys and Reddit names.
+        name: the name of the release; ids, addresses and digests depend on it.
+        now: the current time; stored in the register only.
         root: a clone of the corpus.
         to: the folder that becomes the package; ``package`` in the register by default.
 
     Returns:
-        ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``other_columns`` (releases of this
-        corpus that are out with other columns: k-anonymity does not hold over both), and its counts of items:
-        ``items``, ``records``, ``left_out`` by reason, ``levels`` (how coarse the metadata is), ``smallest`` (authors
-        of the smallest class), ``alone`` (posts of which the same is said as of no other), ``splits``, ``labels``.
+        ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``other_columns`` (approved releases of
+        this corpus with other columns: k-anonymity does not hold over both), and its counts of items: ``items``,
+        ``records``, ``left_out`` by reason, ``levels`` (rows by metadata level), ``smallest`` (authors of the smallest
+        class), ``alone`` (posts with a unique combination of values), ``splits``, ``labels``.
 
     Raises:
         BadParams: the corpus has no shape, a column may not be released, there is no contact, or ``to`` is another
             folder that must not be replaced.
-        ReleaseApproved: a release of this name is out.
+        ReleaseApproved: a release of this name is approved.
         NothingToRelease: no item is left.
         SchemaMismatch: a live record has no post.
     """
     shape, contact = _shape(corpus, terms=terms), terms.contact or settings.contact
     if not contact:
-        raise BadParams(where="release.contact", detail="neither it nor CORPUS_CONTACT names whom to turn to")
+        raise BadParams(
+            where="release.contact", detail="is empty and CORPUS_CONTACT is not set; one must name a contact address"
+        )
     entry = Entry.of(settings, name)
     chosen = _choose(corpus, shape=shape, k=terms.k, release=name, params=params, vault=vault, root=root)
     facts = {
@@ -126,7 +128,7 @@ def run(
         }
         digests = {file: digest(text) for file, text in sorted(texts.items())}
         manifest = dumped({**facts, "status": DRAFT, "withdrawn": 0, "files": digests})
-        # in this order, lest a killed run leave a package with ids that no takedown finds
+        # in this order, so that a killed run leaves no package with ids that a takedown cannot find
         _remove_draft(entry)
         entry.put_ids({row.id for row in chosen.rows})
         write(entry.folder / REMOVAL, texts[REMOVAL])
@@ -152,12 +154,12 @@ def run(
 
 def _shape(corpus: str, *, terms: Release) -> Shape:
     if corpus not in terms.corpora:
-        raise BadParams(where="release.corpora", detail=f"does not say what of '{corpus}' may be released")
+        raise BadParams(where="release.corpora", detail=f"does not say which columns of '{corpus}' may be released")
     return terms.corpora[corpus]
 
 
 def _choose(corpus: str, *, shape: Shape, k: int, release: str, params: Params, vault: Vault, root: Path) -> Chosen:
-    """Return what is released of the corpus, and counts of it and of what is not."""
+    """Return the released rows and posts of the corpus, and counts of released and left-out items."""
     found = categories(corpus, shape=shape, params=params)
     items, unlabelled = labelled(corpus, found=found, shape=shape, params=params, root=root)
     ids = release_ids({r for r, _ in items}, release=release, vault=vault)
@@ -191,7 +193,7 @@ def _choose(corpus: str, *, shape: Shape, k: int, release: str, params: Params, 
 
 
 def _alone(rows: Sequence[Released]) -> int:
-    """Count the posts that share all that is said of them with no other: what joins two releases, if anything does."""
+    """Return the number of posts with a unique combination of values, by which two releases could be joined."""
     said: dict[str, list[object]] = {}
     for row in rows:
         labels, metadata = tuple(row.labelled.labels.items()), tuple(row.metadata.items())
@@ -200,13 +202,13 @@ def _alone(rows: Sequence[Released]) -> int:
 
 
 def _label_counts(rows: Sequence[Released], *, categories: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return how many items have each label, by category."""
+    """Return the number of items by category and label."""
     given = {c: Counter(label for row in rows for label in row.labelled.labels[c] or ()) for c in categories}
     return {c: dict(sorted(found.items())) for c, found in given.items()}
 
 
 def _fetch(chosen: Chosen, *, key: bytes) -> str:
-    """Return ``fetch.csv``: where each item is, and what it is known by, both under the release's key."""
+    """Return ``fetch.csv``: each item's encrypted address and content digests, under the release's key."""
     lines = []
     for row in chosen.rows:
         post = chosen.posts[row.id]
@@ -218,14 +220,14 @@ def _target(entry: Entry, *, to: Path | None) -> Path:
     """Return the folder of the package, if it may be written.
 
     Raises:
-        ReleaseApproved: a release of this name is out.
-        BadParams: the folder is something else.
+        ReleaseApproved: a release of this name is approved.
+        BadParams: the folder exists and is not a draft of this release.
     """
     target = (to or entry.folder / "package").resolve()
     if entry.exists and (state := entry.state())["status"] != DRAFT:
         raise ReleaseApproved(name=entry.name, on=state["approved"][:10])
     if target.exists() and (not target.is_dir() or (any(target.iterdir()) and not manifest_of(target, entry.name))):
-        raise BadParams(where="to", detail="is there already and is no draft of this release")
+        raise BadParams(where="to", detail="exists already and is not a draft of this release")
     return target
 
 
@@ -236,7 +238,7 @@ def _other_columns(settings: Settings, *, corpus: str, shape: Shape) -> list[str
 
 
 def _remove_draft(entry: Entry) -> None:
-    """Remove the package of the draft before, wherever it was put."""
+    """Remove the package of the previous draft from its folder."""
     if entry.exists:
         folder = entry.package(entry.state())
         if manifest_of(folder, entry.name):
@@ -244,7 +246,7 @@ def _remove_draft(entry: Entry) -> None:
 
 
 def _place(texts: Mapping[str, str], *, target: Path) -> None:
-    """Write the folder aside and put it in place, so that it is never half a package."""
+    """Write the package to a temporary folder and rename it, so that it is never incomplete."""
     made = target.with_name(f".{target.name}.part")
     shutil.rmtree(made, ignore_errors=True)
     for file, text in texts.items():
@@ -254,5 +256,5 @@ def _place(texts: Mapping[str, str], *, target: Path) -> None:
 
 
 def inputs(corpus: str, *, params: Params) -> list[str]:
-    """Return the folders of a snapshot that :func:`run` reads, besides the posts; one may be unpublished."""
+    """Return the snapshot folders that :func:`run` reads besides the posts; they need not be published yet."""
     return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.finetune.ensemble}")]

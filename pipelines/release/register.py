@@ -1,7 +1,8 @@
-"""What the house remembers of each release, under ``<CORPUS_HOME>/releases/<name>``.
+"""Store the state of each release under ``<CORPUS_HOME>/releases/<name>``.
 
-``release.json`` (where its package lies, who approved it, digests of its files), the ids that it ever had, those that
-were withdrawn, and its key. Ids are the release's own: nobody finds a record by them without the vault.
+The folder holds ``release.json`` (path of the package, approver, digests of its files), every id that the release ever
+had, the withdrawn ids, and the key. Ids are specific to the release and cannot be resolved to records without the
+vault.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ class NoSuchRelease(ConfigError):
     """No release of this name was ever drafted here."""
 
     message = "There is no release '{name}'."
-    remedy = "`corpus release list` names those that there are."
+    remedy = "Run `corpus release list` to see the existing releases."
 
 
 class ReleaseApproved(ConfigError):
-    """A release that was approved is never made again: consumers hold it."""
+    """An approved release is never rebuilt: consumers have it."""
 
-    message = "Release '{name}' was approved on {on}."
-    remedy = "Give the new one another name; its ids will be others, too."
+    message = "Release '{name}' was approved on {on} and cannot be rebuilt."
+    remedy = "Choose another name for the new release; its ids will differ, too."
 
 
 class PackageAltered(DataError):
-    """A file of a package is not what was written."""
+    """A file of a package was changed after it was written."""
 
-    message = "{file} of release '{name}' is not what was drafted."
+    message = "{file} of release '{name}' is missing or differs from the draft."
     remedy = "Nothing was approved. Make the draft again."
 
 
@@ -50,7 +51,7 @@ def digest(text: str) -> str:
 
 
 def write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write one file, whole or not at all."""
+    """Write one file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.part")
     made.unlink(missing_ok=True)
@@ -60,13 +61,13 @@ def write(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 def dumped(value: Mapping[str, Any]) -> str:
-    """Return JSON that is the same for the same values."""
+    """Return deterministic JSON."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 @contextmanager
 def locked(settings: Settings) -> Iterator[Path]:
-    """Hold the register for one writer at a time, between processes too; gives its folder."""
+    """Lock the register for one writer at a time, also between processes; yield its folder."""
     home = settings.home / "releases"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (home / ".lock").open("w") as file:
@@ -76,34 +77,34 @@ def locked(settings: Settings) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One release in the register; ``folder`` is its own."""
+    """One release in the register, and its folder."""
 
     name: str
     folder: Path
 
     @classmethod
     def of(cls, settings: Settings, name: str) -> Entry:
-        """Return the entry of this name, made or not.
+        """Return the entry of this name, whether it exists or not.
 
         Raises:
-            BadParams: the name is none.
+            BadParams: the name is not valid.
         """
         return cls(name, settings.home / "releases" / checked_name(name))
 
     @property
     def key(self) -> Path:
-        """Where the key is that consumers are handed apart from the package."""
+        """The path of the key, which is handed to consumers separately from the package."""
         return self.folder / f"{self.name}.key"
 
     def package(self, state: Mapping[str, Any]) -> Path:
-        """Return the folder of the package: in the register, so that both move together, or where it was asked for."""
+        """Return the folder of the package: inside the register (relative, so both move together) or as requested."""
         return self.folder / str(state["package"])
 
     def state(self) -> dict[str, Any]:
         """Return ``release.json``.
 
         Raises:
-            NoSuchRelease: there is none.
+            NoSuchRelease: the file does not exist.
         """
         try:
             found: dict[str, Any] = json.loads((self.folder / "release.json").read_text())
@@ -125,7 +126,7 @@ class Entry:
         return frozenset((self.folder / "ids.txt").read_text().split())
 
     def put_ids(self, ids: Collection[str]) -> None:
-        """Remember the ids of a draft."""
+        """Store the ids of a draft."""
         write(self.folder / "ids.txt", "".join(f"{i}\n" for i in sorted(ids)), mode=0o600)
 
     def withdrawn(self) -> frozenset[str]:
@@ -133,10 +134,10 @@ class Entry:
         return frozenset((self.folder / REMOVAL).read_text().split()[1:])
 
     def stamp(self, state: Mapping[str, Any]) -> None:
-        """Bring the package's manifest in step: status, date of approval, digests, how many were withdrawn.
+        """Update the package's manifest: status, date of approval, digests, number of withdrawn ids.
 
         Raises:
-            PackageAltered: there is none, or it is of another release.
+            PackageAltered: the manifest is missing or belongs to another release.
         """
         folder = self.package(state)
         if (facts := manifest_of(folder, self.name)) is None:
@@ -147,10 +148,10 @@ class Entry:
         write(folder / MANIFEST, dumped(facts))
 
     def check_draft(self, state: Mapping[str, Any]) -> None:
-        """Compare every file of a draft with what was written.
+        """Compare every file of a draft with its stored digest.
 
         Raises:
-            PackageAltered: one is something else, or is missing.
+            PackageAltered: a file differs or is missing.
         """
         for file, known in {**state["files"], MANIFEST: state["manifest"]}.items():
             text = self.text(state, file)
@@ -158,7 +159,7 @@ class Entry:
                 raise PackageAltered(name=self.name, file=file)
 
     def text(self, state: Mapping[str, Any], file: str) -> str | None:
-        """Return a file of the package; ``None`` where it is missing or no text."""
+        """Return the text of a file of the package; ``None`` if it is missing or not text."""
         try:
             return (self.package(state) / file).read_bytes().decode()
         except (OSError, UnicodeDecodeError):
@@ -166,7 +167,7 @@ class Entry:
 
 
 def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the manifest of the package in ``folder``; ``None`` where it is none of this release."""
+    """Return the manifest of the package in ``folder``; ``None`` if it is not a package of this release."""
     try:
         facts: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
@@ -175,7 +176,7 @@ def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def summary(settings: Settings) -> list[dict[str, Any]]:
-    """Return what ``corpus release list`` shows of every release: states and counts, no id."""
+    """Return the rows of ``corpus release list``: states and counts of every release, no ids."""
     rows = []
     for entry in entries(settings):
         state = entry.state()

@@ -1,7 +1,7 @@
-"""What was taken down leaves the releases that are out: off their tables, on to their removal lists.
+"""Remove deleted records from the tables of releases, and add them to the removal lists.
 
-A release's ids can be computed from the vault's tombstones at any time, so nothing that leads from one to the other is
-kept anywhere. Consumers who hold an older copy get the list (``hydrate --removal``).
+A release's ids can be computed from the vault's tombstones at any time, so no mapping between them is stored.
+Consumers with an older copy use the list (``hydrate --removal``).
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from pipelines.release.register import REMOVAL, Entry, digest, entries, locked, 
 from pipelines.release.rekey import release_ids
 from pipelines.vault.vault import Vault
 
-# After these a test kills the process.
+# Tests kill the process after these steps.
 Step = Literal["listed", "noted", "rewritten"]
 Say = Callable[[Step], None]
 
 
 def refresh(*, settings: Settings, vault: Vault, say: Say | None = None) -> dict[str, dict[str, Any]]:
-    """Bring every release in step with the tombstones: the step of a takedown, and of whoever restored a backup.
+    """Update every release to the tombstones, during a takedown or after restoring a backup.
 
-    Writes ``removal.csv`` of the register and, where the package still lies where it was made, its tables without the
-    rows, the same list, and their digests in the manifest. Repeating it changes nothing. The other rows keep their
-    bytes: what was published is not made coarser afterwards, though a class may now have fewer than k authors.
+    Writes ``removal.csv`` in the register and, if the package is still in its folder, its tables without the rows, the
+    same list, and their digests in the manifest. Repeating changes nothing. The other rows keep their bytes: published
+    metadata is not generalised afterwards, though a class may now have fewer than k authors.
 
     Args:
-        settings: where the register is.
-        vault: whose tombstones.
-        say: told after each step.
+        settings: the location of the register.
+        vault: holds the tombstones.
+        say: called after each step.
 
     Returns:
-        by release ``withdrawn`` (records, in all), ``new`` (of these since last time), ``package`` (whether there is
-        one to rewrite) and ``altered``: tables of it that are missing or not what was written. The rows leave these,
-        too, for no takedown waits for somebody's edit; their digests stay, so that ``hydrate`` refuses the package.
+        by release ``withdrawn`` (records in total), ``new`` (of these since the last call), ``package`` (whether there
+        is one to rewrite) and ``altered``: the number of its tables that are missing or were changed. The rows are
+        removed from changed tables, too, because a takedown must not wait; their digests are left, so that ``hydrate``
+        rejects the package.
     """
     with locked(settings):
         found = entries(settings)
@@ -44,7 +45,7 @@ def refresh(*, settings: Settings, vault: Vault, say: Say | None = None) -> dict
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:
-    """Return how many of these records each release has in its tables: for a takedown's dry run."""
+    """Return by release the number of these records in its tables, for the dry run of a takedown."""
     held = {}
     for entry in entries(settings):
         ids = set(release_ids(record_ids, release=entry.name, vault=vault).values())
@@ -54,12 +55,12 @@ def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) ->
 
 
 def _nobody(step: Step) -> None:
-    """Tell nobody."""
+    """Discard the progress message."""
 
 
 def _refresh(entry: Entry, *, tombstones: Collection[str], vault: Vault, say: Say) -> dict[str, Any]:
     before, state = entry.withdrawn(), entry.state()
-    # what is on the list stays there, whatever a restored vault has forgotten
+    # ids stay on the list, even if a restored vault lacks their tombstones
     gone = before | (entry.ids() & set(release_ids(tombstones, release=entry.name, vault=vault).values()))
     removal = written(["id"], [{"id": i} for i in sorted(gone)])
     write(entry.folder / REMOVAL, removal)
@@ -77,7 +78,7 @@ def _refresh(entry: Entry, *, tombstones: Collection[str], vault: Vault, say: Sa
                 digests[file] = digest(after[file])
             else:
                 told["altered"] += 1
-        # digests first: a killed run leaves tables that are older than the register, and these it knows again
+        # digests first: after a kill, tables older than the register are recognised and rewritten
         state |= {"files": {**state["files"], **digests}, "withdrawn": len(gone)}
         entry.put(state)
         say("noted")
@@ -89,5 +90,5 @@ def _refresh(entry: Entry, *, tombstones: Collection[str], vault: Vault, say: Sa
 
 
 def _known(text: str, *, digested: str, withdrawn: frozenset[str]) -> bool:
-    """Whether a table is what the register says, or what a killed run has left to rewrite."""
+    """Return whether a table has the registered digest, or has it once the withdrawn rows are removed (killed run)."""
     return digest(text) == digested or (bool(withdrawn) and digest(without(text, ids=withdrawn)) == digested)

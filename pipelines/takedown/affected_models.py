@@ -1,9 +1,9 @@
-"""Registered models that have learnt from records that were taken down: known, tagged, and over a share withdrawn.
+"""Tag the registered models that were trained on deleted records, and withdraw those above the share.
 
-The list of ids in a version's pack loses these ids as well. That changes two files of the version, ``records.parquet``
-and ``files.json``, and so the digest by which its files are verified: the journal gets another row ``registered`` with
-the digest that holds from now on, and who asked for it. Weights are not changed; what they remember is why there is a
-share from which on a version is withdrawn.
+The deleted ids are also removed from the list of ids in a version's pack. That changes two files of the version,
+``records.parquet`` and ``files.json``, and so the digest by which its files are verified: the journal gets another row
+``registered`` with the new digest and the name of the requester. Weights are not changed and may remember training
+records; therefore a version is withdrawn from a certain share on.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pipelines.takedown.redaction import Gone
 
 
 def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
-    """Return how many of the records each version has learnt from, as ``<name>/<version>``.
+    """Return the number of these records that each version was trained on, by ``<name>/<version>``.
 
-    ``unknown`` counts the versions whose pack does not say. The copies of ids that this makes stay with ``keep`` alone.
+    ``unknown`` counts the versions without a readable pack. The copies of ids made here are kept only with ``keep``.
     """
     place = context.settings.home / "registry"
     before = set(place.iterdir()) if place.is_dir() else set()
@@ -52,13 +52,13 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Book:
-    """What of this step is written down, so that a killed one can be finished: the request does it.
+    """The records of this step that the request stores, so that a killed step can be resumed.
 
     Args:
-        known: what an earlier try has noted of ``counts``.
-        promised: version -> the digest of its files once they are changed, as an earlier try has noted it.
-        note: keeps counts.
-        promise: keeps such a digest, before any file is changed.
+        known: the counts noted by an earlier attempt.
+        promised: version -> the digest of its files after the change, as noted by an earlier attempt.
+        note: stores counts.
+        promise: stores such a digest before any file is changed.
     """
 
     known: Mapping[str, int]
@@ -70,19 +70,19 @@ class Book:
 def run(
     gone: Gone, *, context: Context, terms: Takedown, who: str, why: str, book: Book, say: Callable[[str], None]
 ) -> None:
-    """Tag the versions, take the ids out of their packs, and withdraw those that have lost too many.
+    """Tag the versions, remove the ids from their packs, and withdraw versions that lost too many records.
 
     Args:
-        gone: whom.
+        gone: the deleted records.
         context: registry and journal.
-        terms: the share.
-        who: asked for it.
+        terms: the share from which on a version is withdrawn.
+        who: the requester.
         why: the reason, a code.
-        book: what was done before, and where it is written that something is about to be done.
-        say: told when a version's files are changed and nothing says so yet, and after each version.
+        book: progress of earlier attempts, and where to store progress.
+        say: called when a version's files are changed but tag and journal are not yet, and after each version.
 
     Raises:
-        PromotionAhead: a move of one of the models is open; finish or abandon it first.
+        PromotionAhead: a promotion of one of the models is in progress; finish or abandon it first.
         RegistryUnavailable: MLflow does not answer.
     """
     found = look(gone, context=context, keep=True)
@@ -94,13 +94,13 @@ def run(
             if not (taken := counts.get(_key(version), 0)):
                 continue
             if (intention := standing(context.journal, name).intention) is not None:
-                # the other models need not wait for it
+                # the other models need not wait for this one
                 open_move = transitions.ahead(intention)
                 continue
             left = _replace(version, gone=gone, taken=taken, context=context, who=who, why=why, book=book, say=say)
             lineage.forget(version, settings=context.settings)
             if taken >= terms.withdraw_share * (left + taken):
-                reason = f"{why}: {taken} of {left + taken} records that it has learnt from are taken down"
+                reason = f"{why}: {taken} of {left + taken} training records are taken down"
                 promote.withdraw(name, version.version, who=who, why=reason, context=context)
             say(_key(version))
     if open_move is not None:
@@ -118,7 +118,7 @@ def _replace(
     book: Book,
     say: Callable[[str], None],
 ) -> int:
-    """Take the ids out of a version's pack, and say so in tag and journal; return how many ids are left."""
+    """Remove the ids from a version's pack, update tag and journal, and return the number of ids left."""
     registry, journal = context.registry, context.journal
     with scratch(context.settings) as folder:
         place = registry.fetch(version, to=folder / "version")
@@ -133,7 +133,7 @@ def _replace(
         if json.loads((pack / FILES).read_bytes()) != listed:
             (pack / FILES).write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
         row, now = registration(journal, version), digest(place)
-        # a version that was altered by others stays so: nothing here vouches for its other files
+        # a version that was altered elsewhere keeps failing verification: its other files are not vouched for
         sound = row is not None and (row.files == before or book.promised.get(_key(version)) == now)
         if sound:
             book.promise(_key(version), now)

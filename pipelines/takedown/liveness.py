@@ -1,7 +1,7 @@
-"""How Reddit is asked about posts: within a budget, and with a control in each request that shows it is answering.
+"""Check on Reddit whether posts still exist, within a request budget and with a control post in each request.
 
-Reddit leaves out posts that it does not show, and so does a Reddit that is unwell. A post that was just listed goes
-along with every request: an answer without even that one says nothing of the others.
+Reddit omits posts that it does not show, and a partial outage looks the same. Every request therefore includes a post
+that was just listed (the control): an answer that lacks the control proves nothing about the other posts.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from pipelines.config.sweep import Sweep
 from pipelines.errors import DataError
 from pipelines.vault.checks import MARKS, MISSING, SEEN
 
-# Reddit answers a hundred names a request; one of them is the control.
+# Reddit accepts a hundred names per request; one of them is the control.
 BATCH = 99
 
 
 class Reddit(Protocol):
-    """What is asked of :class:`pipelines.collect.sources.reddit.RedditSource`."""
+    """The methods of :class:`pipelines.collect.sources.reddit.RedditSource` that the sweep uses."""
 
     def info(self, fullnames: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Return what is shown now of at most 100 posts."""
+        """Return the posts of these (at most 100) that Reddit shows now."""
 
     def newest(self, subreddit: str) -> str | None:
         """Return the fullname of a subreddit's newest post."""
 
     def remaining(self) -> float | None:
-        """Return which share of the client id's requests is left."""
+        """Return the share of the client id's requests that is left."""
 
 
 class SweepImplausible(DataError):
-    """Reddit's answers look like an outage; a sweep that believed them would take down much of a corpus."""
+    """Reddit's answers look like an outage; acting on them would take down much of a corpus."""
 
     message = "The sweep of {corpus} stopped: {detail}."
     remedy = (
-        "Nothing that it found missing was kept. If Reddit is well and the posts are gone, run corpus sweep --believe."
+        "No finding of this run was kept. If Reddit works and the posts are really gone, run corpus sweep --believe."
     )
 
 
 class Desk:
-    """One run's requests: counts them, knows which subreddits Reddit shows, and reads the answers."""
+    """The requests of one run: counts them, caches which subreddits are readable, and interprets the answers."""
 
     def __init__(self, reddit: Reddit, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool) -> None:
-        """``believe``: take an answer that is empty for what it says."""
+        """``believe``: accept an empty answer as true."""
         self._reddit, self._corpus, self._subreddits = reddit, corpus, subreddits
         self._terms, self._believe = terms, believe
         self._open: dict[str, bool] = {}
@@ -53,10 +53,10 @@ class Desk:
         self.requests = 0
 
     def open(self) -> None:
-        """Find the control: the newest post of the first subreddit that shows one.
+        """Find the control: the newest post of the first subreddit that has one.
 
         Raises:
-            SourceError: Reddit cannot be asked.
+            SourceError: the request to Reddit failed.
         """
         for subreddit in self._subreddits:
             self.shows(subreddit)
@@ -64,14 +64,14 @@ class Desk:
                 return
 
     def spent(self) -> str | None:
-        """Return what keeps the next request from being sent, ``requests`` or ``remain``, or ``None``."""
+        """Return the exhausted budget, ``requests`` or ``remain``; ``None`` if another request may be sent."""
         if self.requests >= self._terms.requests:
             return "requests"
         left = self._reddit.remaining()
         return "remain" if left is not None and left < self._terms.remain else None
 
     def shows(self, subreddit: str) -> bool:
-        """Say whether a subreddit can be read at all; each is asked for once a run."""
+        """Return whether a subreddit can be read at all; each is requested once per run."""
         name = subreddit.lower()
         if name not in self._open:
             self.requests += 1
@@ -85,21 +85,21 @@ class Desk:
         return self._open[name]
 
     def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
-        """Return the outcome of each: ``seen``, ``deleted``, ``removed``, or ``missing`` from the answer.
+        """Return the outcome of each post: ``seen``, ``deleted``, ``removed``, or ``missing`` from the answer.
 
         Raises:
-            SweepImplausible: the answer is empty though Reddit shows a subreddit.
-            SourceError: Reddit cannot be asked; nothing is known of any of them.
+            SweepImplausible: the answer is empty although a subreddit is readable.
+            SourceError: the request failed; nothing is known about any of the posts.
         """
         self.requests += 1
         shown = self._reddit.info([*fullnames, *self._control])
         if not shown and any(self._open.values()) and not self._believe:
-            detail = f"a request for {len(fullnames)} posts was answered with none at all"
+            detail = f"Reddit returned none of the {len(fullnames)} posts of a request, nor the control post"
             raise SweepImplausible(corpus=self._corpus, detail=detail)
         return {name: _outcome(shown[name]) if name in shown else MISSING for name in fullnames}
 
     def hides(self, subreddit: str | None) -> bool:
-        """Say whether a post may be missing because its subreddit is closed; of an unknown one, any of the corpus's."""
+        """Return whether a post may be missing because its subreddit (``None``: any of the corpus) is closed."""
         return not all(self.shows(name) for name in ([subreddit] if subreddit else self._subreddits))
 
 

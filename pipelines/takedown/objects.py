@@ -1,9 +1,9 @@
-"""The objects of DVC, in the cache and in the remote, of every version: read, replaced and removed by their digest.
+"""Read, replace and remove the DVC objects of every version, in the cache and in the remote, by digest.
 
-A version is a commit that names objects. An object that names a record which was taken down is removed from both
-places, and the same table without the record is put beside the others under its own digest. Which digest became which
-is kept in ``<CORPUS_HOME>/takedowns/objects.json`` (digests and sizes, nothing else), so that an old version can still
-be checked out, without the record: :func:`pipelines.takedown.pointers.mend`. Objects that name none are not touched.
+A version is a commit that names objects. An object that names a deleted record is removed from both places, and the
+same table without the record is stored under its own digest. The mapping from old to new digests is kept in
+``<CORPUS_HOME>/takedowns/objects.json`` (digests and sizes, nothing else), so that an old version can still be checked
+out without the record: :func:`pipelines.takedown.pointers.mend`. Objects that name no deleted record are not touched.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from pipelines.workspace.objects import TREE, file_digest, tree_bytes
 
 MAP = "takedowns/objects.json"
 DIGEST = re.compile(r"[0-9a-f]{32}(?:\.dir)?")
-# An object of DVC's, or a stage result under the key of its inputs.
+# A DVC object, or a stage result under the key of its inputs.
 OBJECT = re.compile(rf"{DIGEST.pattern}|[0-9a-f]{{64}}")
 # Ours: longer than the upload of one object takes.
 HALF_HOURS = 6
 
 
 class ObjectUnreadable(DataError):
-    """An object is listed and cannot be read, so nobody can say whom it names."""
+    """An object is listed but cannot be read, so the records that it names are unknown."""
 
-    message = "Object {digest} cannot be read ({detail})."
+    message = "DVC object {digest} cannot be read ({detail})."
     remedy = (
-        "If the cache's copy is damaged, remove it; DVC fetches it anew. Then run the same again: it goes on there."
+        "If the copy in the cache is damaged, remove it; DVC fetches it again. Then repeat the command: it resumes."
     )
     exit_code = 75
 
 
 @dataclass(frozen=True)
 class Change:
-    """An object without the records: the digest and size that it has now, its size before, what was taken out."""
+    """An object rewritten without the records: new digest and size, size before (bytes), and what was removed."""
 
     digest: str
     size: int
@@ -55,7 +55,7 @@ class Change:
 
 
 class Objects:
-    """Cache and remote together; a digest stands for the same bytes in both."""
+    """Cache and remote together; a digest names the same bytes in both."""
 
     def __init__(self, clone: Workspace, *, scratch: Path) -> None:
         """Use :meth:`opened` instead."""
@@ -68,26 +68,26 @@ class Objects:
     @classmethod
     @contextmanager
     def opened(cls, clone: Workspace) -> Iterator[Objects]:
-        """Open both as a clone of the corpus knows them; what is made on the way goes at the end."""
+        """Open the cache and the remote of a clone of the corpus; scratch files are removed at the end."""
         with tempfile.TemporaryDirectory(dir=clone.path.parent) as folder:
             yield cls(clone, scratch=Path(folder))
 
     def digests(self) -> list[str]:
-        """Return every object of every version, sorted."""
-        # DVC lists what is half-written as well
+        """Return the digest of every object of every version, sorted."""
+        # DVC also lists half-written files
         every = {*self._cache.all(), *self._remote.all()}
         return sorted(digest for digest in every if DIGEST.fullmatch(digest))
 
     def exists(self, digest: str) -> bool:
-        """Say whether an object is in either place."""
+        """Return whether an object is in either place."""
         return bool(self._cache.exists(digest) or self._remote.exists(digest))
 
     @contextmanager
     def file(self, digest: str) -> Iterator[Path]:
-        """Give an object as a local file, fetched into the scratch folder where only a distant remote has it.
+        """Yield an object as a local file, downloaded to the scratch folder if only a distant remote has it.
 
         Raises:
-            ObjectUnreadable: it is gone, or cannot be read.
+            ObjectUnreadable: the object is missing or cannot be read.
         """
         fetched = None
         try:
@@ -105,7 +105,7 @@ class Objects:
                 fetched.unlink(missing_ok=True)
 
     def tree(self, digest: str) -> dict[str, str]:
-        """Return what a folder held: path below it -> digest of the file."""
+        """Return the content of a folder object: path below the folder -> digest of the file."""
         with self.file(digest) as path:
             return {entry["relpath"]: entry["md5"] for entry in json.loads(path.read_bytes())}
 
@@ -115,9 +115,9 @@ class Objects:
             return path.stat().st_size
 
     def named(self, gone: Gone, *, among: Collection[str] | None = None) -> list[str]:
-        """Return those of these objects, or of all, that name one of the records; one that was clean is not read again.
+        """Return the objects that name one of the records, out of ``among`` or of all objects.
 
-        Folders are lists of digests and name nobody.
+        An object that was found clean is not read again. Folder objects are lists of digests and name no records.
         """
         found = []
         for digest in sorted(self.digests() if among is None else among):
@@ -131,7 +131,7 @@ class Objects:
         return found
 
     def without(self, digest: str, gone: Gone) -> Change:
-        """Put the same object without the records beside it, in cache and remote, and return what became of it."""
+        """Store a copy of the object without the records, in cache and remote, and return the change."""
         made = self._scratch / f"{digest}.made"
         with self.file(digest) as path:
             left, before = gone.without(path, made), path.stat().st_size
@@ -141,7 +141,7 @@ class Objects:
         return Change(fresh, size, before, left)
 
     def put(self, path: Path, *, suffix: str = "") -> str:
-        """Move a file into the cache, whole or not at all, and copy it to the remote; return its digest."""
+        """Move a file into the cache atomically and copy it to the remote; return its digest."""
         from dvc_objects.fs.local import localfs
 
         digest = file_digest(path) + suffix
@@ -151,13 +151,13 @@ class Objects:
         return digest
 
     def put_tree(self, entries: Mapping[str, str]) -> str:
-        """Keep what a folder holds as DVC does; return its digest."""
+        """Store a folder object in DVC's format; return its digest."""
         made = self._scratch / "tree"
         made.write_bytes(tree_bytes(entries))
         return self.put(made, suffix=TREE)
 
     def places(self, digests: Collection[str]) -> dict[str, int]:
-        """Return how many of these objects are in the cache, and how many in the remote."""
+        """Return how many of these objects are in the cache and how many in the remote."""
         held = {"cache": self._cache, "remote": self._remote}
         return {name: sum(place.exists(digest) for digest in digests) for name, place in held.items()}
 
@@ -174,9 +174,9 @@ class Objects:
                     place.delete(digest)
 
     def remove_halves(self, *, now: datetime) -> int:
-        """Remove what killed processes left half-written in places on this machine; return how many files.
+        """Remove half-written files of killed processes from local places; return the number of files.
 
-        Nobody can say whom half a table names. What was written to within HALF_HOURS may still be at work.
+        It is unknown which records half a table names. Files modified within HALF_HOURS may still be in use and stay.
         """
         removed = 0
         places = [(self._cache.fs, self._cache.path), (self._remote.fs, self._remote.path), self._results.place]
@@ -190,7 +190,7 @@ class Objects:
 
 
 def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
-    """Return which object became which: old digest -> the digest and size that it has now."""
+    """Return the replaced objects: old digest -> new digest and size."""
     with suppress(FileNotFoundError):
         known = json.loads((settings.home / MAP).read_bytes())
         return {old: (str(new), int(size)) for old, (new, size) in known.items()}
@@ -198,14 +198,14 @@ def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
 
 
 def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
-    """Add to what became of which; a second takedown of one object leads from the first digest to the last."""
+    """Add changes to the map of replaced objects; chains of replacements lead from the first digest to the last."""
     fresh = {old: (change.digest, change.size) for old, change in changes.items() if old != change.digest}
     known = {old: fresh.get(now[0], now) for old, now in replaced(settings).items()} | fresh
     write_whole(settings.home / MAP, json.dumps(dict(sorted(known.items())), indent=1))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file of mode 600 so that whoever reads it sees the old or the new one, and it survives a crash."""
+    """Write a file of mode 600 atomically and durably: readers see the old or the new content, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = path.with_name(f".{path.name}.new")
     made.unlink(missing_ok=True)

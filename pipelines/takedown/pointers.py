@@ -1,8 +1,8 @@
-"""Where a checkout of the corpus names objects: pointers of months and rounds, and ``dvc.lock``.
+"""Update the places where a checkout names objects: pointers of months and rounds, and ``dvc.lock``.
 
-They are moved to other objects without checking anything out and without running a stage: what a stage depends on is
-worked out from names and digests alone. A dependency whose digest was not what its files say now is left: that stage
-was out of date before, and is run when it is next asked for.
+Pointers are changed to name other objects without checking out data and without running a stage: the digests of stage
+dependencies are computed from names and digests alone. A dependency whose recorded digest did not match its files
+before is left unchanged: that stage was already out of date and is run with the next repro.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Changes = Mapping[str, tuple[str, int, int]]
 
 
 class Pointers:
-    """Everything that the commit at ``root`` names."""
+    """The objects that the commit at ``root`` names."""
 
     def __init__(self, root: Path, *, objects: Objects) -> None:
         self._root = root
@@ -36,7 +36,7 @@ class Pointers:
         self._trees: dict[str, dict[str, str]] = {}
 
     def files(self) -> dict[str, str]:
-        """Return every file that DVC keeps for this commit: path -> digest."""
+        """Return every file that DVC stores for this commit: path -> digest."""
         found: dict[str, str] = {}
         for path, out in self._outs():
             if out["md5"].endswith(TREE):
@@ -47,13 +47,13 @@ class Pointers:
 
     @staticmethod
     def in_git(root: Path) -> set[str]:
-        """Return the paths that git has of a checkout."""
+        """Return the paths of a checkout that git tracks."""
         return set(git("ls-files", "-z", cwd=root).split("\0")) - {""}
 
     def move(self, changes: Changes, *, had: Mapping[str, bytes] | None = None) -> list[str]:
-        """Name the new objects wherever an old one was named; return the paths of the files that changed.
+        """Replace old objects by new ones in every pointer and in the lock; return the paths of the changed files.
 
-        ``had`` are files of git that the caller has changed, as they were before.
+        ``had``: the previous content of files in git that the caller has changed.
         """
         if not changes and not had:
             return []
@@ -92,7 +92,7 @@ class Pointers:
     def _outs(self) -> list[tuple[str, dict[str, Any]]]:
         found = [(_beside(path, out["path"]), out) for path in self._pointers for out in self._read(path)["outs"]]
         for stage in self._lock().values():
-            # metrics stand in git
+            # metrics are stored in git
             found += [(o["path"], o) for o in stage.get("outs", []) if o["path"] not in self._tracked and "md5" in o]
         return found
 
@@ -114,9 +114,9 @@ class Pointers:
         return True
 
     def _move_imports(self, moved: Sequence[str], *, texts: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Let imported datasets know their pointers again; return the files that say so, as they were before.
+        """Update the pointer digests in ``import.json`` of imported datasets; return the previous content by path.
 
-        ``import.json`` has a digest of each pointer, by which a later import of the set sees that the month is its own.
+        By these digests, a later import of the dataset recognises a month as its own.
         """
         had = {}
         marks = {_mark(texts[path]): _mark((self._root / path).read_bytes()) for path in moved}
@@ -130,7 +130,7 @@ class Pointers:
         return had
 
     def _move_out(self, out: dict[str, Any], changes: Changes) -> bool:
-        """Name in one entry what became of its object; say whether it did."""
+        """Update one entry to the new object; return whether the entry changed."""
         digest = out.get("md5", "")
         if not digest.endswith(TREE):
             if digest in changes:
@@ -163,7 +163,7 @@ class Pointers:
             return
         below = f"{path}/"
         inside = {p.removeprefix(below): p for p in before if p.startswith(below)}
-        # a folder is hashed with all that git has in it, the pointers too
+        # the digest of a folder includes its files in git, pointers too
         git_has = {p.removeprefix(below): (self._root / p).read_bytes() for p in self._tracked if p.startswith(below)}
         git_had = {name: texts.get(f"{below}{name}", data) for name, data in git_has.items()}
         if git_had == git_has and not any(before[p] in changes for p in inside.values()):
@@ -186,17 +186,16 @@ class Pointers:
 
 
 def check_out_version(folder: Path, *, revision: str, settings: Settings) -> list[str]:
-    """Put a person's clone at an older commit, and name in it what became of its objects; see :func:`mend`."""
+    """Check out an older commit in a user's clone and update its pointers to replaced objects; see :func:`mend`."""
     git("checkout", "--quiet", "--detach", revision, cwd=folder)
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         return mend(folder, settings=settings, objects=objects)
 
 
 def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
-    """Name in a checkout of an old version what became of its objects, so that ``dvc checkout`` brings it back.
+    """Update the pointers in a checkout of an old version to replaced objects, so that ``dvc checkout`` works.
 
-    The files lack the records that were taken down since, and nothing else. Nothing is committed. Returns the files
-    that changed.
+    The files lack only the records that were taken down since. Nothing is committed. Returns the files that changed.
     """
     known = replaced(settings)
     changes = {old: (new, size, objects.size(new)) for old, (new, size) in known.items() if objects.exists(new)}
@@ -204,7 +203,7 @@ def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
 
 
 def as_changes(changes: Mapping[str, Change], *, settings: Settings) -> Changes:
-    """Remember what became of which and return it as :meth:`Pointers.move` takes it."""
+    """Store which objects were replaced, and return the mapping for :meth:`Pointers.move`."""
     remember(changes, settings=settings)
     return {old: (change.digest, change.size, change.before) for old, change in changes.items()}
 
@@ -218,7 +217,7 @@ def _growth(digest: str, changes: Changes) -> int:
 
 
 def _mark(pointer: bytes) -> bytes:
-    # as annotate.import_commit notes a pointer
+    # the same digest as in annotate.import_commit
     return hashlib.sha256(pointer).hexdigest()[:16].encode()
 
 
@@ -229,5 +228,5 @@ def _beside(pointer: str, name: str) -> str:
 def _dump(path: Path, content: dict[str, Any]) -> None:
     from dvc.utils.serialize import dump_yaml
 
-    # as DVC writes it, so that its next change shows nothing else
+    # in DVC's own format, so that DVC's next change makes a minimal diff
     dump_yaml(str(path), json.loads(json.dumps(content)))

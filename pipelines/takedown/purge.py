@@ -1,6 +1,6 @@
-"""What a takedown empties beside the versions of the corpus: each place counted first, then cleared.
+"""Count and clear the places outside the corpus versions that may hold deleted records.
 
-A count is of what names the records, or, where a place does not say whom it holds, of everything in it that may.
+A count covers the items that name the records or, where the records of a place are unknown, every item that may.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipelines.workspace.clone import Workspace
 
 @dataclass(frozen=True)
 class Site:
-    """Where places are emptied, of whom; ``corpora`` are those of which a file of the tip named one of the records."""
+    """The records to remove and where; ``corpora``: those with a file at the tip that named one of the records."""
 
     gone: Gone
     settings: Settings
@@ -38,7 +38,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Place:
-    """A place that is emptied; both functions may be repeated."""
+    """A place to be cleared; both functions are idempotent."""
 
     name: str
     count: Callable[[Site], int]
@@ -62,9 +62,9 @@ def _clear_annotation(site: Site) -> None:
 
 
 def _brought(site: Site) -> list[Path]:
-    """Return the files in the folder of annotations that name one of the records, and are of no queue.
+    """Return the files in the annotation folder that name one of the records and belong to no queue.
 
-    Answers of a model that somebody brought lie there, a line an id (``untuned``).
+    For example the supplied answers of a model, with one id per line (``untuned``).
     """
     folder = site.settings.annotation_files
     of_queues = {path.parent for path in folder.rglob("form.json")}
@@ -72,9 +72,10 @@ def _brought(site: Site) -> list[Path]:
 
 
 def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
-    """Add up over every queue of every round that is not closed, and of those of the backend ``files``.
+    """Return the sum over every queue of every round that is open or has the backend ``files``.
 
-    A round is emptied when it closes; where that was cut short, folders still say so, and a server need not run.
+    A round is emptied when it closes. If closing was interrupted, the folders of ``files`` still hold items; they can
+    be read without a running server.
 
     Raises:
         BackendUnavailable: a backend does not answer.
@@ -112,9 +113,9 @@ def _answers(site: Site) -> int:
 
 
 def _clear_answers(site: Site) -> None:
-    """Delete answers about the records, take them out of batches that wait, and write the file anew.
+    """Delete answers about the records, remove the records from pending batches, and rewrite the database file.
 
-    What a provider answers to such a batch later is thrown away unread, as if nobody had asked.
+    A provider's later answer about a record that was removed from its batch is discarded unread.
     """
     with _answer_book(site.settings) as engine:
         if engine is None:
@@ -132,12 +133,12 @@ def _clear_answers(site: Site) -> None:
                 return
             connection.exec_driver_sql("VACUUM")
             if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
-                raise answers.AnswersUnavailable(detail="a reader holds on to its write-ahead log")
+                raise answers.AnswersUnavailable(detail="another reader keeps its write-ahead log open")
 
 
 @contextmanager
 def _answer_book(settings: Settings) -> Iterator[Engine | None]:
-    """Open the database of answers, if there is one and it has its tables."""
+    """Open the database of answers; ``None`` if it or its tables do not exist."""
     url = sa.make_url(settings.answers_url)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         yield None
@@ -162,7 +163,7 @@ def _resume(site: Site) -> int:
 
 
 def _clear_resume(site: Site) -> None:
-    # sealed pages under a key of the project do not say whose posts they are: a retry asks for them again
+    # pages are sealed under a key of the project, so their posts are unknown; a retry fetches them again
     for path in _inside(site.settings.home / "resume"):
         path.unlink(missing_ok=True)
 
@@ -172,7 +173,7 @@ def _train(site: Site) -> int:
 
 
 def _clear_train(site: Site) -> None:
-    # weights do not say either; what is trained on a commit before the takedown cannot be published after it
+    # weights do not reveal their records; a model trained on an earlier commit cannot be published after a takedown
     for corpus in sorted(site.corpora):
         shutil.rmtree(site.settings.home / "train" / corpus, ignore_errors=True)
 
@@ -188,16 +189,16 @@ def _clear_scratch(site: Site) -> None:
 
 
 def running(settings: Settings) -> int:
-    """Return how many clones belong to processes that are at work, here or on another host.
+    """Return how many clones belong to running processes, here or on another host.
 
-    They may hold what was there when they began, and end with their process; what they push is found by the next
-    takedown, or by the daily sweep, which look at every object again.
+    They may hold deleted records from before and are removed with their process. What they push is found by the next
+    takedown or by the daily sweep, which read every object again.
     """
     return sum(_running(folder) for folder in _inside(settings.home / "scratch"))
 
 
 def _running(folder: Path) -> bool:
-    # <host>-<process>-<anything>, as store.workspace names them; what has another name is nobody's to remove
+    # <host>-<process>-<anything>, as workspace.clone names them; folders with other names are never removed
     host, number = (*folder.name.rsplit("-", 2), "", "")[:2]
     return host != socket.gethostname() or not number.isdigit() or Path("/proc", number).exists()
 
@@ -212,7 +213,7 @@ def _clear_lineage(site: Site) -> None:
 
 
 def _copies(site: Site) -> list[Path]:
-    """Return the folders that name one of them: lists of ids, verified versions, what was scored before."""
+    """Return the folders that name one of the records: lists of ids, verified versions, earlier scores."""
     home = site.settings.home
     copies = [copy for place in (home / "registry", home / "models", home / "scored") for copy in _inside(place)]
     return [copy for copy in copies if any(site.gone.within(file) for file in _files(copy))]

@@ -1,9 +1,9 @@
-"""How far a takedown has come, and what it says when it has: counts and digests, never an id of a record.
+"""Store the progress and the receipts of takedowns: counts and digests, never a record id.
 
-A request is a file in ``<CORPUS_HOME>/takedowns``: ``<request>.open.json`` while it lasts, ``<request>.json`` as its
-receipt. It holds no ids, not even while open: once the tombstones are written they say themselves who must be nowhere,
-and until then the person who asks says it again. Beside them stand ``tombstones.json``, for the replay after a restore
-(docs/privacy.md), and the lock that one takedown holds at a time.
+A request is a file in ``<CORPUS_HOME>/takedowns``: ``<request>.open.json`` while it is open, ``<request>.json`` as its
+receipt. It holds no ids, not even while open: once the tombstones are written, they define the deleted records; until
+then the requester repeats the selection. The folder also holds ``tombstones.json``, for the replay after a restore
+(docs/privacy.md), and the lock that admits one takedown at a time.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ OTHERS = frozenset({TOMBSTONES, "objects.json"})
 
 
 class TakedownRunning(DataError):
-    """Two takedowns at once: the second one is told, for both would rewrite the same tables."""
+    """A second takedown was started; both would rewrite the same tables."""
 
-    message = "Another takedown is at work here."
-    remedy = "Run it again when that one has ended; nothing was begun."
+    message = "Another takedown is running on this CORPUS_HOME."
+    remedy = "Repeat the command when it has ended; nothing was changed."
     exit_code = 75
 
 
 @dataclass
 class Request:
-    """One takedown, written down after each thing that it does.
+    """One takedown, saved after each of its actions.
 
     Args:
         request: its name: the first digits of ``key`` and a number.
-        key: what :class:`pipelines.takedown.selection.Selection` has.
-        reason: a code or number of a request, as the tombstones have it.
-        who: asked for it.
-        begun: when, UTC, as ISO 8601.
-        selected: how many records each way of asking found.
-        records: how many in all.
-        steps: step -> counts, of everything found in this and in every earlier try.
-        done: the steps that were ended.
-        promised: registered version -> the digest of its files once they are changed.
-        pending: what could not be done yet, with the name of the error.
-        ended: when, ``None`` while it is open.
+        key: the key of the :class:`pipelines.takedown.selection.Selection`.
+        reason: a code or the number of a request, as stored in the tombstones.
+        who: the requester.
+        begun: start, UTC, as ISO 8601.
+        selected: number of records found by each criterion.
+        records: number of records in total.
+        steps: step -> counts, of everything found in this and in every earlier attempt.
+        done: the completed steps.
+        promised: registered version -> the digest of its files after the change.
+        pending: places that could not be cleared yet -> name of the error.
+        ended: end, UTC, as ISO 8601; ``None`` while the request is open.
         commit: the commit of the corpus without the records.
-        tombstones: how many the vault had at the end.
+        tombstones: number of tombstones in the vault at the end.
     """
 
     request: str
@@ -71,31 +71,31 @@ class Request:
     tombstones: int | None = None
 
     def note(self, step: str, counts: Mapping[str, int], *, settings: Settings) -> None:
-        """Keep what a step has found before it changes anything.
+        """Save the counts of a step before it changes anything.
 
-        What a try finds that goes on after a kill is less; the larger figure is the one of both.
+        An attempt that resumes after a kill finds less, so the larger count of both attempts is kept.
         """
         known = self.steps.setdefault(step, {})
         known.update({name: max(count, known.get(name, 0)) for name, count in counts.items()})
         self.save(settings)
 
     def promise(self, version: str, digest: str, *, settings: Settings) -> None:
-        """Keep which digest the files of a registered version will have, before they are changed."""
+        """Save the digest that the files of a registered version will have, before they are changed."""
         self.promised[version] = digest
         self.save(settings)
 
     def end_step(self, step: str, *, settings: Settings) -> None:
-        """Keep that a step is done."""
+        """Mark a step as done and save."""
         if step not in self.done:
             self.done.append(step)
         self.save(settings)
 
     def save(self, settings: Settings) -> None:
-        """Write it as it is."""
+        """Write the open request to its file."""
         write_whole(_folder(settings) / f"{self.request}{OPEN}", self.text())
 
     def finish(self, *, now: datetime, vault: Vault, settings: Settings) -> None:
-        """Write the tombstones out and turn the request into its receipt, in one step that a crash cannot halve."""
+        """Export the tombstones and rename the open request to its receipt atomically."""
         kept = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
         write_whole(_folder(settings) / TOMBSTONES, json.dumps(kept, indent=0))
         self.ended, self.tombstones = now.isoformat(timespec="seconds"), len(kept)
@@ -103,21 +103,21 @@ class Request:
         (_folder(settings) / f"{self.request}{OPEN}").replace(_folder(settings) / f"{self.request}.json")
 
     def text(self) -> str:
-        """Return it as JSON."""
+        """Return the request as JSON."""
         return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
 
 
 def read_tombstones(path: Path) -> dict[str, Tombstone]:
-    """Return what :meth:`Request.finish` wrote out.
+    """Return the tombstones that :meth:`Request.finish` exported.
 
     Raises:
-        BadParams: it is no file of tombstones.
+        BadParams: the file is not an export of tombstones.
     """
     try:
         kept = json.loads(path.read_bytes())
         return {i: Tombstone(datetime.fromisoformat(at), reason) for i, (at, reason) in kept.items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        raise BadParams(where="tombstones", detail="is no file that a takedown wrote") from None
+        raise BadParams(where="tombstones", detail="is not a tombstones.json written by a takedown") from None
 
 
 def begin(
@@ -130,14 +130,14 @@ def begin(
     now: datetime,
     settings: Settings,
 ) -> Request:
-    """Open a request; its name says which one of the same selection it is."""
+    """Return a new request; the number in its name counts the requests of the same selection."""
     earlier = sum(receipt.key == key for receipt in receipts(settings))
     name = f"{key[:12]}-{earlier + 1}"
     return Request(name, key, reason, who, now.isoformat(timespec="seconds"), selected, records)
 
 
 def opened(settings: Settings) -> list[Request]:
-    """Return the requests that were begun and are not done, oldest first."""
+    """Return the open requests, oldest first."""
     found = [_read(path) for path in _folder(settings).glob(f"*{OPEN}")]
     return sorted(found, key=lambda request: (request.begun, request.request))
 
@@ -150,7 +150,7 @@ def receipts(settings: Settings) -> list[Request]:
 
 
 def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
-    """Return what ``corpus status`` says of takedowns: ``open``, ``done``, ``oldest_open_hours``."""
+    """Return the takedown figures of ``corpus status``: ``open``, ``done``, ``oldest_open_hours``."""
     going = opened(settings)
     hours = [(now - datetime.fromisoformat(request.begun)).total_seconds() / 3600 for request in going]
     oldest = round(max(hours), 1) if hours else None
@@ -159,7 +159,7 @@ def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
 
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock of all takedowns; the kernel gives it back when the process ends.
+    """Hold the lock of all takedowns; the kernel releases it when the process ends.
 
     Raises:
         TakedownRunning: another process holds it.

@@ -1,6 +1,6 @@
-"""Who is due: the younger a record is, the more often Reddit is asked whether it still stands.
+"""Select the records that are due for a re-check on Reddit: younger records more often.
 
-A record's age counts from the end of its month, which makes it as young as it can be: the vault knows months only.
+A record's age counts from the end of its month, the youngest possible age: the vault stores months only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def band_of(month: str, *, bands: Sequence[Band], now: datetime) -> Band:
 
 
 def name_of(known: Known, *, bands: Sequence[Band], now: datetime) -> str:
-    """Return what a listing calls the band of a record: ``quarantined``, ``under 30 days``, ``older``."""
+    """Return the display name of a record's band: ``quarantined``, ``under 30 days``, ``older``."""
     if known.quarantined:
         return QUARANTINED
     end = band_of(known.month, bands=bands, now=now).until_days
@@ -31,7 +31,7 @@ def name_of(known: Known, *, bands: Sequence[Band], now: datetime) -> str:
 
 
 def due_at(known: Known, *, terms: Sweep, now: datetime) -> datetime:
-    """Return when a record is to be asked about: never asked, since it came in; missed, at the next run."""
+    """Return when a record is due: if never checked, since it was first seen; if quarantined, at the next run."""
     if known.checked_at is None:
         return known.first_seen
     if known.quarantined:
@@ -40,7 +40,7 @@ def due_at(known: Known, *, terms: Sweep, now: datetime) -> datetime:
 
 
 def queue(records: Iterable[Known], *, terms: Sweep, now: datetime) -> list[Known]:
-    """Return who is due now: the quarantined, on whom a deletion depends, then whoever has been due longest."""
+    """Return the records that are due now: quarantined ones first, then those that have been due longest."""
     times = {known: due_at(known, terms=terms, now=now) for known in records}
     ready = [known for known, time in times.items() if time <= now]
     return sorted(ready, key=lambda known: (not known.quarantined, times[known], known.record_id))

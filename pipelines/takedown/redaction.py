@@ -1,7 +1,7 @@
-"""Records that must be nowhere: whether a file names one of them, and the same file without them.
+"""Find deleted records in files, and rewrite files without them.
 
-Content is closed when the key is destroyed; this is about what stays readable: ids, and names that are made of ids
-(a cluster or a group is named after one of its members).
+Content becomes unreadable when its key is destroyed. This module handles what stays readable: ids, and names made of
+ids (a cluster or a group is named after one of its members).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 from pipelines.errors import DataError
 from pipelines.storage import tables
 
-# Columns whose value is the id of a record: the row is about that record and goes with it.
+# Columns whose value is the id of a record: the row is about that record and is removed with it.
 ABOUT = ("record_id", "other_id")
 # Columns that name a set of rows after one of them, as "<record_id><mark><image>".
 SETS = ("cluster", "group")
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
 BLANK = "0" * 32
-# Files in which a line is about one record; an object has no name, and is known by its header.
+# Files in which each line is about one record; a DVC object has no suffix and is recognised by its header.
 LINES = frozenset({".csv", ".tsv", ".jsonl", ".txt"})
 HEADER = b"record_id,"
 
@@ -36,19 +36,19 @@ class StillThere(DataError):
     """A file still names a record that was just removed from it."""
 
     message = "A file that was written without {records} records still names one of them in {places} places."
-    remedy = "This is a defect: report it with the name of the table. Nothing was committed."
+    remedy = "This is a bug: report it with the name of the table. Nothing was committed."
 
 
 @dataclass(frozen=True)
 class Left:
-    """What was taken out of a file: rows of the records, and names made of their ids that were given anew."""
+    """What was removed from a file: rows of the records, and values with their ids that were renamed or blanked."""
 
     rows: int = 0
     renamed: int = 0
 
 
 class Gone:
-    """A set of records that must be nowhere."""
+    """A set of deleted records."""
 
     def __init__(self, record_ids: Collection[str]) -> None:
         self.ids = frozenset(record_ids)
@@ -56,9 +56,9 @@ class Gone:
         self._bytes = frozenset(i.encode() for i in self.ids)
 
     def within(self, path: Path) -> int:
-        """Return in how many rows and names a file names one of them; 0 where it does not.
+        """Return the number of rows and names in a file that name one of the records.
 
-        A Parquet file is read by its text columns, sealed ones never; any other file by its bytes.
+        Of a Parquet file the text columns are read, never the sealed ones; of any other file the bytes.
         """
         if not is_table(path):
             return len(self._tokens(path))
@@ -74,23 +74,23 @@ class Gone:
         )
 
     def named_in(self, text: bytes) -> bool:
-        """Say whether a text names one of them."""
+        """Return whether a text names one of the records."""
         return not self._bytes.isdisjoint(TOKEN_BYTES.findall(text))
 
     def out_of(self, text: bytes, *, name: str) -> bytes:
-        """Return a text without them: a file of lines loses lines that name one, any other has the names blanked."""
+        """Return a text without the records: lines that name one are dropped; in other files the ids are blanked."""
         if Path(name).suffix in LINES:
             return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
         return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
 
     def without(self, path: Path, to: Path) -> Left:
-        """Write a file anew without them: rows about them go, all others stay as they were, in their order.
+        """Write a copy of a file without the rows of the records; all other rows stay unchanged and in order.
 
-        A set that was named after one of them is named after the smallest member that is left, as the stage that made
-        it would. A table of a known schema gets the bytes that a stage would write that never saw the records.
+        A cluster or group that was named after a deleted record is named after its smallest remaining member, as in the
+        stage that makes it. A table of a known schema gets the bytes that its stage would write without the records.
 
         Raises:
-            StillThere: something of them is left; the file at ``to`` is removed.
+            StillThere: the copy still names a record; the file at ``to`` is removed.
         """
         how = self._table if is_table(path) else self._lines if _begins(path, HEADER) else self._blank
         left = how(path, to)
@@ -129,7 +129,7 @@ class Gone:
         return Left(renamed=len(found))
 
     def _about(self, table: pa.Table) -> pa.ChunkedArray:
-        """Return for each row whether it is about one of them."""
+        """Return for each row whether it is about one of the records."""
         found = pa.chunked_array([pa.array([False]).take(pa.array([0] * table.num_rows, pa.int32()))])
         for name in ABOUT:
             if name in table.column_names:
@@ -137,7 +137,7 @@ class Gone:
         return found
 
     def _mentions(self, column: pa.ChunkedArray) -> pa.Array:
-        """Return the values of a text column, or of a column of lists of texts, that name one of them."""
+        """Return the values of a column of texts, or of lists of texts, that name one of the records."""
         values = _flat(column).unique().drop_null()
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -148,7 +148,7 @@ class Gone:
         return TOKEN.sub(lambda match: BLANK if match.group() in self.ids else match.group(), value)
 
     def _tokens(self, path: Path) -> list[int]:
-        """Return where a file that is no table names one of them."""
+        """Return the byte offsets at which a file that is not a table names one of the records."""
         if not path.stat().st_size or not self.ids:
             return []
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -156,7 +156,7 @@ class Gone:
 
 
 def is_table(path: Path) -> bool:
-    """Say whether a file is Parquet, by its first bytes."""
+    """Return whether a file is Parquet, by its first bytes."""
     return _begins(path, b"PAR1")
 
 
@@ -197,7 +197,7 @@ def _write(table: pa.Table, to: Path) -> None:
         if table.schema.equals(schema):
             tables.write(table, to, name=name)
             return
-    # a schema of an earlier commit, or of a pack: the same settings, the rows in their order
+    # a schema of an earlier commit or of a pack: write with the same settings, rows in order
     sealed = tables.sealed_columns(table.schema)
     plain = [column for column in table.column_names if column not in sealed]
     pq.write_table(

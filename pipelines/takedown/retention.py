@@ -1,7 +1,7 @@
-"""What may no longer be kept: records of a source whose approval has ended, and those kept as long as it allows.
+"""Find records whose source approval has ended or whose retention period is over.
 
-Both go the way of every deletion. The source of a record is the one that its partition's row names; a record of an
-imported set, or one that no partition names any more, belongs to no source of ``params.yaml`` and is only counted.
+Both are deleted by a takedown. The source of a record is the one in its partition's row. A record of an imported
+dataset, or one that is in no partition any more, belongs to no source of ``params.yaml`` and is only counted.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ APPROVAL_ENDED, RETENTION = "approval-ended", "retention"
 
 
 def expired(params: Params, vault: Vault, *, now: datetime, root: Path) -> dict[str, str]:
-    """Return the live records of all corpora that are to be taken down, with the code of the reason.
+    """Return the live records of all corpora that must be taken down, with the code of the reason.
 
-    ``approval-ended``: today is the source's ``expires`` or later, as for the collectors. ``retention``: it came in
-    ``retention_days`` ago or earlier. ``root`` is a checkout with ``posts`` of every month.
+    ``approval-ended``: today is the source's ``expires`` or later, as for the collectors. ``retention``: the record was
+    first seen ``retention_days`` ago or earlier. ``root``: a checkout with ``posts`` of every month.
     """
     return {record: reason for record, _, _, _, reason in _rows(params, vault, now=now, root=root) if reason}
 
 
 def listing(params: Params, vault: Vault, *, now: datetime, root: Path) -> list[dict[str, Any]]:
-    """Say, by ``corpus``, ``source`` and ``month``, how many ``records`` are kept and how many are ``expired`` and why.
+    """Return, by ``corpus``, ``source`` and ``month``, the number of live ``records`` and, by reason, of ``expired``.
 
-    ``source`` is ``None`` for live records that no partition names: their retention cannot be told.
+    ``source`` is ``None`` for live records that are in no partition: their retention is unknown.
     """
     kept: dict[tuple[str, str, str], Counter[str]] = {}
     for _, corpus, source, month, reason in _rows(params, vault, now=now, root=root):
@@ -55,7 +55,7 @@ def listing(params: Params, vault: Vault, *, now: datetime, root: Path) -> list[
 def _rows(
     params: Params, vault: Vault, *, now: datetime, root: Path
 ) -> Iterator[tuple[str, str, str | None, str, str | None]]:
-    """Yield record, corpus, source, month and reason of every live record."""
+    """Yield record id, corpus, source, month and reason for every live record."""
     for corpus in params.corpora:
         sources = by_record(root, corpus=corpus, column="source")
         with vault.database.reading() as connection:

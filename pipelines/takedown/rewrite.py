@@ -1,8 +1,8 @@
-"""The live corpus without the records: months, rounds and every table of every stage, as one commit.
+"""Remove records from the live corpus: months, rounds and every table of every stage, in one commit.
 
-Nothing is checked out and no stage is run: objects are written anew without the rows, and the commit names these
-instead. Files that name none of the records keep their digest. Another publisher that is faster makes this begin anew
-on what that one left; one that is slower is refused by the store's own checks, because the commits below it moved.
+No data is checked out and no stage is run: objects are rewritten without the rows, and the commit names the new
+objects. Files that name none of the records keep their digest. If another publisher pushes first, the rewrite starts
+over on the new tip; a publisher that pushes later is rejected by the push checks, because its base moved.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pipelines.takedown.redaction import Gone
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 
-# Ours: how often work begins anew because another publisher moved the branch first.
+# Ours: attempts when other publishers move the branch first.
 ATTEMPTS = 5
-# Before the name of a corpus, among counts of files.
+# Prefix of a corpus name among the counts of files.
 OF = "of_"
 Note = Callable[[dict[str, int]], None]
 Say = Callable[[str], None]
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What came of it: the tip of the branch, whether it moved, and how much was taken out."""
+    """The result: the tip of the branch, whether it moved, and the counts of removed rows and files."""
 
     commit: str
     changed: bool
@@ -39,16 +39,16 @@ class Rewritten:
 
 
 def run(gone: Gone, *, settings: Settings, note: Note, say: Say) -> Rewritten:
-    """Take the records out of everything that the tip of the corpus branch names.
+    """Remove the records from everything that the tip of the corpus branch names.
 
     Args:
-        gone: whom.
-        settings: where the corpus is.
-        note: told the counts before anything is committed, so that a repetition does not lose them.
-        say: told ``replaced`` when the new objects are in cache and remote, and nothing names them yet.
+        gone: the deleted records.
+        settings: the location of the corpus.
+        note: called with the counts before anything is committed, so that a repetition does not lose them.
+        say: called with ``replaced`` when the new objects are in cache and remote but no commit names them yet.
 
     Raises:
-        CommitLost: others were faster ATTEMPTS times.
+        CommitLost: other publishers moved the branch first, ATTEMPTS times.
     """
     for _ in range(ATTEMPTS - 1):
         try:
@@ -61,7 +61,7 @@ def run(gone: Gone, *, settings: Settings, note: Note, say: Say) -> Rewritten:
 
 
 def look(clone: Workspace, gone: Gone, *, objects: Objects) -> dict[str, int]:
-    """Return how many files at the tip name one of the records, by kind and corpus; nothing is written."""
+    """Return the number of files at the tip that name one of the records, by kind and corpus; write nothing."""
     files = Pointers(clone.path, objects=objects).files()
     there = {digest for digest in files.values() if objects.exists(digest)}
     named = dict.fromkeys(objects.named(gone, among=there))
@@ -90,10 +90,10 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, say: Say) -> Rewritten:
 
 
 def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
-    """Take the records out of what a clone is about to commit in a folder; return how many rows these were.
+    """Remove the records from the tables that a clone is about to commit in a folder; return the number of rows.
 
-    Whoever was taken down after these tables were made, and before they are committed, is not brought back. What the
-    tables were before goes with the next takedown or revisit: until this is committed the tip may name it.
+    Records that were taken down after these tables were made, and before they are committed, are not brought back. The
+    previous objects are removed by the next takedown or revisit: until this commit the tip may name them.
     """
     git("add", "--all", "--", below, cwd=clone.path)
     with Objects.opened(clone) as objects:
@@ -111,9 +111,9 @@ def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
 
 
 def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]]:
-    """Return the files in git that name one of the records, as they are and without them.
+    """Return the files in git that name one of the records: path -> (current content, content without the records).
 
-    Imports of published datasets keep labels and splits as lines of ids.
+    Imports of published datasets store labels and splits as lines with ids.
     """
     found = {}
     for path in sorted(Pointers.in_git(clone.path)):
@@ -125,7 +125,7 @@ def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]
 
 
 def in_history(clone: Workspace, gone: Gone) -> int:
-    """Return how many objects of git, of all commits, name one of the records: git's history is not rewritten."""
+    """Return the number of git objects of all commits that name one of the records; git history is not rewritten."""
     argv = ["git", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
     with subprocess.Popen(argv, cwd=clone.path, stdout=subprocess.PIPE) as process:
         found, stream = 0, process.stdout
@@ -139,7 +139,7 @@ def _counts(files: Mapping[str, str], changes: Mapping[str, Change | None]) -> d
     counts = Counter({"data": 0, "annotations": 0, "snapshot": 0, "rows": 0, "renamed": 0})
     for path in (path for path, digest in files.items() if digest in changes):
         counts.update([path.partition("/")[0], f"{OF}{Path(path).parts[1]}"])
-    # one object may stand under several names
+    # one object may have several paths
     for change in filter(None, changes.values()):
         counts.update(rows=change.left.rows, renamed=change.left.renamed)
     return dict(counts)

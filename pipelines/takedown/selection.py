@@ -1,7 +1,7 @@
-"""Whom a takedown is about: posts, an author, a picture, a subreddit or a source become ids of records.
+"""Resolve takedown criteria to record ids: posts, authors, pictures, subreddits or sources.
 
-Every version of the corpus is asked, not the newest alone: what an old one holds is taken down as well. A post that was
-never seen is selected too; its tombstone keeps it out.
+Every version of the corpus is searched, not only the newest: records in old versions are taken down as well. A post
+that was never collected is selected too; its tombstone keeps it out.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ DOMAIN = "takedown"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asks for, as they wrote it; never logged and never kept.
+    """The criteria of a takedown, as the requester wrote them; never logged and never stored.
 
     Args:
-        posts: Reddit's ids, fullnames or addresses, or ids of records as the corpus has them.
+        posts: Reddit ids, fullnames or URLs, or record ids of the corpus.
         authors: user names.
-        images: SHA-256 of a stored picture, or the path of a picture.
+        images: SHA-256 of a stored picture, or the path of a picture file.
         subreddits: names, in any case.
         sources: names of sources whose approval ends (retention).
-        files: files with one post a line, as in ``posts``.
-        near: take what looks like the pictures as well, by the corpus's fingerprints; otherwise it is counted alone.
+        files: files with one post per line, as in ``posts``.
+        near: also take down near-duplicates of the pictures, by the corpus's fingerprints; otherwise only count them.
     """
 
     posts: Sequence[str] = ()
@@ -61,10 +61,10 @@ class Selection:
     """The records of a takedown.
 
     Args:
-        key: keyed digest of what was asked, by which a repeated takedown knows itself; says nothing without the secret.
+        key: keyed digest of the criteria, which identifies a repeated takedown; reveals nothing without the secret.
         records: their ids.
-        counts: how many each way of asking found, and ``near``: pictures that look alike (``near_taken`` or not).
-        near: the records of those, for the person who decides.
+        counts: number of records by criterion; ``near``: with a near-duplicate picture; ``near_taken``: of these taken.
+        near: the records with a near-duplicate picture, for the person who decides.
     """
 
     key: str
@@ -74,19 +74,19 @@ class Selection:
 
 
 def select(asked: Asked, *, vault: Vault, objects: Objects, params: Params) -> Selection:
-    """Find the records.
+    """Return the records that match the criteria.
 
     Args:
-        asked: what for.
-        vault: whose names they are.
+        asked: the criteria.
+        vault: derives record ids and author ids from names.
         objects: the versions of the corpus.
-        params: ``dedupe.radius`` is how many of 64 bits near pictures may differ, ``decode`` how a picture is read.
+        params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
 
     Raises:
-        BadParams: nothing was asked for, or something is no post, no picture or no readable file; values are not told.
+        BadParams: no criterion is given, or one is not a post, picture or readable file; values are not quoted.
     """
     if not any(value for name, value in asdict(asked).items() if name != "near"):
-        raise BadParams(where="takedown", detail="names nothing: give --post, --author, --image, --subreddit, ...")
+        raise BadParams(where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ...")
     posts = [*asked.posts, *(line for path in asked.files for line in _lines(path))]
     found = {"posts": {_record(post, vault=vault) for post in posts}}
     columns = {
@@ -108,7 +108,7 @@ def select(asked: Asked, *, vault: Vault, objects: Objects, params: Params) -> S
 
 
 def of_records(record_ids: Collection[str], *, vault: Vault) -> Selection:
-    """Return the selection of records that are known by their ids, as the deletion sweep and retention find them."""
+    """Return the selection of given record ids, as found by the deletion sweep and by retention."""
     records = frozenset(record_ids)
     return Selection(
         _key(Asked(), posts=sorted(records), pictures=set(), vault=vault), records, {"posts": len(records)}
@@ -133,7 +133,7 @@ def _record(post: str, *, vault: Vault) -> str:
         return text
     match = ADDRESS.fullmatch(text) or FULLNAME.fullmatch(text.lower())
     if not match:
-        raise BadParams(where="takedown", detail="a post is given by its id, its fullname or its address")
+        raise BadParams(where="takedown", detail="contains a value that is not a post's id, fullname or URL")
     return vault.record_id(f"t3_{match[1].lower()}")
 
 
@@ -145,7 +145,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
-    """Yield these columns of every table of every version that has all of them."""
+    """Yield these columns of every table of every version; tables that lack one are skipped."""
     for digest in objects.digests():
         if digest.endswith(TREE):
             continue
@@ -163,7 +163,7 @@ def _where(column: str, values: set[str], *, objects: Objects) -> set[str]:
 
 
 def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[int]]:
-    """Return the digests of the pictures as the corpus stores them, and the fingerprints of those that are files."""
+    """Return the digests of the pictures as stored in the corpus, and the fingerprints of those given as files."""
     digests, codes = set[str](), set[int]()
     for image in images:
         if SHA256.fullmatch(image):
@@ -175,11 +175,11 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
         try:
             data = Path(image).read_bytes()
         except OSError as error:
-            raise BadParams(where="--image", detail=f"is no readable file ({type(error).__name__})") from None
+            raise BadParams(where="--image", detail=f"is not a readable file ({type(error).__name__})") from None
         with Decoder(params.images.decode) as decoder:
             picture = decoder.decode(data)
         if isinstance(picture, str):
-            raise BadParams(where="--image", detail=f"is no picture that the corpus could hold ({picture})")
+            raise BadParams(where="--image", detail=f"is not a picture that the corpus can store ({picture})")
         code, _ = fingerprint_or_none(picture.data, params=params.images.fingerprint)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})
         if code is not None:

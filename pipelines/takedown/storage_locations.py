@@ -1,8 +1,8 @@
-"""The one list of places that may hold content or ids, and how each of them is emptied and searched.
+"""List every place that may hold content or ids, and how a takedown clears and searches it.
 
-Whatever this software writes anywhere has its place here: a test fails where a setting, a folder of ``CORPUS_HOME``, an
-out of ``dvc.yaml`` or a module that writes is named by none of them (tests/privacy/test_sinks.py). Who adds a store
-says in the same change how a deletion reaches it.
+Everything that this software writes belongs to one of these places. A test fails if a setting, a folder of
+``CORPUS_HOME``, an out of ``dvc.yaml`` or a module that writes is in none of them (tests/privacy/test_sinks.py). A
+change that adds a store also says here how a deletion reaches it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Sink:
     """One place.
 
     Args:
-        name: of the place.
-        holds: the most that may be in it: content (sealed or not), ids of records, or neither.
-        purged: what a takedown does there; ``""`` where there is nothing to do.
-        keeps: what of a record stays in it after a takedown, and why; ``""`` for nothing.
-        paths: the files and folders that it is, as far as they are on this machine.
-        settings: the fields of ``Settings`` that say where it is.
-        outs: patterns of the outs of ``dvc.yaml`` that go there.
+        name: the name of the place.
+        holds: the most sensitive data in it: content (sealed or not), record ids, or neither.
+        purged: what a takedown does there; ``""`` if there is nothing to do.
+        keeps: what remains of a record after a takedown, and why; ``""`` for nothing.
+        paths: its files and folders on this machine.
+        settings: the fields of ``Settings`` with its location.
+        outs: patterns of the outs of ``dvc.yaml`` that are stored there.
         writers: the modules that write there, below ``pipelines`` and ``plugins`` without ``.py``.
     """
 
@@ -49,21 +49,21 @@ class Sink:
     writers: tuple[str, ...] = ()
 
     def files(self, settings: Settings) -> Iterator[Path]:
-        """Yield every file of it that is on this machine."""
+        """Yield every file of the place on this machine."""
         for path in self.paths(settings):
             yield from (
                 (p for p in sorted(path.rglob("*")) if p.is_file()) if path.is_dir() else [path][: path.is_file()]
             )
 
     def search(self, settings: Settings, *needles: bytes) -> int:
-        """Return how often any of these bytes stand in it; tables, archives and git objects are read unpacked.
+        """Return the number of occurrences of these bytes in the place; tables, archives and git objects are unpacked.
 
-        Needles that may stand in another encoding (base64 in an annotation server) are the caller's to add.
+        The caller adds needles in other encodings (base64 in an annotation server).
         """
         return sum(text.count(needle) for text in self.texts(settings) for needle in needles)
 
     def texts(self, settings: Settings) -> Iterator[bytes]:
-        """Yield what is in it, file by file, readable."""
+        """Yield the unpacked content of the place, file by file."""
         repositories = set()
         for path in self.files(settings):
             if (bare := _repository(path)) is None:
@@ -74,7 +74,7 @@ class Sink:
 
 
 def _home(*names: str) -> Callable[[Settings], list[Path]]:
-    """Return what finds files and folders of ``CORPUS_HOME`` by pattern."""
+    """Return a function that lists files and folders of ``CORPUS_HOME`` by pattern."""
     return lambda settings: sorted(path for name in names for path in settings.home.glob(name))
 
 
@@ -281,12 +281,12 @@ SINKS = (
 
 
 def counted(settings: Settings, *needles: bytes) -> dict[str, int]:
-    """Return for each place that is on this machine how often any of these bytes stand in it."""
+    """Return for each place on this machine the number of occurrences of these bytes."""
     return {sink.name: sink.search(settings, *needles) for sink in SINKS}
 
 
 def _repository(path: Path) -> Path | None:
-    """Return the bare repository that a file is of, if it is."""
+    """Return the bare repository that contains a file; ``None`` if there is none."""
     return next((p for p in path.parents if (p / "HEAD").is_file() and (p / "objects").is_dir()), None)
 
 
@@ -298,7 +298,7 @@ def _git_objects(bare: Path) -> bytes:
 
 def _unpacked(path: Path) -> Iterator[bytes]:
     if is_table(path):
-        # pages are compressed: bytes of the file show nothing
+        # pages are compressed, so the raw bytes cannot be searched
         for column in pq.read_table(path).columns:
             yield b"\n".join(_cells(column))
     elif path.suffix == ".gz":

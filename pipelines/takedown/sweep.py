@@ -1,8 +1,8 @@
-"""The deletion sweep: known records are asked about at Reddit, and those that are gone are due for a takedown.
+"""Re-check known records on Reddit, and mark those that are deleted there as due for a takedown.
 
-A record that Reddit does not show is quarantined and asked about at the next run; missing twice in a row, or marked
-there as deleted or removed, it is due. The sweep takes nothing down itself: what is due stands in the vault until a
-takedown has been there, so that a process killed in between loses nothing. What fails is never a miss.
+A record that Reddit does not show is quarantined and checked again in the next run. A record that is missing twice in a
+row, or marked on Reddit as deleted or removed, is due. The sweep takes nothing down itself: due records are stored in
+the vault until a takedown has processed them, so that a killed process loses nothing. A failed request is never a miss.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipelines.vault import checks
 from pipelines.vault.checks import CLOSED, MISSING, SEEN, Known, Tally
 from pipelines.vault.vault import Vault
 
-# Ours: after so many failed requests in a row, each tried three times by PRAW, the rest would fail as well.
+# Ours: after this many failed requests in a row, each tried three times by PRAW, the rest would fail as well.
 FAILURES = 3
 
 Say = Callable[[str], None]
@@ -31,11 +31,11 @@ Homes = Callable[[], Mapping[str, str]]
 
 
 def client(params: Params, settings: Settings, *, today: date) -> Reddit:
-    """Return the collectors' own client, under their approval and their user agent; nothing is sent yet.
+    """Return the collectors' Reddit client, with their approval and user agent; nothing is sent yet.
 
     Raises:
-        SourceNotApproved: Reddit may not be read: ``sources.reddit`` states no valid approval.
-        BadParams: its credentials are not set.
+        SourceNotApproved: ``sources.reddit`` has no valid approval.
+        BadParams: the credentials are not set.
     """
     params.sources["reddit"].check("reddit", today=today)
     from pipelines.collect.sources.reddit import RedditSource
@@ -44,21 +44,21 @@ def client(params: Params, settings: Settings, *, today: date) -> Reddit:
 
 
 def due(vault: Vault, corpus: str) -> dict[str, str]:
-    """Return the live records that a takedown is due for: ``deleted``, ``removed``, or ``missing`` twice in a row.
+    """Return the live records that are due for a takedown: ``deleted``, ``removed``, or ``missing`` twice in a row.
 
-    What a run has found that did not come to its end, because it was killed or Reddit failed, waits until it has.
+    Findings of a run that did not complete (killed, or Reddit failed) are not due until a run completes.
     """
     with vault.database.reading() as connection:
         return checks.gone(connection, corpus=corpus)
 
 
 def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Say whom :func:`run` would ask about; nothing is sent or written.
+    """Return the records that :func:`run` would check; send and write nothing.
 
     Returns:
-        ``records`` that Reddit can be asked about and ``imported`` ones, which it cannot; ``due``; ``requests`` for
-        them, with one that finds a control; ``left`` for later runs; ``bands``: name -> ``records`` and ``due``;
-        ``takedown``: due for it already.
+        ``records`` that can be checked on Reddit and ``imported`` ones, which cannot; ``due``; ``requests`` for them,
+        with one for the control; ``left`` for later runs; ``bands``: name -> ``records`` and ``due``;
+        ``takedown``: already due for one.
     """
     records, names = _askable(vault, corpus=corpus)
     known = [k for k in records if k.record_id in names]
@@ -87,35 +87,35 @@ def run(
     believe: bool = False,
     say: Say | None = None,
 ) -> dict[str, Any]:
-    """Ask about whoever is due, quarantined records first, then those due longest, until the budget is spent.
+    """Check the records that are due, quarantined ones first, then those due longest, until the budget is spent.
 
-    Each request's answers are in the vault before the next is sent; a run that was killed goes on where it was.
+    Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped.
 
     Args:
-        corpus: whose records.
+        corpus: the corpus of the records.
         params: ``corpora`` names the subreddits of the corpus.
         terms: bands, budget and limits.
         vault: the open vault.
-        now: when.
-        reddit: what :func:`client` returns.
-        homes: gives the subreddit of each record, as :func:`pipelines.takedown.partitions.published` does; called once
-            something is missing. No post of a subreddit that is private or banned counts as missing; where a post's own
-            subreddit is not told, none does while any of the corpus's is.
-        believe: a person has looked, and the posts are gone: no share missing is too large.
-        say: told after each request.
+        now: the current time.
+        reddit: the client, see :func:`client`.
+        homes: returns the subreddit of each record, see :func:`pipelines.takedown.partitions.published`; called when
+            the first record is missing. Posts of a private or banned subreddit do not count as missing. A post of an
+            unknown subreddit does not count as missing while any subreddit of the corpus is private or banned.
+        believe: a person has confirmed that the posts are gone: accept any share of missing records.
+        say: called after each request.
 
     Returns:
         ``records``, ``imported`` and ``due`` before; ``asked``, and of these ``seen``, ``missing``, ``deleted``,
-        ``removed`` and ``closed`` (missing from a subreddit that Reddit does not show now, which is no miss), and
+        ``removed`` and ``closed`` (missing from a subreddit that Reddit does not show now, which is not a miss), and
         ``returned`` (seen, quarantined before); ``failed``: records of requests that failed twice; ``left`` for the
-        next run; ``requests``; ``stopped``: ``requests`` or ``remain``, whichever budget ended the run, or ``None``;
-        ``quarantined`` and ``takedown`` (due for it) at the end.
+        next run; ``requests``; ``stopped``: the budget that ended the run, ``requests`` or ``remain``, or ``None``;
+        ``quarantined`` and ``takedown`` (due for one) at the end.
 
     Raises:
-        SweepImplausible: too much is gone at once; what this run found missing or marked was taken back.
-        SourceThrottled: Reddit asks to wait. What was answered is kept, as with the next two.
+        SweepImplausible: too many records are gone at once; this run's missing and marked records were reverted.
+        SourceThrottled: Reddit asks to wait. Answers so far are kept, as with the next two.
         SourceRefused: bad credentials, or Reddit refuses this client.
-        SourceUnavailable: it fails again and again.
+        SourceUnavailable: requests fail repeatedly.
     """
     records, names = _askable(vault, corpus=corpus)
     queue = recheck_schedule.queue((k for k in records if k.record_id in names), terms=terms, now=now)
@@ -139,7 +139,7 @@ def run(
 
 
 class _Sweeper:
-    """One run: asks, judges, keeps."""
+    """One run: sends requests, checks the answers for plausibility, and stores them."""
 
     def __init__(
         self, corpus: str, *, desk: Desk, vault: Vault, terms: Sweep, now: datetime, homes: Homes | None, believe: bool
@@ -150,7 +150,7 @@ class _Sweeper:
         self._begun, self._tally = now, Tally()
 
     def work(self, queue: Sequence[Known], *, names: dict[str, str], counts: Counter[str], say: Say) -> str | None:
-        """Ask about them, filling ``counts``; return which budget ended it."""
+        """Check the queued records, filling ``counts``; return the budget that ended the run, if any."""
         with self._vault.database.writing() as connection:
             self._begun, self._tally = checks.begin(connection, corpus=self._corpus, now=self._now)
         if queue:
@@ -195,16 +195,16 @@ class _Sweeper:
         return answers
 
     def _home(self, record_id: str) -> str | None:
-        """Return the subreddit of a record, where it is told."""
+        """Return the subreddit of a record, if known."""
         if self._subreddits is None:
             self._subreddits = self._homes() if self._homes else {}
         return self._subreddits.get(record_id)
 
     def _judge(self, tally: Tally, *, of: int) -> None:
-        """Stop when more is gone than a day can bring; ``of`` is how many well records the run is about.
+        """Stop if implausibly many records are gone; ``of``: the number of records not quarantined before the run.
 
         Raises:
-            SweepImplausible: after everything that the run had noted of missing and marked records was taken back.
+            SweepImplausible: after the run's entries on missing and marked records were reverted.
         """
         if self._believe:
             return
@@ -229,7 +229,7 @@ class _Sweeper:
 
 
 def _askable(vault: Vault, *, corpus: str) -> tuple[list[Known], dict[str, str]]:
-    """Return the live records, and the Reddit names of those that have one: imported sets have names of their own."""
+    """Return the live records, and the Reddit fullnames of those that have one; imported datasets use other names."""
     with vault.database.reading() as connection:
         records = checks.known(connection, corpus=corpus)
     names = vault.fullnames([known.record_id for known in records])
@@ -241,4 +241,4 @@ def _bands(records: Sequence[Known], *, terms: Sweep, now: datetime) -> list[str
 
 
 def _nobody(progress: str) -> None:
-    """Tell nobody."""
+    """Discard the progress message."""

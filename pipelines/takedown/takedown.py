@@ -1,9 +1,10 @@
-"""A deletion that reaches everything: the steps, in the one order in which each of them makes the next one safe.
+"""Take records down everywhere, in the order of steps in which each step makes the next one safe.
 
-``tombstone`` → ``rewrite`` → ``purge`` → ``objects`` → ``models`` → ``receipt``. With the tombstones the content is
-closed everywhere and nothing comes back; from then on they say themselves who must be nowhere, so every step looks for
-all of them: what an earlier takedown left, because a task was at work, goes with the next one. A step may be repeated;
-what was begun is finished by repeating the command, by the next takedown, or by :func:`revisit`.
+``tombstone`` → ``rewrite`` → ``purge`` → ``objects`` → ``models`` → ``receipt``. Once the tombstones are written, the
+content is unreadable everywhere and cannot be collected again. From then on the tombstones define the deleted records,
+and every step searches for all of them: what an earlier takedown left, because a task was running, is removed by the
+next one. Steps can be repeated. An interrupted takedown is finished by repeating the command, by the next takedown, or
+by :func:`revisit`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 STEPS = ("tombstone", "rewrite", "purge", "objects", "models", "receipt")
-# A code or the number of a request, as tombstones, commits and journal will show it.
+# A code or the number of a request, shown in tombstones, commits and journal.
 REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 
 Say = Callable[[str], None]
@@ -35,10 +36,10 @@ Receipt = Request
 
 
 class TakedownUnfinished(DataError):
-    """Something could not be cleared now; what could be is."""
+    """Some places could not be cleared now; all others are cleared."""
 
-    message = "Takedown {request} is not done: {detail}."
-    remedy = "Its content is closed already. See to what is named, then run the same again: it goes on from there."
+    message = "Takedown {request} is not complete; these places could not be cleared: {detail}."
+    remedy = "The content is already unreadable. Fix the named errors, then repeat the command: it resumes."
     exit_code = 75
 
 
@@ -54,22 +55,22 @@ def run(
     context: Context | None = None,
     say: Say | None = None,
 ) -> Receipt:
-    """Take records down everywhere; the same again gives the same receipt and changes nothing.
+    """Take records down everywhere; a repeated call returns the same receipt and changes nothing.
 
     Args:
-        selection: whom; ids that were never seen get a tombstone, too.
+        selection: the records; ids that were never seen get a tombstone, too.
         reason: a code of at most 64 characters, no prose.
-        who: asked for it, as the journal of models will show it.
-        settings: where everything is.
+        who: the requester, shown in the journal of models.
+        settings: the places.
         vault: the open vault.
-        terms: from which share on a model is withdrawn.
-        now: when.
-        context: registry and journal of models; ``None`` where none is configured: the step ``models`` is skipped.
-        say: told after each thing that is done; a test kills the process there.
+        terms: the share from which on a model is withdrawn.
+        now: the current time.
+        context: registry and journal of models; ``None`` if none is configured: the step ``models`` is skipped.
+        say: called after each action; tests kill the process there.
 
     Raises:
-        BadParams: the reason is no code.
-        TakedownRunning: another one is at work.
+        BadParams: the reason is not a code.
+        TakedownRunning: another takedown is running.
         TakedownUnfinished: a place could not be cleared now.
     """
     if not REASON.fullmatch(reason):
@@ -87,7 +88,7 @@ def run(
                 mine.save(settings)
                 say("opened")
         elif selection.records - vault.tombstoned(selection.records):
-            # it waits for a place, and whoever was asked for has more by now: from the beginning
+            # the open request waits for a place, and the selection has grown meanwhile: start from the first step
             mine.done, mine.records = [], max(mine.records, len(selection.records))
         if "tombstone" not in mine.done and mine.ended is None:
             fresh = len(selection.records) - len(vault.tombstoned(selection.records))
@@ -105,15 +106,15 @@ def run(
 def revisit(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None = None
 ) -> list[Receipt]:
-    """Finish what is open, then look for everybody who has a tombstone once more; for the daily sweep.
+    """Finish open takedowns, then search again for every record with a tombstone; for the daily sweep.
 
-    After a restored backup: replay the tombstones, then call this. A task that was at work during a takedown may have
-    pushed what it had read before; this removes it.
+    After a restored backup, replay the tombstones, then call this. A task that was running during a takedown may have
+    pushed records that it had read before; this removes them.
 
-    Returns the receipts of what was finished or, where something was found, of the revisit itself.
+    Returns the receipts of the finished takedowns and, if something was found, of the revisit itself.
 
     Raises:
-        TakedownRunning: one is at work.
+        TakedownRunning: a takedown is running.
         TakedownUnfinished: a place could not be cleared now.
     """
     with receipts.alone(settings):
@@ -134,10 +135,10 @@ def revisit(
 def dry_run(
     selection: Selection, *, settings: Settings, vault: Vault, context: Context | None = None
 ) -> dict[str, Any]:
-    """Say what :func:`run` would find in each place; nothing is written.
+    """Return what :func:`run` would find in each place; write nothing.
 
     Returns:
-        ``selected`` and ``records``; for each step its counts, by place; a place that cannot be asked has ``-1``.
+        ``selected`` and ``records``; for each step its counts, by place; ``-1`` for a place that cannot be read.
     """
     gone = Gone(selection.records)
     with workspace(settings) as clone, Objects.opened(clone) as objects:
@@ -174,10 +175,10 @@ def _begin(selection: Selection, *, reason: str, who: str, now: datetime, settin
 
 
 def _finish_all(requests: Sequence[Request], **given: Any) -> None:
-    """Finish requests; what one of them waits for must not keep the others from going as far as they can.
+    """Finish requests; one that cannot complete does not block the others.
 
     Raises:
-        TakedownUnfinished: of the last one that waits.
+        TakedownUnfinished: for the last request that could not be completed.
     """
     unfinished = None
     for request in requests:
@@ -199,7 +200,7 @@ def _finish(
     context: Context | None,
     say: Say,
 ) -> None:
-    """Do every step that is not done; a place that cannot be cleared now keeps the request open, not the others."""
+    """Run the remaining steps; a place that cannot be cleared keeps the request open but does not stop the rest."""
     gone = Gone(vault.tombstones())
     request.pending = {}
 
@@ -232,7 +233,7 @@ def _purge(request: Request, gone: Gone, *, settings: Settings, vault: Vault, sa
         try:
             request.note("purge", {place.name: place.count(site)}, settings=settings)
             say(f"purge {place.name} noted")
-            # what an earlier try had found may be deleted and not yet erased
+            # the noted count may be of an earlier attempt that deleted but did not yet erase
             if request.steps["purge"][place.name]:
                 place.clear(site)
         except CorpusError as error:
@@ -284,9 +285,9 @@ def _models(
 
 
 def _corpora(counts: dict[str, int]) -> list[str]:
-    """Return the corpora of which a file of the tip named one of the records."""
+    """Return the corpora with a file at the tip that named one of the records."""
     return sorted(name.removeprefix(rewrite.OF) for name, n in counts.items() if n and name.startswith(rewrite.OF))
 
 
 def _nobody(step: str) -> None:
-    """Tell nobody."""
+    """Discard the progress message."""

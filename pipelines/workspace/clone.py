@@ -1,8 +1,8 @@
-"""A scratch clone of the corpus repository: the one way in which data is made and committed.
+"""Open a scratch clone of the corpus repository, in which data is made and committed.
 
-Every task works in a clone of its own, so no two DVC commands ever meet. Pointers and stage results are handed over
-explicitly (:mod:`pipelines.workspace.results`), and git's fast-forward push is the compare-and-set. A clone that dies
-leaves nothing behind that another task can see.
+Every task works in its own clone, so DVC commands never run concurrently in one repository. Pointers and stage results
+are handed over explicitly (:mod:`pipelines.workspace.results`), and git's fast-forward push is the compare-and-set. A
+killed clone leaves nothing behind that another task can see.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Workspace:
             "PYTHONPATH": "",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "DVC_NO_ANALYTICS": "1",
-            # a task that is killed leaves no step behind that works on beside the next attempt
+            # the step of a killed task must not keep running beside the next attempt
             DIES_WITH_PARENT: "1",
             "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(self.settings.home / "kernels"),
             "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.grouping.kernel_cache.ByContent",
@@ -118,15 +118,15 @@ class Workspace:
             raise StepFailed(command=name, returncode=done.returncode)
 
     def take(self, results: Iterable[StageResult]) -> None:
-        """Let the outs of handed-over results count as this clone's own; their metrics are written."""
+        """Treat the outs of handed-over results as outs of this clone, and write their metrics."""
         for result in results:
             self._taken[result.stage] = result.entry
             result.write_metrics(self.path)
 
     def inventory(self) -> Inventory:
-        """Return what the clone holds by digest: git's files, pointers, and outs of its commit and of taken results.
+        """Return the clone's files by digest: in git, by pointers, and as outs of its commit and of taken results.
 
-        Outs of stages that were removed from ``dvc.yaml`` do not count: DVC ignores their entries of ``dvc.lock``.
+        Outs of stages that were removed from ``dvc.yaml`` are excluded: DVC ignores their entries in ``dvc.lock``.
         """
         lock = {name: entry for name, entry in self.lock().items() if self.graph.defines(name)}
         return Inventory(self.path, lock=lock | self._taken, objects=self.objects)
@@ -136,7 +136,7 @@ class Workspace:
         """Fetch objects and place them: path -> digest.
 
         Raises:
-            ObjectIncomplete: naming the first that the remote does not hold whole.
+            ObjectIncomplete: for the first object that is missing or damaged on the remote.
         """
         self.objects.fetch(files.values())
         for path, digest in files.items():
@@ -172,7 +172,7 @@ class Workspace:
         return found
 
     def _ignore(self, names: Iterable[str]) -> None:
-        """Keep tracked files out of git where no rule does yet, as DVC does."""
+        """Add tracked files to ``.gitignore`` if no rule ignores them yet, as DVC does."""
         listed = git("ls-files", "--others", "--exclude-standard", "--", *names, cwd=self.path)
         for path in map(self.path.joinpath, listed.splitlines()):
             with path.with_name(".gitignore").open("a") as rules:
@@ -183,7 +183,7 @@ class Workspace:
         return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))
 
     def lock(self, *, revision: str | None = None) -> dict[str, Any]:
-        """Return the stages of ``dvc.lock`` in the working tree or in a commit; none where nothing was ever run."""
+        """Return the stages of ``dvc.lock`` in the working tree or in a commit; empty if there is no lock file."""
         if revision is None:
             path = self.path / "dvc.lock"
             return _stages(path.read_text()) if path.exists() else {}
@@ -192,7 +192,7 @@ class Workspace:
         return _stages(git("show", f"{revision}:dvc.lock", cwd=self.path))
 
     def write_lock(self, stages: Mapping[str, Any]) -> None:
-        """Write ``dvc.lock`` as DVC writes it, unless it says the same already."""
+        """Write ``dvc.lock`` in DVC's format if its content changes."""
         from dvc.utils.serialize import dump_yaml
 
         if stages != self.lock():
@@ -200,10 +200,10 @@ class Workspace:
             dump_yaml(str(self.path / "dvc.lock"), json.loads(json.dumps({"schema": "2.0", "stages": stages})))
 
     def check_remote(self, pointers: Mapping[str, str]) -> None:
-        """Ask the remote that every object of ``pointers`` is there with its size.
+        """Check that the remote holds every object of ``pointers`` with its size.
 
         Raises:
-            ObjectIncomplete: naming the first that is not.
+            ObjectIncomplete: for the first object that is missing or has another size.
         """
         outs = [read_pointer(text) for text in pointers.values()]
         self.objects.require_whole({out.md5: out.size for out in outs})
@@ -230,7 +230,7 @@ class Workspace:
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
     """Point a clone at the shared cache and the remote in its uncommitted ``.dvc/config.local``.
 
-    A scratch clone keeps DVC's own state in its scratch folder, so that nothing of it stays when it goes.
+    A scratch clone keeps DVC's own state in its scratch folder, so that it is removed with the clone.
     """
     lines = [
         f'[cache]\n    dir = {settings.cache}\n    type = "reflink,hardlink,copy"',
@@ -253,7 +253,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Workspace]:
-    """Clone the corpus repository into a scratch folder, give it out, and remove it whatever happens.
+    """Clone the corpus repository into a scratch folder, yield the clone, and always remove it.
 
     The clone is at the tip of the corpus branch, or at ``revision``.
     """
@@ -274,7 +274,7 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
 
 
 def _sweep(scratch: Path) -> None:
-    """Remove the clones of processes of this host that were killed before they could."""
+    """Remove the clones that killed processes of this host left behind."""
     for folder in scratch.glob(f"{socket.gethostname()}-*-*"):
         owner = int(folder.name.rsplit("-", 2)[1])
         if not Path("/proc", str(owner)).exists():

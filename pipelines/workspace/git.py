@@ -1,4 +1,4 @@
-"""Run git, under the name that commits of data carry."""
+"""Run git with the author name of data commits."""
 
 from __future__ import annotations
 

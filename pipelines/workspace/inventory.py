@@ -1,7 +1,7 @@
-"""List what a working tree holds, of git and of DVC, by path and digest, without checking anything out.
+"""List the files of a working tree, in git and in DVC, by path and digest, without checking anything out.
 
-DVC names what a stage depends on by digests alone: a file by its MD5, a folder by the MD5 of the list of its files,
-those of git included. Both follow from the pointers, ``dvc.lock`` and git's files.
+DVC names the dependencies of a stage by digests: a file by its MD5, a folder by the MD5 of the list of its files,
+including those in git. Both can be computed from the pointers, ``dvc.lock`` and the files in git.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Lock = Mapping[str, Any]
 
 
 class DependencyMissing(DataError):
-    """A stage depends on a path that neither git nor DVC has at this commit."""
+    """A stage depends on a path that is neither in git nor in DVC at this commit."""
 
     message = "{path} is neither in git nor an output of a stage or pointer."
-    remedy = "Run the stage that makes it first."
+    remedy = "First run the stage that writes it."
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Inventory:
         return {name: out for name, out in self._outs.items() if _overlap(name, path)}
 
     def files(self, *paths: str) -> dict[str, str]:
-        """Return DVC's files at or below some paths: path -> digest."""
+        """Return the files in DVC at or below some paths: path -> digest."""
         return {
             file: digest
             for path in paths
@@ -63,7 +63,7 @@ class Inventory:
         """Return the digest by which ``dvc.lock`` names a dependency.
 
         Raises:
-            DependencyMissing: nothing is there.
+            DependencyMissing: the path does not exist.
             ObjectIncomplete: an out's list of files is missing.
         """
         out = self._outs.get(path)
@@ -105,7 +105,7 @@ class Inventory:
         """Return the files below a folder that no out covers: path below it -> digest and size in bytes."""
         found = {}
         for folder, folders, files in os.walk(self._root / path):
-            # as .dvcignore says
+            # as in .dvcignore
             folders[:] = [name for name in folders if name != "__pycache__"]
             for file in (Path(folder) / name for name in files):
                 name = file.relative_to(self._root).as_posix()
@@ -116,7 +116,7 @@ class Inventory:
 
 
 def read_yaml(text: str) -> dict[str, Any]:
-    """Return a file of DVC's as DVC reads it: YAML 1.2, in which ``8e-06`` is a number."""
+    """Return a DVC file parsed by DVC's reader: YAML 1.2, in which ``8e-06`` is a number."""
     from dvc.utils.serialize import parse_yaml
 
     found: dict[str, Any] = parse_yaml(text, "")
@@ -132,12 +132,12 @@ def _pointed(root: Path) -> Iterator[tuple[str, Out]]:
 
 def _made(lock: Lock) -> Iterator[tuple[str, Out]]:
     for stage in lock.values():
-        # uncached metrics are git's
+        # uncached metrics are in git
         yield from ((out["path"], _out(out)) for out in stage.get("outs", ()) if not is_metric(out["path"]))
 
 
 def is_metric(path: str) -> bool:
-    """Return whether an out is a metric, which git keeps: DVC has it with ``cache: false``."""
+    """Return whether an out is a metric, which is stored in git (``cache: false`` in DVC)."""
     return path.startswith("metrics/")
 
 

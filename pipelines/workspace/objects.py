@@ -16,14 +16,14 @@ from typing import Any
 from pipelines.errors import DataError
 
 TREE = ".dir"
-# Ours: requests at a time when many objects of a distant remote are checked.
+# Ours: concurrent requests when many objects of a distant remote are checked.
 REQUESTS = 16
 
 
 class ObjectIncomplete(DataError):
     """An object that is needed or about to be committed is missing or damaged."""
 
-    message = "Object {digest} is not whole in the {place}."
+    message = "DVC object {digest} is missing or damaged in the {place}."
     remedy = "Clear the task that made it; nothing was committed."
     exit_code = 75
 
@@ -45,7 +45,7 @@ class ObjectStore:
         return _above(self.remote)
 
     def remove_run_cache(self) -> int:
-        """Remove DVC's run-cache, by which tasks handed over results in earlier versions; return how many files."""
+        """Remove DVC's run-cache, which earlier versions used to hand over results; return the number of files."""
         removed = 0
         for place in (self.cache, self.remote):
             runs = place.fs.join(_above(place), "runs")
@@ -75,7 +75,7 @@ class ObjectStore:
         """Copy objects from the remote into the cache, each verified against its digest.
 
         Raises:
-            ObjectIncomplete: naming the first that is missing or damaged.
+            ObjectIncomplete: for the first that is missing or damaged.
         """
         missing = sorted(digest for digest in set(digests) if not self._cached(digest))
         if not missing:
@@ -87,12 +87,12 @@ class ObjectStore:
                 raise ObjectIncomplete(digest=digest, place="remote")
 
     def push(self, digests: Iterable[str]) -> None:
-        """Copy objects from the cache to the remote, where it lacks them or has them in another size.
+        """Copy objects from the cache to the remote if they are missing there or have another size.
 
-        The list of a folder goes after its files.
+        The list of a folder is copied after its files.
 
         Raises:
-            ObjectIncomplete: naming the first that is to be copied and that the cache does not hold.
+            ObjectIncomplete: for the first object to copy that is not in the cache.
         """
         wanted = set(digests)
         files = {digest for folder in wanted if folder.endswith(TREE) for digest in self.tree(folder).values()}
@@ -113,7 +113,7 @@ class ObjectStore:
         return digest
 
     def put_tree(self, entries: Mapping[str, str]) -> str:
-        """Add a folder's list to the cache as DVC writes it and return its digest."""
+        """Add a folder's list to the cache in DVC's format and return its digest."""
         digest = tree_digest(entries)
         if not self._cached(digest):
             self.cache.add_bytes(digest, tree_bytes(entries))
@@ -129,13 +129,13 @@ class ObjectStore:
         generic.transfer(self._local, self.cache.oid_to_path(digest), self._local, str(path), links=links)
 
     def require_whole(self, outs: Mapping[str, int]) -> None:
-        """Ask the remote for objects and, for folders, for every file in them.
+        """Check that the remote holds objects and, for folders, every file in them.
 
         Args:
             outs: digest -> size in bytes; of a folder the sum of its files.
 
         Raises:
-            ObjectIncomplete: naming the first object that is missing or has another size.
+            ObjectIncomplete: for the first object that is missing or has another size.
         """
         sizes = self._sizes({file for digest in outs for file in self._files(digest)} | _folders(outs))
         for digest, size in outs.items():
@@ -170,7 +170,7 @@ class ObjectStore:
         from dvc_objects.errors import ObjectFormatError
 
         try:
-            # hashes an object unless it is marked as verified, and removes it where the digest differs
+            # hashes an object unless it is marked as verified, and removes it if the digest differs
             self.cache.check(digest)
         except (FileNotFoundError, ObjectFormatError):
             return False
@@ -178,7 +178,7 @@ class ObjectStore:
 
 
 def tree_bytes(entries: Mapping[str, str]) -> bytes:
-    """Return a folder's list as DVC writes it: its digest is the MD5 of these bytes, with ``.dir``."""
+    """Return a folder's list in DVC's format: its digest is the MD5 of these bytes, with ``.dir``."""
     return json.dumps([{"md5": md5, "relpath": path} for path, md5 in sorted(entries.items())], sort_keys=True).encode()
 
 
@@ -199,7 +199,7 @@ def digest_of(data: bytes) -> str:
 
 
 def _md5(data: bytes = b"") -> Any:
-    # a name of DVC's, not a protection
+    # an object name in DVC, not used for security
     return hashlib.md5(data, usedforsecurity=False)
 
 

@@ -1,7 +1,7 @@
 """Read and write the pointers of data files: the text of their ``.dvc`` files.
 
-A pointer that was handed over between tasks is input from outside: it is parsed against a closed schema, because DVC
-would follow other keys to another repository, an address or a path outside the clone.
+A pointer that was handed over between tasks is untrusted input: it is parsed against a closed schema, because DVC
+would follow other keys to another repository, a URL or a path outside the clone.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import PurePosixPath
 from pipelines.errors import DataError
 from pipelines.workspace.inventory import Out, read_yaml
 
-# Ours: four lines of text with a path need no more.
+# Ours: enough for four lines of text with a path.
 MAX_LENGTH = 1024
 TOPS = ("data", "work")
 
 
 class BadPointer(DataError):
-    """A handed-over pointer is not one that this project writes."""
+    """A handed-over pointer does not have the form that this project writes."""
 
-    message = "Pointer {number} of those handed over is refused: {detail}."
+    message = "Pointer {number} of those handed over is rejected: {detail}."
     remedy = "Clear the task that handed it over; nothing was committed."
 
 
@@ -31,7 +31,7 @@ def pointer_text(name: str, *, md5: str, size: int) -> str:
 
 
 def read_pointer(text: str) -> Out:
-    """Return what a pointer of this repository names."""
+    """Return the object that a pointer of this repository names."""
     (out,) = read_yaml(text)["outs"]
     return Out(out["md5"], out["size"], out.get("nfiles"))
 
@@ -40,7 +40,7 @@ def check_handed_over(pointers: Mapping[str, str]) -> dict[str, str]:
     """Return pointers, by the path of their data file, if each names one local file below ``data/`` or ``work/``.
 
     Raises:
-        BadPointer: one does not; its number, not its text, is in the message.
+        BadPointer: for the first that does not; the message has its number, not its text.
     """
     for number, (path, text) in enumerate(pointers.items(), start=1):
         if fault := _fault(path, text):
@@ -54,7 +54,7 @@ def _fault(path: str, text: str) -> str:
         return "its path is not below data/ or work/"
     if len(text) > MAX_LENGTH:
         return f"it is longer than {MAX_LENGTH} characters"
-    # the one form that this project writes; parsing first would let an unknown key through
+    # exactly the form that this project writes; a YAML parser would let unknown keys through
     found = re.fullmatch(r"outs:\n- md5: ([0-9a-f]{32})\n  size: (\d{1,15})\n  hash: md5\n  path: (.+)\n", text)
     if found is None:
         return "it has other fields than md5, size, hash and path of one file"

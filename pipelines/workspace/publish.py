@@ -17,7 +17,7 @@ from pipelines.workspace.stages import Run, dependencies, in_graph_order, object
 
 
 class Overtaken(DataError):
-    """Another run published a later result of a stage that this one would put back."""
+    """Another run published a later result of a stage, which this publish would overwrite with an older one."""
 
     message = "Stage {stage}, or what it depends on, was published by another run since {base}."
     remedy = "Clear `pin` and its downstream tasks, so that the run works on the present commit; nothing was committed."
@@ -32,12 +32,12 @@ def publish_partition(
     pointers: Mapping[str, str],
     leave_out: Callable[[Workspace, str], int],
 ) -> dict[str, Any]:
-    """Commit one month: exactly these pointers, each of them whole in the remote.
+    """Commit one month: exactly these pointers, after checking that the remote holds their objects.
 
-    Pointers of an earlier run of the month that are not among them go, so a month never mixes two runs.
+    Pointers of an earlier run of the month that are not among them are removed, so a month never mixes two runs.
 
-    ``leave_out`` is told the clone and the month's folder there before the commit: it takes out who was taken down
-    since the month was read, and returns the number of rows.
+    ``leave_out`` is called with the clone and the month's folder before the commit: it removes records that were taken
+    down since the month was read, and returns the number of rows.
 
     Returns:
         ``commit`` (the head afterwards), ``changed`` (whether there was anything to commit) and ``left_out`` (rows).
@@ -64,36 +64,36 @@ def publish_snapshot(
     remember: Callable[[Workspace], None],
     below: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Commit what a run's stages handed over: their entries of ``dvc.lock`` and their metrics.
+    """Commit the results of a run's stages: their entries of ``dvc.lock`` and their metrics.
 
     The entries are merged onto the tip by stage. A month that was committed after ``base``, the commit that the stages
-    worked on, supersedes this publish: it changes nothing, because that month's own event wakes a run over all of them.
-    So does a later result of the stages ``below``, which another Dag publishes and this one builds on.
+    worked on, supersedes this publish: it changes nothing, because that month's event starts a run over all months.
+    A later result of the stages ``below``, which another Dag publishes and this one builds on, does the same.
 
-    Rounds are pulled every day, and champions change, and neither supersedes: the check of dependencies sees both as
-    they were at ``base``; a new champion wakes a run of its own.
+    Rounds that are pulled and champions that change do not supersede: the check of dependencies uses both in their
+    state at ``base``, and a new champion starts its own run.
 
-    ``remember`` is called with the clone before the commit: it records what must hold from now on, and raises where
-    that contradicts what holds already. A publish that ends between the two is repeated; if a month came in meanwhile,
-    what was recorded still holds, for the run over both.
+    ``remember`` is called with the clone before the commit: it stores permanent assignments and raises if they
+    contradict stored ones. A publish that is killed between the two is repeated; if a month was committed meanwhile,
+    the stored assignments stay valid for the run over both.
 
     Args:
-        settings: where the corpus is.
-        corpus: whose snapshot it is.
-        targets: the stages that the run was for, as the commit's subject names them.
+        settings: the location of the corpus.
+        corpus: the corpus of the snapshot.
+        targets: the target stages of the run, named in the commit's subject.
         run: the name of the run; see :class:`pipelines.workspace.stages.Run`.
         base: the commit that the stages worked on.
-        tokens: of the results, one a stage.
+        tokens: the tokens of the results, one per stage.
         remember: see above.
         below: stages of other Dags that these are built on.
 
     Returns:
-        ``commit``, ``changed``, ``superseded`` and ``differing``: how many stages made another result from the same
-        inputs than the one that was stored first.
+        ``commit``, ``changed``, ``superseded`` and ``differing``: the number of stages whose result differs from the
+        one stored first for the same inputs.
 
     Raises:
-        Overtaken: another run published a stage since ``base``, or what a stage depends on changed.
-        ResultUnusable: a result is not one of this run and commit.
+        Overtaken: another run published a stage since ``base``, or a dependency of a stage changed.
+        ResultUnusable: a result does not belong to this run and commit.
         ObjectIncomplete: the remote lacks an object.
     """
     with workspace(settings) as clone:
@@ -121,10 +121,10 @@ def publish_snapshot(
 def publish_round(
     clone: Workspace, *, corpus: str, name: str, event: str, written: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Commit a round's folder as it stands in ``clone``: the manifest in git, its tables as pointers.
+    """Commit a round's folder from ``clone``: the manifest in git, its tables as pointers.
 
-    ``written`` are the tables that are new or changed, each of them whole in the remote before the commit; ``event``
-    says in one word what happened (``opened``).
+    ``written``: the new or changed tables, which are pushed and checked on the remote before the commit; ``event``: one
+    word for the commit message (``opened``).
 
     Returns:
         ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
@@ -138,7 +138,7 @@ def publish_round(
 
 
 def publish_champions(settings: Settings, *, corpus: str, write: Callable[[Path], None]) -> dict[str, Any]:
-    """Commit who is champion of the models that label a corpus: what ``write`` leaves in a clone's ``models/<corpus>``.
+    """Commit the champions that label a corpus: the files that ``write`` leaves in a clone's ``models/<corpus>``.
 
     Returns:
         ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
@@ -151,7 +151,7 @@ def publish_champions(settings: Settings, *, corpus: str, write: Callable[[Path]
 def _check_mergeable(
     results: Sequence[StageResult], *, tip: Mapping[str, Any], before: Mapping[str, Any], base: str
 ) -> None:
-    """Refuse to put back what another run published since ``base``."""
+    """Raise if a result would overwrite one that another run published since ``base``."""
     for result in results:
         now = tip.get(result.stage)
         if now != before.get(result.stage) and now != result.entry:
@@ -159,7 +159,7 @@ def _check_mergeable(
 
 
 def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, base: str) -> None:
-    """Refuse a result whose dependencies are not what the merged commit holds."""
+    """Raise if a result's dependencies differ from those in the merged commit."""
     inventory = clone.inventory()
     digest = cache(inventory.digest)
     for result in results:
@@ -172,5 +172,5 @@ def _result(commit: str | None, *, head: str) -> dict[str, Any]:
 
 
 def head(settings: Settings) -> str:
-    """Return the commit at the tip of the corpus branch, wherever the repository is."""
+    """Return the commit at the tip of the corpus branch of a local or remote repository."""
     return git("ls-remote", "--exit-code", settings.repo, f"refs/heads/{BRANCH}").split()[0]

@@ -1,4 +1,4 @@
-"""The corpus repository: the project's history with data commits on the branch ``corpus`` on top of it."""
+"""Create, upgrade and clone the corpus repository: the project's history plus data commits on branch ``corpus``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pipelines.workspace.git import git
 
 
 class NotARepository(ConfigError):
-    """The project's checkout is needed and is not there."""
+    """The command needs a checkout of the project, and there is none."""
 
     message = "{path} is not a git checkout of this project with at least one commit."
-    remedy = "Run this from the project's checkout, or set CORPUS_REPO to a corpus repository that exists."
+    remedy = "Run the command in the project's checkout, or set CORPUS_REPO to an existing corpus repository."
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
-    """Make the corpus repository from a checkout's HEAD, with ``profile`` written into its ``params.yaml``.
+    """Create the corpus repository from a checkout's HEAD, with ``profile`` written into its ``params.yaml``.
 
-    Does nothing where it exists already. Returns the head of the corpus branch.
+    Does nothing if it exists already. Returns the head of the corpus branch.
     """
     repo = Path(settings.repo)
     if not (repo / "HEAD").exists():
@@ -49,7 +49,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
             with workspace(settings.model_copy(update={"repo": str(partial)})) as clone:
                 _apply(clone, profile=profile)
                 clone.commit(f"corpus: begin with profile {profile or 'none'}")
-            # last of all: a repository without its profile would be taken for a finished one
+            # last, because a repository without its profile would be taken for a finished one
             partial.rename(repo)
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
@@ -91,17 +91,17 @@ def upgrade(settings: Settings, *, checkout: Path) -> Upgraded | None:
 
 
 def clone(settings: Settings, *, folder: Path) -> Path:
-    """Clone the corpus for a person: a checkout of the branch, ready for ``dvc pull`` and ``dvc repro``."""
+    """Clone the corpus to a user's folder: a checkout of the branch, ready for ``dvc pull`` and ``dvc repro``."""
     git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
     configure(folder.resolve(), settings=settings, scratch=False)
     return folder
 
 
 def _apply(clone: Workspace, *, profile: str | None) -> None:
-    """Write ``profiles/<profile>.yaml`` into ``params.yaml``, comments kept, so that DVC sees the values in force."""
+    """Write ``profiles/<profile>.yaml`` into ``params.yaml``, comments kept, so that DVC sees the effective values."""
     path = clone.path / "params.yaml"
     rounds = YAML()
-    rounds.width, rounds.preserve_quotes = 200, True  # the parser in C needs those around a colon within braces
+    rounds.width, rounds.preserve_quotes = 200, True  # libyaml needs the quotes around a colon within braces
     values = rounds.load(path.read_text())
     if profile:
         over = rounds.load((clone.path / "profiles" / f"{profile}.yaml").read_text())

@@ -1,9 +1,9 @@
 """Hand a stage's result from one task to the next: one object on the remote, named in Airflow by a signed token.
 
 The object holds the stage's entry of ``dvc.lock`` and the exact bytes of its uncached metrics. It is stored under a
-key of the stage's inputs and created only if absent, so that two tasks with the same inputs go on with one result.
-Object and token are authenticated under the project secret: write access to the remote or to Airflow's database is
-enough to make a task fail, and not to make it use another result.
+key of the stage's inputs and created only if absent, so that two tasks with the same inputs use the same result.
+Object and token are authenticated with the project secret: write access to the remote or to Airflow's database can make
+a task fail, but cannot make it use another result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipelines.errors import DataError
 FOLDER = "results"
 DIGEST = re.compile(rb'"([0-9a-f]{32}(?:\.dir)?)"')
 PURPOSE = b"crisis-corpus/stage-result"
-# S3: there is an object, or another writer is about to create one.
+# S3: the object exists, or another writer is creating it.
 TAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
 Token = dict[str, Any]
 """What tasks exchange: ``stage``, ``key``, ``digest``, ``differs`` and ``mac``; a few hundred bytes."""
@@ -79,23 +79,23 @@ class Results:
         self._key = hmac.digest(secret, PURPOSE, "sha256")
 
     def get(self, key: str) -> StageResult | None:
-        """Return the result that is stored for a stage's inputs, if one is.
+        """Return the result that is stored for a stage's inputs, or ``None``.
 
         Raises:
-            ResultUnusable: what is stored was not written by this project.
+            ResultUnusable: the stored object was not written by this project.
         """
         data = self._read(key)
         return None if data is None else StageResult.decode(self._opened(data, stage=key))
 
     def create(self, key: str, result: StageResult) -> tuple[StageResult, bool]:
-        """Store a result unless its inputs have one.
+        """Store a result unless one is stored for the same inputs.
 
         Returns:
             The stored result, and whether it differs from ``result``: the stage is then not deterministic.
         """
         data = self._sealed(result.encode())
         while not self._create(self._path(key), data):
-            # absent again: it was removed meanwhile, or the writer that won has not ended yet
+            # absent again: it was removed meanwhile, or the other writer has not finished yet
             if (stored := self.get(key)) is not None:
                 return stored, stored.encode() != result.encode()
         return result, False
@@ -106,7 +106,7 @@ class Results:
             self._fs.remove(self._path(key))
 
     def token(self, key: str, result: StageResult, *, run: str, base: str, differs: bool) -> Token:
-        """Return what stands for a result between the tasks of one run on one commit."""
+        """Return the token that names a result between the tasks of one run on one commit."""
         digest = hashlib.sha256(self._sealed(result.encode())).hexdigest()
         found: Token = {"stage": result.stage, "key": key, "digest": digest, "differs": differs}
         return found | {"mac": self._mac(found, run=run, base=base)}
@@ -115,13 +115,13 @@ class Results:
         """Return the result that a token of this run names.
 
         Raises:
-            ResultUnusable: the token is not one of this run and commit, or its object is missing or another.
+            ResultUnusable: the token does not belong to this run and commit, or its object is missing or another.
         """
         stage = str(token.get("stage"))
         own = {name: token.get(name) for name in ("stage", "key", "digest", "differs")}
-        # bytes: of strings, only those in ASCII can be compared
+        # as bytes: compare_digest accepts only ASCII strings
         if not hmac.compare_digest(self._mac(own, run=run, base=base).encode(), str(token.get("mac")).encode()):
-            raise ResultUnusable(stage=stage, detail="its token is not one of this run and commit")
+            raise ResultUnusable(stage=stage, detail="its token does not belong to this run and commit")
         data = self._read(str(own["key"]))
         if data is None:
             raise ResultUnusable(stage=stage, detail="it is no longer on the remote")
@@ -129,7 +129,7 @@ class Results:
             raise ResultUnusable(stage=stage, detail="another result is stored in its place")
         result = StageResult.decode(self._opened(data, stage=stage))
         if result.stage != stage:
-            raise ResultUnusable(stage=stage, detail="it is of another stage")
+            raise ResultUnusable(stage=stage, detail="it belongs to another stage")
         return result
 
     @property
@@ -176,7 +176,7 @@ class Results:
             return None
 
     def _create(self, path: str, data: bytes) -> bool:
-        """Create an object whole or not at all; return whether it is new."""
+        """Create an object atomically; return whether it is new."""
         if self._fs.protocol == "local":
             return _link_new(Path(path), data)
         try:
@@ -192,7 +192,7 @@ class Results:
 
 
 def _refused(error: OSError) -> bool:
-    """Return whether an S3 server refused to replace an object; s3fs knows only the form of Amazon's answer."""
+    """Return whether an S3 server refused to replace an object; s3fs recognises only Amazon's form of the error."""
     answer = getattr(error.__cause__, "response", None) or {}
     return answer.get("Error", {}).get("Code") in TAKEN
 
@@ -218,10 +218,10 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 
 def warn_differs(stage: str) -> None:
-    """Say that a stage made another result from the same inputs than the one that is stored and used."""
+    """Warn that a stage's result differs from the one stored for the same inputs, which is used."""
     sys.stderr.write(f"Stage {stage} is not deterministic: the result stored first for the same inputs is used.\n")
 
 
 def warn_unusable(stage: str) -> None:
-    """Say that a stored result cannot be used and that the stage is run again."""
-    sys.stderr.write(f"The stored result of stage {stage} is damaged or lacks objects: it is made again.\n")
+    """Warn that a stored result cannot be used and that the stage is run again."""
+    sys.stderr.write(f"The stored result of stage {stage} is damaged or lacks objects; the stage is run again.\n")

@@ -1,7 +1,7 @@
 """Run one stage of ``dvc.yaml`` in a clone and hand over its result, without DVC's run-cache.
 
-DVC resolves the stage; digests, objects and the entry of ``dvc.lock`` are DVC's, so that ``dvc repro`` on the commit
-finds nothing to do. No index over all stages is built: it costs seconds a task.
+DVC resolves the stage. Digests, objects and the entry of ``dvc.lock`` have DVC's format, so that ``dvc repro`` on the
+commit finds nothing to do. No index over all stages is built, because it costs seconds per task.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class OutMissing(DataError):
-    """A stage ended well and did not write one of its outputs."""
+    """A stage succeeded but did not write one of its outputs."""
 
     message = "Stage {stage} did not write {path}."
-    remedy = "The stage's command and its outs in dvc.yaml disagree; nothing was kept."
+    remedy = "Correct the stage's command or its outs in dvc.yaml; nothing was stored."
 
 
 @dataclass(frozen=True)
 class Definition:
-    """One stage as DVC resolves it in a clone; ``params`` are values by file, as ``dvc.lock`` has them."""
+    """One stage as DVC resolves it in a clone; ``params`` are values by file, as in ``dvc.lock``."""
 
     name: str
     cmd: str
@@ -76,11 +76,11 @@ class Definition:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a Dag on one commit: its stages exchange results through ``results`` and no other run does.
+    """One run of a Dag on one commit; only its own stages can exchange results with its tokens.
 
     Args:
-        results: of the remote.
-        name: of the run; any string that is unique to it.
+        results: the results on the remote.
+        name: the name of the run; any unique string.
         base: the commit that all its stages work on.
     """
 
@@ -105,11 +105,11 @@ class Run:
         return found
 
     def reproduce(self, clone: Workspace, stage: str) -> Token:
-        """Return the token of a stage's result: the stored one, the commit's own, or that of a run of its command.
+        """Return the token of a stage's result: the stored one, that of the commit, or a new one from its command.
 
         Raises:
-            StepFailed: with the exit status of the command, its message having gone to stderr.
-            DependencyMissing: a stage that makes a dependency, or a part of one, handed over nothing.
+            StepFailed: with the exit status of the command; its message went to stderr.
+            DependencyMissing: a stage that writes a dependency, or a part of one, handed over no result.
             ObjectIncomplete: a dependency is not on the remote.
         """
         with phase("dvc"):
@@ -126,7 +126,7 @@ class Run:
         if stored is not None and usable:
             return self._token(key, stored)
         if not usable:
-            # a damaged result must not keep the stage from being run for ever
+            # a damaged result must not block the stage forever
             warn_unusable(stage)
             self.results.remove(key)
         result = _committed(clone, defined, digests) or _run(clone, defined, inventory)
@@ -137,7 +137,7 @@ class Run:
 
     @staticmethod
     def _usable(stored: StageResult, clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> bool:
-        """Return whether a stored result is one of these inputs and its objects are whole."""
+        """Return whether a stored result has these inputs and its objects are complete."""
         # with write access to the remote, the result of other inputs could be copied to this key
         return (
             stored.stage == defined.name
@@ -152,7 +152,7 @@ class Run:
 
 
 def dependencies(entry: Mapping[str, Any]) -> dict[str, str]:
-    """Return what an entry of ``dvc.lock`` depends on: path -> digest."""
+    """Return the dependencies of an entry of ``dvc.lock``: path -> digest."""
     return {dep["path"]: dep["md5"] for dep in entry.get("deps", ())}
 
 
@@ -162,7 +162,7 @@ def objects_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stages of a lock so that each comes after those whose outs it depends on, else by name."""
+    """Return the stages of a lock in topological order, ties by name."""
     makers = {out["path"]: name for name, entry in lock.items() for out in entry.get("outs", ())}
     ordered: dict[str, Any] = {}
 
@@ -185,13 +185,13 @@ def _touch(out: str, path: str) -> bool:
 
 def _check(result: StageResult, defined: Definition) -> None:
     if not defined.matches(result.entry):
-        raise ResultUnusable(stage=defined.name, detail="its command, names or params are not those of this commit")
+        raise ResultUnusable(stage=defined.name, detail="its command, names or params differ from those of this commit")
     if not _own_metrics(result):
-        raise ResultUnusable(stage=defined.name, detail="its metrics do not have the digests that it names")
+        raise ResultUnusable(stage=defined.name, detail="its metrics do not match its digests")
 
 
 def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -> None:
-    """Refuse a folder that lacks what some stage writes into it."""
+    """Raise if a dependency lacks an out that some stage writes into it."""
     for path in defined.deps:
         there = inventory.outs(path)
         for out in clone.graph.outs(path):
@@ -200,7 +200,7 @@ def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -
 
 
 def _own_metrics(result: StageResult) -> bool:
-    """Return whether a result's metrics are the bytes that its entry names."""
+    """Return whether a result's metrics match the digests in its entry."""
     named = {out["path"]: out["md5"] for out in result.entry.get("outs", ()) if is_metric(out["path"])}
     return named == {path: digest_of(text.encode()) for path, text in result.metrics.items()}
 
@@ -215,7 +215,7 @@ def _objects(entry: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _committed(clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> StageResult | None:
-    """Return the result that the clone's commit has, if it was made from the same inputs and is whole."""
+    """Return the result in the clone's commit if it has the same inputs and is complete, else ``None``."""
     entry = clone.lock().get(defined.name)
     if entry is None or not defined.matches(entry) or dependencies(entry) != digests:
         return None
@@ -229,12 +229,12 @@ def _committed(clone: Workspace, defined: Definition, digests: Mapping[str, str]
 
 
 def _run(clone: Workspace, defined: Definition, inventory: Inventory) -> StageResult:
-    """Check out what the stage depends on, run its command, push what it made."""
-    # sizes are asked before the files are there: what is checked out is not mistaken for git's
+    """Check out the dependencies, run the stage's command, push its outs, and return the result."""
+    # read sizes before checking out, so that checked-out files are not taken for files in git
     deps = [inventory.entry(path) for path in defined.deps]
     clone.link(inventory.files(*defined.deps))
     for out in map(clone.path.joinpath, defined.outs):
-        # git's copy of a metric is that of an earlier run
+        # the copy of a metric in git is from an earlier run
         if out.is_dir():
             shutil.rmtree(out)
         out.unlink(missing_ok=True)
@@ -250,7 +250,7 @@ def _run(clone: Workspace, defined: Definition, inventory: Inventory) -> StageRe
 
 
 def _keep(clone: Workspace, out: str, *, stage: str) -> dict[str, Any]:
-    """Add an out to the cache and return it as ``dvc.lock`` has it."""
+    """Add an out to the cache and return its entry for ``dvc.lock``."""
     path = clone.path / out
     if not path.exists():
         raise OutMissing(stage=stage, path=out)

@@ -1,4 +1,5 @@
-"""dvc.yaml as Airflow tasks: the one place that knows both Airflow and the pipelines.
+"""Run the stages of dvc.yaml and the steps of pipelines as Airflow tasks.
 
-Importing this costs milliseconds: neither dvc nor pipelines is loaded until a task runs.
+Only this package imports both Airflow and the pipelines. Importing it costs milliseconds: neither dvc nor pipelines is
+loaded until a task runs.
 """

@@ -1,4 +1,4 @@
-"""Tasks of an annotation round: between two of them people work, and no worker is held while they do."""
+"""Define the tasks of an annotation round; no worker slot is held while people annotate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from airflow.sdk.exceptions import AirflowFailException
 from dvc_airflow.command import run
 from dvc_airflow.tasks import SUPERSEDED, publish_results, run_of, stage_results
 
-# After so long a silence the task fails and says so; it never goes on by itself.
+# Without an answer, the task fails after this time; it never continues by itself.
 PATIENCE = timedelta(days=90)
 GOLD = AssetAlias("gold")
 
 READY, DECIDED = "Pull the answers", "Pull the decisions"
-# What the person may decide who has seen the agreement, and the code that goes on record.
+# The decisions that a person may take after seeing the agreement, and the recorded code of each.
 GO_ON = {
     "Adjudicate: agreement suffices": "agreement-sufficient",
     "Adjudicate: disagreements were discussed": "discussed",
@@ -25,41 +25,41 @@ GO_ON = {
 END = {"End without gold: the guideline changes": "guideline-changes"}
 REVIEWED = "reviewed"
 CHOSEN = "chosen"
-WHERE = "`corpus round status {{ params.corpus }} {{ params.round }}` says who has how much left, and where they go."
+WHERE = "`corpus round status {{ params.corpus }} {{ params.round }}` shows open items per annotator and queue URLs."
 
 
 def wait(task_id: str, *, option: str, subject: str) -> Any:
-    """Return a task that waits for a person to say that people are done."""
+    """Return a task that waits until a person confirms that annotation is done."""
     return HITLOperator(
         task_id=task_id,
         subject=subject,
         body=WHERE,
         options=[option],
-        doc_md=f"waits for people; holds no worker. Ends when somebody answers: {option}",
+        doc_md=f"waits for people; holds no worker. Ends when a person answers: {option}",
         response_timeout=PATIENCE,
         execution_timeout=None,
     )
 
 
 class Decide(HITLBranchOperator):
-    """A branch that hands over what was chosen: of its own it says only where that leads, or nothing if it skips."""
+    """A branch operator that also pushes the chosen option to XCom; Airflow's pushes only the branch, if any."""
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """Take the answer; branching may end the task by an exception, so the choice is handed over first."""
+        """Push the chosen option, then branch; branching may end the task by an exception."""
         if chosen := event.get("chosen_options"):
             context["ti"].xcom_push(key=CHOSEN, value=chosen[0])
         return super().execute_complete(context, event)
 
 
 def decide(*, adjudicate: str, close: str) -> Any:
-    """Return the task that asks whether the round goes on to adjudication, showing its agreement."""
+    """Return the task that shows the round's agreement and asks whether to continue with adjudication."""
     return Decide(
         task_id="decide",
         subject="Agreement of round {{ params.round }} of {{ params.corpus }}: go on?",
         body="{{ ti.xcom_pull(task_ids='agreement')['text'] }}",
         options=[*GO_ON, *END],
         options_mapping={**dict.fromkeys(GO_ON, adjudicate), **dict.fromkeys(END, close)},
-        doc_md="a person decides, with the figures before them; the reason goes into the round's manifest",
+        doc_md="a person decides based on the agreement; the reason is stored in the round's manifest",
         response_timeout=PATIENCE,
         execution_timeout=None,
     )
@@ -67,14 +67,14 @@ def decide(*, adjudicate: str, close: str) -> Any:
 
 @task.branch(task_id="open")
 def open_round(*, params: Any = None) -> str:
-    """Draw the items, fill the queues; a review has no annotators and goes to the adjudicator at once."""
+    """Draw the items and fill the queues; a review has no annotators and goes directly to the adjudicator."""
     opened = run("round", "open", params["corpus"], params["round"])
     return "annotators" if opened["status"] == "open" else "review"
 
 
 @task(task_id="pull")
 def pull(*, params: Any = None) -> dict[str, Any]:
-    """Bring the answers in; what is wrong with them is counted by pseudonym."""
+    """Import the answers; count faulty answers by pseudonym."""
     return run("round", "pull", params["corpus"], params["round"])
 
 
@@ -87,16 +87,16 @@ def agreement(*, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
 
 @task.branch(task_id="adjudicate")
 def adjudicate(*, params: Any = None) -> str:
-    """Put the disagreements before the adjudicator, without names."""
+    """Queue the disagreements for the adjudicator, without annotators' names."""
     cases = run("round", "adjudicate", params["corpus"], params["round"])["cases"]
     return "adjudicator" if cases else "close"
 
 
 @task(task_id="close", trigger_rule="none_failed_min_one_success")
 def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
-    """Bring the last answers in, put the decision on record, leave nothing in the annotation server."""
+    """Import the last answers, record the decision and remove the round from the annotation server."""
     chosen = ti.xcom_pull(task_ids="decide", key=CHOSEN)
-    # a review has nobody to ask whether it goes on
+    # a review has no task decide
     reason = REVIEWED if chosen is None else (GO_ON | END)[chosen]
     gold = "--no-gold" if chosen in END else "--gold"
     return run("round", "close", params["corpus"], params["round"], gold, "--reason", reason)
@@ -104,7 +104,7 @@ def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
 
 @task(task_id="gold")
 def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
-    """Make gold of the settled items, and measure agreement again: the round has a decision now."""
+    """Make gold of the settled items, and measure agreement again, since the round now has a decision."""
     return stage_results(*_stages(params["corpus"]), base=base, dag_run=dag_run)
 
 
@@ -112,7 +112,7 @@ def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str
 def publish(
     base: str, results: list[dict[str, Any]], *, params: Any = None, dag_run: Any = None, outlet_events: Any = None
 ) -> dict[str, Any]:
-    """Commit dvc.lock and metrics; fast-forward only. Emits `gold/<corpus>`."""
+    """Commit dvc.lock and metrics, fast-forward only, and emit `gold/<corpus>`."""
     corpus = params["corpus"]
     done = publish_results(corpus, *_stages(corpus), base=base, results=results, dag_run=dag_run)
     if done["superseded"]:
@@ -127,12 +127,12 @@ def _stages(corpus: str) -> tuple[str, str]:
 
 @task(task_id="rounds")
 def open_rounds(corpora: list[str]) -> list[dict[str, str]]:
-    """Say which rounds are open."""
+    """Return the open rounds."""
     found = ((corpus, status) for corpus in corpora for status in run("round", "status", corpus)["rounds"])
     return [{"corpus": corpus, "round": r["round"]} for corpus, r in found if r["status"] != "closed"]
 
 
 @task(task_id="pull")
 def pull_one(job: dict[str, str]) -> dict[str, Any]:
-    """Bring the answers of one round in, and give every annotator what the day's cap allows."""
+    """Import the answers of one round, and assign every annotator new items up to the daily cap."""
     return run("round", "pull", job["corpus"], job["round"])

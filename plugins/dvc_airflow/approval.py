@@ -1,4 +1,4 @@
-"""A person says yes or no, says why, and both go on record; silence is a no."""
+"""Ask a person for approval with a reason, and record both; no answer means rejection."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk import Param
 
-# Whoever has not answered by then has answered no.
+# Without an answer within this time, the request is rejected.
 PATIENCE = timedelta(days=14)
 REJECT = "Reject"
 NOBODY = "nobody"
 
 
 class Approve(HITLBranchOperator):
-    """A branch that hands over who answered, and why."""
+    """A branch operator that also pushes to XCom who answered, and why."""
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """Take the answer; branching may end the task by an exception, so what goes on record is handed over first."""
+        """Push person and reason, then branch; branching may end the task by an exception."""
         if chosen := event.get("chosen_options"):
             user = event.get("responded_by_user") or {}
             why = (event.get("params_input") or {}).get("why") or context["params"].get("reason")
@@ -28,7 +28,7 @@ class Approve(HITLBranchOperator):
 
 
 def approve(*, subject: str, body: str, yes: str, then: str, otherwise: str) -> Any:
-    """Return the task ``approve``, which shows ``body`` and goes on to ``then`` or, without a yes, to ``otherwise``."""
+    """Return the task ``approve``, which shows ``body`` and branches to ``then`` or, if not approved, ``otherwise``."""
     return Approve(
         task_id="approve",
         subject=subject,
@@ -36,8 +36,8 @@ def approve(*, subject: str, body: str, yes: str, then: str, otherwise: str) -> 
         options=[yes, REJECT],
         defaults=[REJECT],
         options_mapping={yes: then, REJECT: otherwise},
-        params={"why": Param("", type="string", maxLength=500, title="Why", description="goes on record")},
-        doc_md="a person decides, with the figures before them; without an answer nothing changes",
+        params={"why": Param("", type="string", maxLength=500, title="Why", description="recorded")},
+        doc_md="a person decides based on the figures; without an answer nothing changes",
         response_timeout=PATIENCE,
         execution_timeout=None,
     )

@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 # sysexits.h, as pipelines/errors.py uses them: bad arguments, bad data, refused, bad configuration
 HOPELESS = frozenset({64, 65, 77, 78})
-# What a child gets between SIGTERM and SIGKILL: time to remove its scratch clone.
+# Seconds between SIGTERM and SIGKILL, in which a child can remove its scratch clone.
 GRACE = 10.0
-# A progress bar is for a terminal; in a log each of its states would be a line.
+# In a log, each state of a progress bar would be a line.
 QUIET = {"TQDM_DISABLE": "1"}
 TRACEBACK = "Traceback (most recent call last):"
-# Lines of one record: a traceback is shorter, and what follows one that a library printed must not wait for the end.
+# Maximum lines per log record: longer than a traceback, so that output after a library's traceback is logged in time.
 LONGEST = 200
 
 log = logging.getLogger(__name__)
 
 
 class CommandFailed(RuntimeError):
-    """A command exited with ``returncode``; ``retry_after`` (seconds) is what a server asked for, if it did."""
+    """A command exited with ``returncode``; ``retry_after``: the seconds that a server asked to wait, if any."""
 
     def __init__(self, command: str, *, returncode: int, retry_after: float | None = None) -> None:
-        super().__init__(f"corpus {command} exited with {returncode}; its message stands above in this log")
+        super().__init__(f"corpus {command} exited with {returncode}; see its message above in this log")
         self.returncode = returncode
         self.retry_after = retry_after
 
 
 class ByFailure(RetryPolicy):
-    """Retries that follow what failed: bad input fails at once, a throttled source waits."""
+    """A retry policy by kind of failure: bad input fails at once, a throttled source is retried after its wait."""
 
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
@@ -61,7 +61,7 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     """Run ``python -m pipelines <argv>`` from the project's root and return the JSON object it printed last.
 
     The child's stderr goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The
-    child leads a session of its own, and whatever ends this task ends all of it.
+    child leads its own session, which ends together with this task.
 
     Args:
         *argv: the command and its arguments.
@@ -98,10 +98,10 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
 
 
 class Messages:
-    """Log what a child writes to its stderr, one record a message, while it runs.
+    """A logger of a running child's stderr, with one record per message.
 
-    A message is a line with the indented lines below it; a traceback is one message to its end. Each is logged when
-    the next one begins: only the last one's level depends on how the child ends.
+    A message is a line with the indented lines below it; a traceback is one message. Each is logged when the next one
+    begins. Only the level of the last message depends on the child's exit status.
     """
 
     def __init__(self) -> None:
@@ -110,14 +110,14 @@ class Messages:
         self._reader = threading.Thread(target=self._read, name="stderr", daemon=True)
 
     def follow(self) -> None:
-        """Begin to read; call it once the child has the other end."""
+        """Start reading; call this after the child has inherited the other end of the pipe."""
         os.close(self.sink)
         self._reader.start()
 
     def close(self, *, failed: bool) -> None:
-        """Wait for the end of what the child wrote, and log its last message: at ERROR if the child failed."""
+        """Wait for the end of the child's output, and log its last message: at ERROR if the child failed."""
         if self._reader.ident is not None:
-            # a process that left the child's session may hold the pipe open for ever
+            # a process that left the child's session may hold the pipe open forever
             self._reader.join(GRACE)
         self._log(logging.ERROR if failed else logging.INFO)
 
@@ -145,7 +145,7 @@ class Messages:
 
 @contextmanager
 def _stdin(given: str | None) -> Iterator[IO[str]]:
-    """Open a file that holds the input; a file, unlike a pipe, is never full."""
+    """Yield a file with the input; unlike a pipe, a file cannot fill up and block."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         file.write(given or "")
         file.seek(0)

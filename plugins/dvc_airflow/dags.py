@@ -1,4 +1,4 @@
-"""The shapes that every corpus has: a Dag that collects its months, one that curates them, one that labels them."""
+"""Build the Dags that every corpus has: collect a month, make a dataset of all months, score them with champions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
 
     Args:
         corpus: its name, which is also the asset that a publish emits.
-        items: the step that looks at each item once, ``images`` or ``texts``; it writes the folder of its name.
-        pool: where that step's tasks wait.
-        doc: the Dag's page.
+        items: the step that processes each item, ``images`` or ``texts``; it writes the folder of the same name.
+        pool: the Airflow pool of that step's tasks.
+        doc: the Dag's documentation.
     """
     first, last = period(corpus)
     with DAG(
@@ -34,14 +34,14 @@ def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
 
         @task(pool="reddit")
         def collect(*, dag_run: Any = None) -> list[dict[str, Any]]:
-            """Scan the source once; seal the month's submissions; answer one job a shard."""
+            """Scan the source once, seal the month's submissions, and return one job per shard."""
             month = month_of(dag_run)
             done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
             return [{"shard": shard, "pointers": done["pointers"]} for shard in range(done["result"]["shards"])]
 
         @task(task_id=items, pool=pool)
         def look(job: dict[str, Any], *, dag_run: Any = None) -> dict[str, str]:
-            """Look at each item of one shard once."""
+            """Process each item of one shard."""
             month, pointers = month_of(dag_run), job["pointers"]
             out = [f"data/{corpus}/{month}/{items}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
             argv = (items, corpus, "--month", month, "--shard", str(job["shard"]))
@@ -50,7 +50,7 @@ def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
 
         @task
         def partition(shards: Any, *, dag_run: Any = None) -> dict[str, str]:
-            """Join the shards into the month's tables; hand over what is to be committed."""
+            """Join the shards into the month's tables, and return the pointers to commit."""
             month = month_of(dag_run)
             pointers = {path: text for shard in shards for path, text in shard.items()}
             out = [f"data/{corpus}/{month}/*.parquet"]
@@ -69,9 +69,9 @@ def dataset_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def scoring_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_scoring``: champions are pinned, the stage ``scoring`` asks them, a publish commits both.
+    """Return ``<corpus>_scoring``: pin the champions, label with them in stage ``scoring``, and publish both.
 
-    It wakes when a champion changes and when the corpus does.
+    The Dag runs when a champion or the corpus changes.
     """
     changed = [Asset(f"model/{name}") for name in scoring(corpus)]
     with DAG(
@@ -91,11 +91,11 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> DAG:
-    """Return an empty Dag ``<corpus>_<name>`` that one run at a time takes all that came in on an asset."""
+    """Return an empty Dag ``<corpus>_<name>``; it has one run at a time, which takes all pending events of an asset."""
     return DAG(
         dag_id=f"{corpus}_{name}",
         doc_md=doc,
-        # every month maps to the one snapshot: a waiting run takes all months that came meanwhile
+        # every month maps to the same snapshot, so that a queued run takes all months that arrived meanwhile
         schedule=PartitionedAssetTimetable(assets=Asset(wakes_on), default_partition_mapper=FixedKeyMapper("snapshot")),
         start_date=period(corpus)[0],
         catchup=False,

@@ -1,4 +1,4 @@
-"""Tasks of a deletion: who is gone is looked for, taken down everywhere."""
+"""Define the tasks that find deleted posts and take them down everywhere."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dvc_airflow.command import run
 
 
 def sweep(corpus: str) -> Any:
-    """Return the task that asks Reddit again about the known posts of a corpus."""
+    """Return the task that re-checks the known posts of a corpus on Reddit."""
 
-    @task(task_id=f"sweep__{corpus}", pool="reddit", doc_md="ask Reddit again about posts, in age bands")
+    @task(task_id=f"sweep__{corpus}", pool="reddit", doc_md="re-check posts on Reddit by age band")
     def sweep_corpus() -> dict[str, Any]:
         return run("sweep", corpus)
 
@@ -28,21 +28,21 @@ def run_pending() -> dict[str, Any]:
 
 @task(task_id="swept")
 def swept() -> None:
-    """Fail where a sweep did: the run is not done then, though its takedowns are."""
+    """Do nothing; fails through its upstream tasks if a sweep failed, so that the run fails after its takedowns."""
 
 
 @task(task_id="look")
 def look(*, params: Any = None) -> dict[str, Any]:
-    """List every place that holds something of the request, with its counts."""
+    """List every place that holds records of the request, with its counts."""
     return run("takedown", "--file", _request(params), "--dry-run")
 
 
 @task(task_id="takedown", pool="publish")
 def takedown(*, params: Any = None) -> dict[str, Any]:
-    """Take the posts of the request down everywhere, and remove the request."""
+    """Take the posts of the request down everywhere, and remove the request file."""
     return run("takedown", "--file", _request(params), "--reason", params["request"], "--who", "takedown")
 
 
 def _request(params: Any) -> str:
-    """Return the file of a request: whom it names must not stand in Airflow's database."""
+    """Return the file of a request; the posts in it must not be stored in Airflow's database."""
     return str(settings.HOME / "requests" / f"{params['request']}.txt")

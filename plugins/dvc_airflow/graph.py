@@ -1,4 +1,4 @@
-"""The resolved graph, read from a small file that is made anew when dvc.yaml, params.yaml or the profile change."""
+"""Read the resolved stage graph from a cached file, rebuilt when dvc.yaml, params.yaml or the profile change."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Stage:
 
     @property
     def task_id(self) -> str:
-        """``split@memes`` is the task ``split``; what else a matrix adds stays in the id."""
+        """The task id: ``split`` for ``split@memes``; further matrix values stay in the id."""
         rest = self.name.partition("@")[2].partition("-")[2]
         return f"{self.step}__{rest}" if rest else self.step
 
     @property
     def step(self) -> str:
-        """``split@memes`` is of the step ``split``."""
+        """The step: ``split`` for ``split@memes``."""
         return self.name.partition("@")[0]
 
 
 def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
-    """Return what :mod:`dvc_airflow.resolve` made of the present files.
+    """Return the result of :mod:`dvc_airflow.resolve` for the current files.
 
     Raises:
         RuntimeError: DVC cannot resolve the graph; its message is in the text, so that Airflow shows it as an
@@ -72,12 +72,12 @@ def ensembles() -> list[str]:
 
 
 def providers() -> list[str]:
-    """Return the providers that are asked over the network; each has a pool of its name."""
+    """Return the providers that are called over the network; each has a pool of the same name."""
     return list(resolved()["providers"])
 
 
 def protocols() -> list[str]:
-    """Return the corpora that people annotate, each after a protocol."""
+    """Return the corpora that people annotate, each with a protocol."""
     return list(resolved()["protocols"])
 
 
@@ -99,7 +99,7 @@ def scoring(corpus: str) -> list[str]:
 def period(corpus: str) -> tuple[datetime, datetime | None]:
     """Return the run dates of a corpus's first and last month: a month runs on the first day of the next.
 
-    Without a last month the corpus is refreshed for good.
+    Without a last month the corpus is collected indefinitely.
     """
     section = resolved()["corpora"][corpus]
     first, last = section["first_month"], section["last_month"]

@@ -1,4 +1,4 @@
-"""Tasks that ask labellers: an estimate before anything is sent, then one mapped task a labeller and shard."""
+"""Define the tasks that request labels: a cost estimate, then one mapped task per labeller and shard."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dvc_airflow.tasks import run_of
 def ask(corpus: str, *, base: Any, gold: Any) -> list[Any]:
     """Return the tasks after which every remote labeller of ``votes.labellers`` has answered for every shard.
 
-    ``estimate`` comes first and fails where the budget would not bear the cost. Each provider then has a mapped task
-    in a pool of its own, whose one slot keeps the provider's limits whatever else runs. Answers go to the sealed store
-    alone; a try that comes after a kill asks for nothing twice.
+    ``estimate`` runs first and fails if the cost exceeds the budget. Each provider then has a mapped task in its own
+    pool with one slot, which keeps the provider's limits across runs. Answers go only to the sealed store; an attempt
+    after a kill requests nothing twice.
 
     Args:
-        corpus: whose records.
+        corpus: the corpus of the records.
         base: the commit that the run works on.
         gold: the task of the stage ``gold``, whose result holds the examples of the prompts.
     """
 
-    @task(task_id="estimate", doc_md="estimate what asking would cost; fail where it exceeds the budget")
+    @task(task_id="estimate", doc_md="estimate the cost of labelling; fail if it exceeds the budget")
     def estimate(base: str, gold: dict[str, Any], *, dag_run: Any = None) -> list[dict[str, Any]]:
         argv = ("--base", base, *run_of(dag_run), "--results", "-")
         return list(run("task", "estimate", corpus, *argv, given=json.dumps([gold]))["jobs"])
@@ -42,7 +42,7 @@ def _ask_provider(corpus: str, provider: str, *, base: Any, gold: Any, jobs: Any
     @task(
         task_id=f"label__{provider}",
         pool=provider,
-        doc_md="one labeller, one shard; what is answered is not asked again",
+        doc_md="one labeller, one shard; stored answers are not requested again",
     )
     def ask_shard(
         job: dict[str, Any], base: str, gold: dict[str, Any], *, dag_run: Any = None, task_state_store: Any = None

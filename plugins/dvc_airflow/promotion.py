@@ -1,4 +1,4 @@
-"""Tasks of a promotion: the gate judges, a person decides, the alias moves; each leaves a row in the journal."""
+"""Define the tasks of a promotion: gate, approval by a person, alias change; each is recorded in the journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODEL = AssetAlias("model")
 
 
 def approve() -> Any:
-    """Return the task that shows a person what the gate found."""
+    """Return the task that shows the gate's verdict to a person and asks for approval."""
     return approval.approve(
         subject="Promote version {{ params.version }} of {{ params.name }}?",
         body="{{ ti.xcom_pull(task_ids='gate', key='verdict')['text'] }}",
@@ -25,7 +25,7 @@ def approve() -> Any:
 
 @task.branch(task_id="gate")
 def gate(*, params: Any = None, ti: Any = None) -> str:
-    """Judge the version on the frozen test; a refusal is on record with its reasons, and nobody is asked."""
+    """Evaluate the version on the frozen test split; a refusal is recorded with its reasons and ends the run."""
     verdict = run("gate", params["name"], str(params["version"]))
     ti.xcom_push(key="verdict", value={key: verdict[key] for key in ("passed", "champion", "reasons", "text")})
     return "approve" if verdict["passed"] else "refused"
@@ -33,14 +33,14 @@ def gate(*, params: Any = None, ti: Any = None) -> str:
 
 @task(task_id="refused")
 def refused(*, ti: Any = None) -> list[str]:
-    """Say what spoke against the version."""
+    """Return the reasons why the gate refused the version."""
     reasons: list[str] = ti.xcom_pull(task_ids="gate", key="verdict")["reasons"]
     return reasons
 
 
 @task(task_id="promote", outlets=[MODEL])
 def promote(*, params: Any = None, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
-    """Move the alias, read it back, put it on record. Emits `model/<name>`."""
+    """Set the alias, verify it, record it, and emit `model/<name>`."""
     done = run("promote", params["name"], str(params["version"]), *approval.decision(ti))
     outlet_events[MODEL].add(Asset(f"model/{params['name']}"), extra={key: done[key] for key in ("name", "champion")})
     return {key: done[key] for key in ("name", "champion", "already")}
@@ -54,5 +54,5 @@ def reject(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
 
 @task(task_id="deliver", trigger_rule="none_failed_min_one_success")
 def deliver() -> dict[str, Any]:
-    """Tell the subscribers; whoever does not answer is told again at the next delivery."""
+    """Deliver the webhooks; failed deliveries are retried in the next run."""
     return run("deliver")

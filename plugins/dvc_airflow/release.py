@@ -1,4 +1,4 @@
-"""Tasks of a release: made, shown to a person, signed off or left a draft."""
+"""Define the tasks of a release: make a draft, ask a person, approve it or keep it as a draft."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make(*, params: Any = None) -> dict[str, Any]:
 
 
 def approve() -> Any:
-    """Return the task that shows a person what would leave the house."""
+    """Return the task that shows the counts of the release to a person and asks for approval."""
     return approval.approve(
         subject="Release {{ params.name }} of {{ params.corpus }}?",
         body="{{ ti.xcom_pull(task_ids='make')['text'] }}",
@@ -32,11 +32,11 @@ def approve() -> Any:
 
 @task(task_id="sign")
 def sign(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
-    """Sign the draft off: it may leave the house now."""
+    """Approve the draft for publication."""
     return run("release", "approve", params["name"], *approval.decision(ti))
 
 
 @task(task_id="keep")
 def keep(*, ti: Any = None) -> dict[str, str]:
-    """Leave it a draft, and say who wanted that, and why."""
+    """Keep the draft, and return who decided so, and why."""
     return {key: ti.xcom_pull(task_ids="approve", key=key) for key in ("who", "why")}

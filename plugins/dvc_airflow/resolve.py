@@ -1,6 +1,7 @@
-"""``python -m dvc_airflow.resolve``: dvc.yaml, resolved by DVC itself for one profile, as a small JSON file.
+"""Resolve dvc.yaml with DVC for one profile and write the result as a small JSON file.
 
-Runs in a process of its own, because dvc takes a second to import and Airflow parses often.
+Runs in a separate process (``python -m dvc_airflow.resolve``), because importing dvc takes a second and Airflow parses
+often.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(root))
     try:
         resolved = resolve(root, profile=profile)
-    except Exception as error:  # whatever DVC or the parameters object to is the message of the Dag's import error
+    except Exception as error:  # any message of DVC or of the parameters becomes the Dag's import error
         sys.exit(f"{type(error).__name__}: {error}")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(f".{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Tasks of a Dag: the steps of a partition, the stages of dvc.yaml, and the publish that commits them."""
+"""Define the tasks that all Dags share: steps of a partition, stages of dvc.yaml, and publishes."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def month_of(dag_run: Any) -> str:
 
 
 def run_of(dag_run: Any) -> tuple[str, str]:
-    """Return a run as an option of a command: its stages accept results of this run only."""
+    """Return the command option that names the run; its stages accept only results of this run."""
     return "--run", f"{dag_run.dag_id}/{dag_run.run_id}"
 
 
 def step(*argv: str, out: Sequence[str] = (), pointers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run a step of the partition layer in a clone of its own; hand over its result and the pointers to its files."""
+    """Run a step of the partition layer in a scratch clone; return its result and the pointers to its files."""
     globs = [part for pattern in out for part in ("--out", pattern)]
     return run("task", "step", "--pointers", "-", *globs, "--", *argv, given=json.dumps(dict(pointers or {})))
 
@@ -61,21 +61,21 @@ def snapshot(
     woken: bool = True,
     waits: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Any]]] | None = None,
 ) -> Any:
-    """Render the target stages of dvc.yaml and all above them as tasks, then the publish that commits them.
+    """Render the target stages of dvc.yaml and all stages upstream of them as tasks, then the publish task.
 
-    Edges and settings are the file's own. Every stage works on the commit that ``pin`` returned, whatever is
-    published meanwhile, and returns a token of its result, which its downstream tasks and the publish receive. The
-    asset is emitted after the commit, never before, and not by a superseded run.
+    Edges and settings come from dvc.yaml. Every stage works on the commit that ``pin`` returned, regardless of later
+    publishes, and returns a token of its result for its downstream tasks and the publish. The asset is emitted only
+    after the commit, and not by a superseded run.
 
     Args:
-        targets: stages, such as ``quality@memes``.
-        corpus: whose metrics and data they are.
-        asset: what the publish emits.
-        base: the answer of a :func:`pin` that the Dag has already.
-        below: stages that another Dag has run on this commit: they and all above them are not rendered again.
-        woken: whether what supersedes a run wakes this Dag again; if it does not, a superseded run fails.
-        waits: by step, makes the tasks that the stages of the step wait for, which may be skipped; it is given the
-            stage tasks made so far, by stage.
+        targets: stages, such as ``score@memes``.
+        corpus: the corpus of the stages.
+        asset: the asset that the publish emits.
+        base: the result of a :func:`pin` that the Dag has already.
+        below: stages that another Dag has run on this commit: they and all upstream of them are not rendered again.
+        woken: whether the event that supersedes a run also starts a new run; if not, a superseded run fails.
+        waits: by step, a function that makes the tasks which the stages of the step wait for and which may be skipped;
+            its argument is the stage tasks made so far, by stage.
 
     Returns the publish task.
     """
@@ -102,7 +102,7 @@ def snapshot(
 
 
 def pin() -> Any:
-    """Return the task that says which commit a run works on."""
+    """Return the task that pins the commit on which a run works."""
 
     @task(task_id="pin", doc_md="the commit that this run works on")
     def pin() -> str:
@@ -112,16 +112,16 @@ def pin() -> Any:
 
 
 def champions(corpus: str) -> Any:
-    """Return the task that commits which champions label a corpus, and says which commit a run works on.
+    """Return the task that commits the champions that label a corpus, and pins the commit on which a run works.
 
-    Where nobody is champion of any of its models, the run ends there.
+    The run is skipped from here if none of the corpus's models has a champion.
     """
 
-    @task(task_id="champions", pool="publish", doc_md="who labels: committed, so that predictions say whose they are")
+    @task(task_id="champions", pool="publish", doc_md="commit the champions, so that predictions name their models")
     def commit_champions() -> str:
         pinned = run("task", "champions", corpus)
         if not pinned["champions"]:
-            raise AirflowSkipException("nobody is champion of a model that labels this corpus")
+            raise AirflowSkipException("no champion is registered for any model of this corpus")
         return str(pinned["commit"])
 
     return commit_champions()
@@ -143,7 +143,7 @@ def _stage_task(stage: Stage, *, base: Any, upstream: Sequence[Any], rule: str) 
 def stage_results(
     *stages: str, base: str, results: Sequence[Mapping[str, Any]] = (), dag_run: Any
 ) -> list[dict[str, Any]]:
-    """Run stages in one clone and return a token of each one's result; ``results`` are those of upstream tasks."""
+    """Run stages in one clone and return a token of each result; ``results``: the tokens of upstream tasks."""
     argv = ("--base", base, *run_of(dag_run), "--results", "-")
     return list(run("task", "stage", *stages, *argv, given=json.dumps(list(results)))["results"])
 
@@ -151,7 +151,7 @@ def stage_results(
 def publish_results(
     corpus: str, *targets: str, base: str, results: Sequence[Mapping[str, Any]], dag_run: Any, below: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Commit what the stages of a run handed over."""
+    """Commit the results of a run's stages."""
     built_on = [word for stage in below for word in ("--below", stage)]
     argv = ("--base", base, *run_of(dag_run), "--results", "-", *built_on)
     return run("task", "publish-snapshot", corpus, *targets, *argv, given=json.dumps(list(results)))
@@ -167,7 +167,7 @@ def _publish_snapshot(
         if done["superseded"] and not woken:
             raise AirflowFailException(SUPERSEDED)
         if done["superseded"]:
-            raise AirflowSkipException("superseded by a newer commit; the run that it woke publishes both")
+            raise AirflowSkipException("superseded by a newer commit; the run that it triggered publishes both")
         outlet_events[asset].extra = done
         return done
 
@@ -175,7 +175,7 @@ def _publish_snapshot(
 
 
 def publish_partition(pointers: Any, *, corpus: str, asset: Asset) -> Any:
-    """Commit a month's pointers; the asset event carries the month as its partition."""
+    """Return the task that commits a month's pointers; the asset event carries the month."""
 
     @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit the month; fast-forward only")
     def publish(pointers: dict[str, str], *, dag_run: Any = None, outlet_events: Any = None) -> dict[str, Any]:
@@ -189,9 +189,9 @@ def publish_partition(pointers: Any, *, corpus: str, asset: Asset) -> Any:
 
 
 def track(corpus: str) -> Any:
-    """Log the published numbers to MLflow, where a tracking server is configured."""
+    """Return the task that logs the published numbers to MLflow, if a tracking server is configured."""
 
-    @task(task_id="track", doc_md="the numbers of the publish, in MLflow")
+    @task(task_id="track", doc_md="log the numbers of the publish to MLflow")
     def track_numbers() -> dict[str, Any]:
         return run("track", corpus)
 
@@ -199,9 +199,9 @@ def track(corpus: str) -> Any:
 
 
 def register(corpus: str, *, published: Any) -> Any:
-    """Register what the section `registry` names of a corpus, as it was published."""
+    """Return the task that registers the models of a corpus in section `registry`, from the published commit."""
 
-    @task(task_id="register", doc_md="each model that `registry` names becomes a version; one that is there stays")
+    @task(task_id="register", doc_md="register each model in section `registry` that is not registered yet")
     def register_models(published: dict[str, Any]) -> dict[str, Any]:
         return run("register", "--corpus", corpus, "--base", published["commit"])
 

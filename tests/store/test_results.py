@@ -144,20 +144,20 @@ def test_a_token_names_its_result_and_holds_none_of_it(folder: Results) -> None:
     ],
 )
 def test_a_changed_token_is_refused(folder: Results, change: Token) -> None:
-    with pytest.raises(ResultUnusable, match="its token is not one of this run and commit"):
+    with pytest.raises(ResultUnusable, match="its token does not belong to this run and commit"):
         folder.receive(token(folder) | change, run=RUN, base=BASE)
 
 
 @pytest.mark.parametrize("other", [{"run": "memes_dataset/2"}, {"base": "b" * 40}])
 def test_a_token_of_another_run_or_commit_is_refused(folder: Results, other: dict[str, str]) -> None:
-    with pytest.raises(ResultUnusable, match="its token is not one of this run and commit"):
+    with pytest.raises(ResultUnusable, match="its token does not belong to this run and commit"):
         folder.receive(token(folder), **{"run": RUN, "base": BASE} | other)
 
 
 def test_a_token_made_under_another_secret_is_refused(folder: Results, tmp_path: Path) -> None:
     forged = token(on(tmp_path / "elsewhere", secret=b"guess"))
     token(folder)
-    with pytest.raises(ResultUnusable, match="its token is not one of this run and commit"):
+    with pytest.raises(ResultUnusable, match="its token does not belong to this run and commit"):
         folder.receive(forged, run=RUN, base=BASE)
 
 
@@ -217,10 +217,10 @@ def test_a_result_of_another_definition_is_refused(settings: Settings) -> None:
         ]
         for number, change in enumerate(changes):
             other = replace(good, entry=entry | change)
-            with pytest.raises(ResultUnusable, match="not those of this commit"):
+            with pytest.raises(ResultUnusable, match="differ from those of this commit"):
                 run.receive(clone, [handed(run, other, number)])
         changed = replace(good, metrics={"metrics/one.json": "{}"})
-        with pytest.raises(ResultUnusable, match="metrics do not have the digests"):
+        with pytest.raises(ResultUnusable, match="metrics do not match its digests"):
             run.receive(clone, [handed(run, changed, len(changes))])
         assert run.receive(clone, [handed(run, good, len(changes) + 1)]) == [good]
 

@@ -127,7 +127,7 @@ def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) 
     found.chmod(0o600)
     found.write_text("")
     before = head(settings)
-    with pytest.raises(ObjectIncomplete, match="not whole"):
+    with pytest.raises(ObjectIncomplete, match="missing or damaged"):
         publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
     assert head(settings) == before
 
