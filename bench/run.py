@@ -1,4 +1,4 @@
-"""``make bench``: run every script here, and write the table of docs/performance.md from their JSON lines."""
+"""Run every benchmark and write the table of docs/performance.md from their JSON lines (``make bench``)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ROOT = HERE.parent
 PAGE = ROOT / "docs" / "performance.md"
 HEAD = """# Performance
 
-Ours against what a user would otherwise use, measured in turn in the same run by `make bench`
-({date}; {machine}). Quote the ratios (above 1 ours is better): absolute figures are one machine's.
+Ours against common alternatives, measured alternately in the same run by `make bench`
+({date}; {machine}). Quote the ratios (above 1: ours is better); absolute values depend on the machine.
 
-| what | ours | baseline | ratio | unit | baseline is |
+| benchmark | ours | baseline | ratio | unit | baseline |
 |---|---|---|---|---|---|
 """
 COLUMNS = ("name", "ours", "baseline", "ratio", "unit", "baseline_name")
