@@ -54,7 +54,7 @@ def _cell(value: object) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Measure all scripts, or the named ones: rows that these do not measure are kept."""
+    """Run all benchmarks, or the named ones; rows of other benchmarks are kept."""
     page = PAGE.read_text()
     rows = {(row[0], row[-1]): row for row in kept(page)} if names else {}
     for script in sorted(HERE.glob("*.py")):

@@ -24,7 +24,7 @@ APART = (
 )
 # What a stage imports by a name that is made up as it runs.
 BY_NAME = {"train": "pipelines/models"}
-# What stands in for a section of its own: M3H's entry says who is asked for its remarks, and nothing else is to be set.
+# Stage -> the section used instead of its own: the entry of M3H names the labeller of its remarks.
 SECTION = {"remarks": "models"}
 
 

@@ -169,7 +169,7 @@ def test_none_of_a_multi_category_is_the_empty_set_and_no_label_of_the_mean() ->
     irony = cohen_kappa_score([0, 1, 1, 0, 0, 0], [0, 0, 1, 0, 0, 1])
     assert found["labels"]["Irony/sarcasm"]["kappa"]["value"] == pytest.approx(irony, abs=1e-6)
     assert found["labels"]["Irony/sarcasm"]["items"] == 3
-    # nobody used the pun: undefined, and the mean is over the two others
+    # no annotator used the pun: undefined, and the mean is over the two others
     assert found["labels"]["Pun/Double meaning"]["kappa"] == {"value": None, "low": None, "high": None}
     assert found["labels"]["Pun/Double meaning"]["ac1"]["value"] is None
     assert found["kappa"]["value"] == pytest.approx((1 + irony) / 2, abs=1e-6)

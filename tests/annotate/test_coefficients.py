@@ -136,7 +136,7 @@ def test_the_papers_means_of_table_10_are_printed(name: str, statistic: str) -> 
     rows = TABLE_10[name]["rows"].values()
     mean = c.defined_mean(np.array([function(of_table(*row["table"]), classes=2)[0] for row in rows]))
     assert f"{mean:.4f}" == f"{TABLE_10[name]['mean'][statistic]:.4f}"
-    # of the figures as they are printed, the mean of AC1 in round 1 is .86415 (SPEC 1.5: .8642)
+    # the mean of the printed values of AC1 in round 1 is .86415 (SPEC 1.5: .8642)
     assert np.mean([row[statistic] for row in rows]) == pytest.approx(TABLE_10[name]["mean"][statistic], abs=6e-5)
 
 

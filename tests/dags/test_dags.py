@@ -1,4 +1,4 @@
-"""The Dags as Airflow sees them: parsed with its own DagBag, judged by the house's policy."""
+"""The Dags as Airflow sees them: parsed with its own DagBag, checked against this project's policy."""
 
 from __future__ import annotations
 

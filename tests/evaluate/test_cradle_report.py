@@ -202,12 +202,12 @@ def test_a_floor_is_told_with_its_threshold_and_without(params: Params, tmp_path
     assert sheet is not None
     rows = {row[0]: row[1:] for row in sheet.rows}
     tuned = rows[f"tiny-causal-consensus: {PASSIVE}"]
-    # four of six are right as they are; by probabilities the threshold is what dev gives it
+    # four of six are right without thresholds; with probabilities the threshold is the one chosen on dev
     assert tuned[0] == "90"
     assert tuned[1].startswith("4/6 (66.7%)")
     assert tuned[3:6] == ("no", "0.500", "100.0")
     assert rows[f"cradle: {PASSIVE}"][3:5] == ("yes", "–")
-    assert rows["cradle: rape_ongoing"][1:4] == ("–", "–", "–")  # nobody carries it
+    assert rows["cradle: rape_ongoing"][1:4] == ("–", "–", "–")  # no record has it
 
 
 def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, Any]) -> None:
@@ -218,7 +218,7 @@ def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, 
     rows = {row[0]: dict(zip(heat.sheet.columns, row, strict=True)) for row in heat.sheet.rows}
     assert rows["no_crisis"]["paper"] == "91"
     assert rows["no_crisis"]["cradle"] == "100"
-    assert rows["rape_ongoing"]["cradle"] == "–"  # nobody carries it: not 0
+    assert rows["rape_ongoing"]["cradle"] == "–"  # no record has it: not 0
     for row, values in zip(heat.sheet.rows, heat.values, strict=True):
         assert [cell != "–" for cell in row[2:]] == [value is not None for value in values[1:]]
 

@@ -147,7 +147,7 @@ def test_tables_13_to_16_print_what_the_paper_prints(scored: dict[str, Any]) -> 
 
 def test_table_12_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
     rows = cradle_tables.table_12(scored).rows
-    assert [row[0] for row in rows][-2:] == ["gemini, ours"] * 2  # nobody else left anything out
+    assert [row[0] for row in rows][-2:] == ["gemini, ours"] * 2  # no other model left anything out
     place = 2 + list(SCORES).index("jaccard")
     for paper, ours in zip(rows[:2], rows[-2:], strict=True):
         own = [cell.split(" [")[0] for cell in ours]
@@ -175,7 +175,7 @@ def test_severity_of_the_papers_models_is_that_of_runs_with_their_counts(scored:
     assert ours.keys() == paper.keys() == set(KEYS)
     for key, row in paper.items():
         assert tuple(cell.split(" [")[0] for cell in ours[key]) == row
-    # by hand, of T13 to T16: 3 x 49 of 54, 2 x 200 of 221, 1 x 173 of 209
+    # computed manually from T13 to T16: 3 x 49 of 54, 2 x 200 of 221, 1 x 173 of 209
     assert paper["gpt"] == ("88.6", "49/54 (90.7%)", "200/221 (90.5%)", "173/209 (82.8%)")
 
 

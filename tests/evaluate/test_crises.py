@@ -1,4 +1,4 @@
-"""Refusals, mix-ups, over-extension and severity, counted by hand on ten posts."""
+"""Refusals, mix-ups, over-extension and severity, counted manually on ten posts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vote against a reference written by hand, and what must never change it: order, refusals, names."""
+"""The vote equals a manually written reference; order, refusals and names never change it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ SECRET_WORDS = "an evening by the lake"
 
 
 class Vendor(ThreadingHTTPServer):
-    """Answers what it is told to, and keeps what it was asked."""
+    """Gives preset answers and stores the requests."""
 
     daemon_threads = True
     request_queue_size = 64

@@ -1,4 +1,4 @@
-"""What of a meme is sent to whom, which memes a prompt shows, and what the sandbox's three vendors make of it."""
+"""The parts of a meme sent to each labeller, the memes shown in a prompt, and the answers of the sandbox's vendors."""
 
 from __future__ import annotations
 

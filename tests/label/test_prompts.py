@@ -1,4 +1,4 @@
-"""A prompt says all that the scheme says, keeps the post apart from it, and never leaves with anybody's words."""
+"""A prompt contains the whole scheme and keeps the post apart from it; no unscrubbed personal data are sent."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Nobody pays twice and nobody overspends, whenever a run is killed; the vendor's own log is the witness."""
+"""A run killed at any moment neither pays twice nor overspends, as checked against the vendor's own log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registered models that have learnt from somebody who is taken down: known, tagged, emptied of ids, withdrawn."""
+"""Registered models trained on deleted records are found, tagged, cleared of ids, and withdrawn."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def described(made: Made) -> Described:
 
 @pytest.fixture
 def numbers(made: Made, described: Described) -> dict[str, Any]:
-    """What ``evaluate.json`` says of the task, for a test to alter."""
+    """The task's entry in ``evaluate.json``, for a test to alter."""
     return deepcopy(measured(described, root=made.corpus.root))
 
 

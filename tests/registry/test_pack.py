@@ -1,4 +1,4 @@
-"""The folder of a tuned model of posts: all that opens it, nobody's words, and nobody who was taken down."""
+"""The folder of a tuned model of posts has all it needs to be opened, no post's text, and no deleted record."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_killed_after_any_step_the_retry_ends_the_same(
     promote(NAME, 1, **WHO, context=context)
     add(context, knows=6)
     assert run(killer, context.root, "promote", step, version=2) == -signal.SIGKILL
-    # whoever reads the alias meanwhile finds one of the two, and the journal tells that a move is open
+    # a reader of the alias meanwhile finds one of the two, and the journal shows that a promotion is open
     now, alias = standing(context.journal, NAME), context.registry.alias(NAME, CHAMPION)
     assert alias == now.champion or (now.intention is not None and alias == now.intention.to_version == 2)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Whoever asked is told of each change of hands once it is on record: signed, in order, again after a crash."""
+"""Subscribers get a webhook for each recorded change of the champion: signed, in order, again after a crash."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 class Clock:
-    """A clock that stands until it is put forward."""
+    """A clock that does not move until it is advanced."""
 
     now = NOW
 
@@ -133,7 +133,7 @@ def test_a_change_of_hands_is_told_signed_and_without_its_reason(
     expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert len(key) == 32 and headers["webhook-signature"] == f"v1,{expected}"
     assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
-    # who is told need not ask, and who asks hears the same
+    # polling gives the same result as the webhook
     assert changed(NAME, told["data"]["token"], journal_url=url) is None
     assert watch.deliver()["delivered"] == 0 and len(receiver.came) == 1
 

@@ -1,4 +1,4 @@
-"""A package is a draft until somebody signs; what was taken down or altered meanwhile is not signed."""
+"""A package is a draft until a person signs it; records taken down or files altered meanwhile prevent signing."""
 
 from __future__ import annotations
 

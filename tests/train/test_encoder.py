@@ -1,4 +1,4 @@
-"""The small classifier: it learns from silver, says how sure it is, and is the same whoever asks it."""
+"""The small classifier learns from silver, gives probabilities, and answers the same in every setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which labels are given: what must not be missed, never a set that cannot be true, and what it costs is told."""
+"""Decoding predicts the labels that must not be missed, never an impossible set, and reports the cost."""
 
 from __future__ import annotations
 

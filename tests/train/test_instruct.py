@@ -1,4 +1,4 @@
-"""What a model is told and how it answers: one form, read strictly, and no post that can pass for the instruction."""
+"""A model's instruction and answer: one form, parsed strictly; no post can be taken for the instruction."""
 
 from __future__ import annotations
 

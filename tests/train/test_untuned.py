@@ -1,4 +1,4 @@
-"""Models that are scored as they are: a labeller's votes, an ensemble's silver, a causal model that is asked."""
+"""Models scored without fine-tuning: a labeller's votes, an ensemble's silver, a prompted causal model."""
 
 from __future__ import annotations
 
