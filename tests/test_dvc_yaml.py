@@ -74,12 +74,12 @@ def test_a_stage_has_the_name_of_its_command_and_its_section(name: str) -> None:
     assert all(d for d in STAGES[name]["deps"]), "a stage without deps is never cached"
 
 
-def test_what_asks_trains_nothing_anew() -> None:
+def test_querying_code_retrains_nothing() -> None:
     asking = {file for file in closure(*modules("train")) | named(STAGES["train"]) if "/label/" in file}
     assert not asking, "the stages remarks and prompted ask; a change of how they do must not fit every model again"
     assert "pipelines/predict/prompted.py" not in named(STAGES["train"])
 
 
-def test_remarks_of_one_model_train_no_other_anew() -> None:
+def test_remarks_of_one_model_retrain_no_other() -> None:
     [read] = [dep for dep in STAGES["train"]["deps"] if "remarks" in dep]
     assert read == f"{STAGES['remarks']['outs'][0]}/${{item.model}}"

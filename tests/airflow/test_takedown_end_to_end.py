@@ -248,7 +248,7 @@ def splits(world: Any) -> dict[tuple[str, int], str]:
     return {(row["record_id"], row["image"]): row["split"] for row in rows}
 
 
-def test_the_daily_sweep_asks_reddit_about_everybody_who_is_left(world: Any, canary: Canary) -> None:
+def test_the_daily_sweep_checks_every_remaining_record(world: Any, canary: Canary) -> None:
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         before = vault.counts()
     world.airflow.unpause("deletion_sweep")

@@ -268,7 +268,7 @@ def test_our_recipes_are_the_papers() -> None:
             assert ours[setting] == (float(paper) if paper else None), (key, setting)
 
 
-def test_without_runs_the_paper_stands_alone() -> None:
+def test_without_runs_only_the_paper_is_shown() -> None:
     sheets = [
         cradle_tables.table_4(), cradle_tables.table_4_again(), cradle_tables.table_5(), cradle_tables.table_8(),
         cradle_tables.table_12(), *cradle_tables.tables_13_to_16(), cradle_tables.table_11(), cradle_tables.settings(),

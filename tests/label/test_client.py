@@ -412,7 +412,7 @@ def trickle() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_nobody_there(api: Api) -> None:
+def test_no_server(api: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 

@@ -138,7 +138,7 @@ def test_reserved_tokens_are_stripped_even_when_nested(token):
         assert not RESERVED.search(cleaned)
 
 
-def test_plain_words_are_left_as_they_are():
+def test_plain_words_are_unchanged():
     text = "I <3 you | it's 5 > 4 [sic] a<b ... 'tags' #1 {x}"
     assert clean(text, delimiters=()) == text
 

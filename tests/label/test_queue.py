@@ -37,7 +37,7 @@ def queued(votes: dict[str, frozenset[str]], *, refused: set[str] = frozenset(),
     return found.get("r", ())
 
 
-def test_agreement_needs_nobody() -> None:
+def test_agreement_needs_no_review() -> None:
     assert queued(dict.fromkeys(MEMBERS, ACTIVE)) == ()
     assert queued({"gpt": ACTIVE, "claude": ACTIVE, "gemini": NOTHING}) == ()
 

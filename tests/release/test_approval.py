@@ -77,7 +77,7 @@ def test_a_manifest_that_a_kill_left_behind_follows(world: World) -> None:
     assert (folder / "manifest.json").read_bytes() == after
 
 
-def test_nobody_and_nothing_cannot_be_signed(world: World) -> None:
+def test_an_empty_person_or_reason_cannot_sign(world: World) -> None:
     world.release("posts", "p1")
     given = {"settings": world.settings, "vault": world.vault, "now": NOW}
     for who, why in (("", "why"), ("who", " "), ("who", "two\nlines")):

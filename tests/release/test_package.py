@@ -150,7 +150,7 @@ def test_only_columns_that_are_named_can_get_in(world: World) -> None:
         Shape(form="cradle", title="t", columns=("severity", "related"))
 
 
-def test_whoever_approves_is_told_of_releases_with_other_columns(world: World) -> None:
+def test_make_lists_releases_with_other_columns(world: World) -> None:
     assert world.release("memes", "m1")["other_columns"] == []
     less = changed("memes", columns=("severity", "subreddit"))
     assert world.release("memes", "m2", terms=less)["other_columns"] == []  # m1 is a draft
