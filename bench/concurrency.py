@@ -1,7 +1,7 @@
-"""Labelling over HTTP, 32 questions at once against one after another: how busy a slow endpoint is kept.
+"""Measure labelling over HTTP: 32 concurrent questions against sequential ones.
 
-Both sides are the real labeller with everything that it does for a question: prompt, budget, limits, client, and the
-sealed answer on disk. The endpoint is a loopback server in a process of its own that thinks for LATENCY seconds.
+Both sides use the real labeller with all its work per question: prompt, budget, limits, client, and the sealed answer
+on disk. The endpoint is a loopback server in a separate process that answers after LATENCY seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ANSWER = {
 
 
 class Endless(asyncio.Protocol):
-    """Answers every question of a connection after LATENCY, the same."""
+    """A handler that gives the same answer to every question of a connection, after LATENCY."""
 
     body = json.dumps(ANSWER).encode()
     answer = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
@@ -76,7 +76,7 @@ def serve(pipe: Connection) -> None:
 
 
 def rate(url: str, *, at_once: int, count: int, vault: Vault, folder: Path) -> float:
-    """Label ``count`` new posts and return how many were labelled a second."""
+    """Label ``count`` new posts and return the number of posts per second."""
     params = load(Path(__file__).resolve().parents[1])
     scheme = load_scheme("cradle")
     ids = [vault.record_id(f"t3_{n}") for n in range(count)]

@@ -1,8 +1,9 @@
-"""Seconds to label 500 posts of the sandbox with JSON that cannot be malformed, against letting a model write freely.
+"""Measure the seconds to label 500 posts of the sandbox with grammar-constrained JSON, against unconstrained decoding.
 
-The same tiny causal model, tuned by ours until it writes the form by itself, on the same posts in the same batches, in
-turn in one process. Free answers are transformers' greedy ``generate``; where xgrammar is on the path (it is no
-requirement of this project), its logits processor on the JSON schema of the answer is measured beside it.
+Both use the same tiny causal model, tuned by ours until it produces the JSON without constraints, on the same posts in
+the same batches, alternately in one process. The unconstrained baseline is transformers' greedy ``generate``. If
+xgrammar is installed (it is not a requirement of this project), its logits processor for the answer's JSON schema is
+measured too.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ ROOT = Path(__file__).resolve().parents[1]
 POSTS, TAUGHT, JUDGED = 500, 160, 20
 ROUNDS = 3
 BATCH, MAX_LENGTH, MAX_NEW_TOKENS = 16, 2048, 128
-# So long that the model misspells no more than a label in ten.
+# Train until the model misspells at most one label in ten.
 RECIPE = {"max_length": MAX_LENGTH, "epochs": 16, "learning_rate": 0.005}
-# A free model that does not know the form would write on and on, and flatter ours.
+# An unconstrained model that has not learned the JSON form would not stop, and make our time look better.
 LEAST_VALID = 0.8
 SCHEME = load_scheme("cradle")
 TASK = task_of(SCHEME, "labels")
 
 
 def examples(params: Params) -> list[Example]:
-    """Return the sandbox's posts that collecting keeps: those to learn from, to judge by and to label."""
+    """Return the sandbox's kept posts: those for training, for validation and to label."""
     world = PostWorld(params.sandbox.model_copy(update={"posts": 1000})).build()
     kept = [post for post in world if post.expected == "kept"][: TAUGHT + JUDGED + POSTS]
     splits = [TRAIN] * TAUGHT + [VALIDATION] * JUDGED + ["test"] * POSTS
@@ -54,7 +55,7 @@ def examples(params: Params) -> list[Example]:
 
 
 def tuned(params: Params, *, posts: list[Example], folder: Path) -> Path:
-    """Teach a tiny model the form of an answer and return where it lies."""
+    """Fine-tune a tiny model on the form of an answer and return its path."""
     spec = params.models["tiny-causal"].model_copy(update=RECIPE)
     split = {name: [example for example in posts if example.split == name] for name in (TRAIN, VALIDATION)}
     fit(
@@ -72,12 +73,12 @@ def opened(base: Path, *, constrained: bool) -> Generator:
 
 
 def with_xgrammar(base: Path) -> Callable[[list[str]], float] | None:
-    """Return what labels texts under xgrammar and tells the share of valid answers, or nothing where it is missing."""
+    """Return a function that labels texts under xgrammar and returns the valid share, or None without xgrammar."""
     try:
         xgrammar = importlib.import_module("xgrammar")
         processor = importlib.import_module("xgrammar.contrib.hf").LogitsProcessor
     except ImportError:
-        sys.stderr.write("bench: xgrammar is not on the path and is left out\n")
+        sys.stderr.write("bench: xgrammar is not installed and is left out\n")
         return None
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -141,7 +142,7 @@ def report(seconds: dict[str, list[float]], *, shares: dict[str, float]) -> None
     """Print a line for each baseline.
 
     Raises:
-        SystemExit: an answer of ours is malformed, or the free model has not learned to end its own.
+        SystemExit: an answer of ours is malformed, or the unconstrained model has not learned to end its answers.
     """
     mine, *others = ((name, statistics.median(found)) for name, found in seconds.items())
     for name, share in shares.items():

@@ -1,8 +1,8 @@
-"""Is scanning a dump close to the cost of decompressing it? Ours against ``zstd -dc`` alone and zstandard + json.
+"""Measure the scan of a dump against ``zstd -dc`` alone and against zstandard + json.
 
-Makes a Pushshift-like dump (about a hundred keys a submission, 1 % of a wanted subreddit) in a temporary folder.
-Times are CPU seconds of the process that does the work (median of several, in turn): throughput per core, whatever
-else the machine is doing.
+Makes a Pushshift-like dump (about a hundred keys per submission, 1 % of a wanted subreddit) in a temporary folder.
+Times are CPU seconds of the working process (median of several alternating runs): throughput per core, independent of
+other load on the machine.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ EMPTIES = [
 
 
 class Generator:
-    """Reddit-shaped lines of about 3.4 kB, of made-up words."""
+    """A generator of lines in Reddit's format of about 3.4 kB, with invented words."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -173,7 +173,7 @@ class Generator:
 def build(folder: Path, *, megabytes: int) -> Path:
     """Write ``RS_2022-12.zst`` of about ``megabytes`` of JSON with its checksum."""
     path, generator, size, number = folder / f"RS_{KEY}.zst", Generator(seed=5), 0, 0
-    # As the real files: a window of 2^31, which is what costs a decompressor its cache.
+    # Like the real files: a window of 2^31, which exceeds a decompressor's CPU cache.
     window = zstandard.ZstdCompressionParameters.from_level(6, window_log=31, enable_ldm=True)
     with zstandard.ZstdCompressor(compression_params=window).stream_writer(path.open("wb")) as out:
         while size < megabytes * 1e6:
@@ -203,7 +203,7 @@ def zstd_alone(path: Path) -> float:
 
 
 def zstandard_json(path: Path) -> float:
-    """The loop that most scripts for these dumps have."""
+    """Scan with the loop that most scripts for these dumps use."""
     start = time.process_time()
     with path.open("rb") as file:
         reader = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(file)

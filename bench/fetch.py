@@ -1,8 +1,8 @@
-"""Pictures from one slow host: ``fetch_images`` with all its checks against ``requests``, one after the other.
+"""Measure fetching pictures from one slow host: ``fetch_images`` with all its checks against sequential ``requests``.
 
-The host is a loopback server in a process of its own that thinks for LATENCY seconds over every picture, as an image
-host across a continent does. Both sides use one kept connection per slot, read everything and hash it. The decoder's
-pictures per second are not part of the ratio and stand in ``decode``.
+The host is a loopback server in a separate process that answers each picture after LATENCY seconds, like an image host
+on the other side of a continent. Both sides use one persistent connection per slot, read everything and hash it. The
+decoder's pictures per second are not part of the ratio; they are in ``decode``.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ ROUNDS = 3
 
 
 def picture() -> bytes:
-    """A JPEG of 1080 x 1080 with the size of a usual meme, about 250 kB."""
+    """Return a JPEG of 1080 x 1080 with the size of a typical meme, about 250 kB."""
     out = io.BytesIO()
     Pillow.effect_noise((540, 540), 40).resize((1080, 1080)).convert("RGB").save(out, "JPEG", quality=85)
     return out.getvalue()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves one picture, late."""
+    """A handler that serves one picture after LATENCY."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(self.body)
 
     def log_message(self, *_: object) -> None:
-        """Print nothing: standard output is the result's."""
+        """Print nothing: standard output is reserved for the result."""
 
 
 def serve(pipe: Connection, body: bytes) -> None:

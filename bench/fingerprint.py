@@ -1,7 +1,7 @@
-"""How many 1080p JPEGs a second get their perceptual hash? Ours against ``imagehash.phash`` on the opened file.
+"""Measure perceptual hashes of 1080p JPEGs per second: ours against ``imagehash.phash`` on the opened file.
 
-Pictures are synthetic, 1920 x 1080, quality 90, in memory. CPU seconds of one thread, the best of several rounds, ours
-and the baseline in turn.
+Pictures are synthetic, 1920 x 1080, quality 90, in memory. Times are CPU seconds of one thread, the best of several
+rounds, ours and the baseline alternately.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.extract.fingerprint import fingerprint
 
 
 def pictures(count: int) -> list[bytes]:
-    """Draw coloured fields with grain, as photographs have: about 600 kB each."""
+    """Draw coloured fields with grain like that of photographs, about 600 kB each."""
     rng = np.random.default_rng(7)
     files = []
     for _ in range(count):

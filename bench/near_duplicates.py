@@ -1,8 +1,8 @@
-"""All near-duplicates among 1e5 and 1e6 hashes: multi-index hashing against imagededup's BK-tree.
+"""Measure finding all near-duplicates among 1e5 and 1e6 hashes: multi-index hashing against imagededup's BK-tree.
 
 The BK-tree would take hours, so it answers as many queries as fit in ``BUDGET`` and the rest is extrapolated; its
-answers must be ours. At 1e6 its time per query at 1e5 is used, which bounds it from below: a larger tree is no faster.
-imagededup pulls in torch, so it is no requirement of this project.
+answers must equal ours. At 1e6 its time per query at 1e5 is used, a lower bound: a larger tree is not faster.
+imagededup depends on torch, so it is not a requirement of this project.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from pipelines.curate.grouping.near_duplicates import pairs_within
 
 RADIUS = 10
-BUDGET = 45.0  # seconds of queries
+BUDGET = 45.0  # seconds spent on queries
 MISSING = (
     "The baseline is missing: pip install --no-deps --target DIRECTORY imagededup, then run again with "
     "PYTHONPATH=DIRECTORY (without --no-deps it installs torch)."
@@ -26,7 +26,7 @@ MISSING = (
 
 
 def corpus(n: int, *, seed: int) -> np.ndarray:
-    """Draw hashes of which most have near-duplicates: n/2 pictures, each copy up to four bits away."""
+    """Draw hashes, most of which have near-duplicates: n/2 pictures, each copy up to four bits away."""
     rng = np.random.default_rng(seed)
     hashes = rng.integers(0, 2**64, n // 2, dtype=np.uint64)[rng.integers(0, n // 2, n)]
     for _ in range(4):
@@ -36,7 +36,7 @@ def corpus(n: int, *, seed: int) -> np.ndarray:
 
 
 def distance(a: str, b: str) -> int:
-    """Return the bits that differ; many times faster than the baseline's own, which compares characters."""
+    """Return the number of differing bits; many times faster than the baseline's own, which compares characters."""
     return (int(a, 16) ^ int(b, 16)).bit_count()
 
 
@@ -65,14 +65,14 @@ def seconds_of_theirs(hashes: np.ndarray, pairs: tuple[np.ndarray, ...], tree: A
         i = answers - 1
         got = {int(name) for name, _ in built.search(names[str(i)], tol=RADIUS)} - {i}
         if got != set(pairs[1][pairs[0] == i]) | set(pairs[0][pairs[1] == i]):
-            raise SystemExit(f"Query {i} has other answers than ours.")
+            raise SystemExit(f"Query {i} gives answers that differ from ours.")
         if time.monotonic() - begin > BUDGET:
             break
     return building, (time.monotonic() - begin) / answers
 
 
 def line(n: int, mine: float, other: float, baseline: str) -> None:
-    """Print one comparison; the ratio is how many times faster ours is."""
+    """Print one comparison; the ratio is the baseline's time divided by ours."""
     record = {"name": f"near_duplicates_{n:.0e}".replace("+0", ""), "ours": round(mine, 3), "baseline": round(other, 1)}
     print(json.dumps({**record, "baseline_name": baseline, "ratio": round(other / mine), "unit": "s"}))
 

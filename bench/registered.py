@@ -1,9 +1,9 @@
-"""What a consumer of a registered model of posts waits for: loading it in a fresh process, and answers by the second.
+"""Measure loading a registered model of posts in a new process, and its predictions per second.
 
-Against a plain ``transformers`` text-classification pipeline with the same weights, tokens, posts and batches. Ours
-scrubs the posts, calibrates, and decides on a set that the scheme allows; theirs gives sigmoids. Weights are random, of
-the shape of the sandbox's encoder (``tiny``) and of MiniLM's (``small``: 6 layers of 384); posts are the sandbox's, of
-a few words to a few hundred.
+The baseline is a plain ``transformers`` text-classification pipeline with the same weights, tokens, posts and batches.
+Ours scrubs the posts, calibrates, and decodes to a label set that the scheme allows; the baseline returns sigmoids.
+Weights are random, in the shape of the sandbox's encoder (``tiny``) and of MiniLM's (``small``: 6 layers of 384); posts
+are the sandbox's, of a few words to a few hundred.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ SHAPES = {
     "tiny": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2},
     "small": {"hidden_size": 384, "intermediate_size": 576, "num_hidden_layers": 6, "num_attention_heads": 6},
 }
-# A fresh process each; the clock starts where the model is named and stops at the first answer, so what either imports
-# counts. Ours asks MLflow's server and the journal who is champion, and compares every file of the folder that an
-# earlier process downloaded.
+# Each runs in a new process; the time is from naming the model to the first answer, including imports. Ours looks up
+# the champion on MLflow's server and in the journal, and verifies every file of the folder that an earlier process
+# downloaded.
 OURS = """
 import time
 import pandas as pd
@@ -117,7 +117,7 @@ def packed(shape: str, *, to: Path) -> Path:
 
 
 def posts() -> list[dict[str, str]]:
-    """Return posts of very different lengths, as people's are."""
+    """Return posts of very different lengths, as in reality."""
     rng = random.Random(1)
     chosen = labels.cradle(POSTS, rng=rng)
     told = [narratives.write(c, rng=rng, words=min(400, int(rng.lognormvariate(4.3, 0.9)) + 5)) for c in chosen]
@@ -126,7 +126,7 @@ def posts() -> list[dict[str, str]]:
 
 @contextmanager
 def champion(saved: Path, *, home: Path) -> Iterator[None]:
-    """Register a saved model at an MLflow server and put it on record as champion, while inside."""
+    """Register a saved model at an MLflow server and record it as champion for the duration of the context."""
     home.mkdir()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -134,7 +134,7 @@ def champion(saved: Path, *, home: Path) -> Iterator[None]:
     uri = f"http://127.0.0.1:{port}"
     store = ["--backend-store-uri", f"sqlite:///{home}/mlflow.sqlite", "--artifacts-destination", str(home / "files")]
     asked = [sys.executable, "-m", "mlflow", "server", *store, "--port", str(port), "--workers", "1"]
-    # as the sandbox's: the server's runner of jobs takes a core of its own now and then
+    # as in the sandbox: the server's job runner occasionally takes a full core
     environment = {"CORPUS_HOME": str(home), "MLFLOW_TRACKING_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     before = {name: os.environ.get(name) for name in environment}
     os.environ |= environment
@@ -163,13 +163,13 @@ def champion(saved: Path, *, home: Path) -> Iterator[None]:
 
 
 def fresh(code: str, *, folder: Path) -> float:
-    """Return the seconds that a new process counts until its first answer."""
+    """Return the seconds that a new process measures until its first answer."""
     told = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True).stdout
     return float(told.splitlines()[-1])
 
 
 def rates(saved: Path, pack: Path, *, asked: list[dict[str, str]]) -> tuple[float, float]:
-    """Return posts a second of both, measured in turn."""
+    """Return the posts per second of both, measured alternately."""
     frame, texts = pd.DataFrame(asked), [Post("", **post).text for post in asked]
     ours = mlflow.pyfunc.load_model(str(saved))
     theirs = transformers.pipeline(
@@ -205,7 +205,7 @@ def main() -> None:
                     OURS.format(post=asked[0]),
                     THEIRS.format(folder=str(pack), text=Post("", **asked[0]).text),
                 )
-                # the first of either reads the libraries from disk, and ours downloads
+                # the first run of each reads the libraries from disk, and ours downloads
                 with champion(saved, home=Path(scratch) / "home"):
                     times = [[fresh(code, folder=Path(scratch)) for code in sides] for _ in range(FRESH + 1)][1:]
                 ours, theirs = (statistics.median(side) for side in zip(*times, strict=True))

@@ -1,4 +1,4 @@
-"""``make bench``: run every script here, and write the table of docs/performance.md from their JSON lines."""
+"""Run every benchmark and write the table of docs/performance.md from their JSON lines (``make bench``)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ROOT = HERE.parent
 PAGE = ROOT / "docs" / "performance.md"
 HEAD = """# Performance
 
-Ours against what a user would otherwise use, measured in turn in the same run by `make bench`
-({date}; {machine}). Quote the ratios (above 1 ours is better): absolute figures are one machine's.
+Ours against common alternatives, measured alternately in the same run by `make bench`
+({date}; {machine}). Quote the ratios (above 1: ours is better); absolute values depend on the machine.
 
-| what | ours | baseline | ratio | unit | baseline is |
+| benchmark | ours | baseline | ratio | unit | baseline |
 |---|---|---|---|---|---|
 """
 COLUMNS = ("name", "ours", "baseline", "ratio", "unit", "baseline_name")
@@ -54,7 +54,7 @@ def _cell(value: object) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Measure all scripts, or the named ones: rows that these do not measure are kept."""
+    """Run all benchmarks, or the named ones; rows of other benchmarks are kept."""
     page = PAGE.read_text()
     rows = {(row[0], row[-1]): row for row in kept(page)} if names else {}
     for script in sorted(HERE.glob("*.py")):

@@ -1,4 +1,4 @@
-"""Sealing and opening 100,000 small posts, against the same table with plain content: what privacy costs."""
+"""Measure sealing and opening 100,000 small posts against the same table with plain content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(ids: list[str]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print one line of JSON: posts a second written and one column read back, sealed and plain."""
+    """Print one line of JSON: posts per second for writing and for reading one column, sealed and plain."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=bytes(32)) as vault,

@@ -1,10 +1,10 @@
-"""Tokens a second of fine-tuning with LoRA: our packed rows against the plain Hugging Face Trainer on the same posts.
+"""Measure tokens per second of LoRA fine-tuning: our packed rows against the plain Hugging Face Trainer.
 
-Same network with random weights, same adapter, same conversations, same steps of the optimiser, in turn in one process.
-Once the baseline takes them one by one, as the paper does, and once in padded batches. On a GPU the network is
-Qwen3-1.7B's; without one it is a toy of the same kind, called ``tiny_cpu``. Tokens are those of whole conversations:
-of what ours computes once for many, every repetition counts, as it does in the other's time. Memory is the peak of what
-torch holds, on a GPU alone.
+Both use the same network with random weights, the same adapter, conversations and optimiser steps, alternately in one
+process. The baseline runs once with one conversation at a time, as in the paper, and once with padded batches. On a GPU
+the network is Qwen3-1.7B's; without one it is a toy of the same kind, called ``tiny_cpu``. Tokens are those of whole
+conversations: tokens that ours computes once for many conversations are counted once per conversation, as the baseline
+computes them. Memory is torch's peak, on a GPU only.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from pipelines.train.sft.packing import Sample
 from pipelines.train.sft.tuner import Keeper, Rows, Steps, Tuner
 
 GPU = torch.cuda.is_available()
-STEP = 32 if GPU else 8  # conversations of one step of the optimiser
+STEP = 32 if GPU else 8  # conversations per optimiser step
 STEPS, WARM, ROUNDS = (12, 4, 3) if GPU else (6, 2, 3)
-# SPEC 24: the instruction of fine-tuning has about 340 tokens. Posts: ours, in the shape of the sandbox's.
+# SPEC 24: the fine-tuning instruction has about 340 tokens. Posts: ours, with the lengths of the sandbox's.
 INSTRUCTION, MEDIAN_LOG, SPREAD_LOG, LONGEST, ANSWER = 340, 5.0, 0.9, 1600, (10, 30)
 WORDS = 8000
 QWEN3_1_7B = {
@@ -72,7 +72,7 @@ def conversations() -> list[Sample]:
 
 
 class Watch(transformers.TrainerCallback):
-    """When the steps of interest began and ended."""
+    """Records when the measured steps began and ended."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if GPU:
@@ -120,16 +120,16 @@ def theirs(batch: int) -> Callable[..., None]:
 
 
 def measured(side: Callable[..., None], samples: Sequence[Sample]) -> tuple[float, float]:
-    """Return tokens a second after the warm-up, and the peak of memory in GB."""
+    """Return the tokens per second after the warm-up, and the peak memory in GB."""
     gc.collect()
     if GPU:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     watch = Watch()
-    # both print progress; make bench reads stdout
+    # both print progress, but make bench reads stdout
     with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:
         side(samples, folder=folder, watch=watch)
-    # either side has its own order of them: all are as good as their mean
+    # each side orders the conversations differently, so use the mean number of tokens
     tokens = sum(len(sample.ids) for sample in samples) * (STEPS - WARM) / STEPS
     return tokens / (watch.end - watch.begin), torch.cuda.max_memory_allocated() / 1e9 if GPU else 0.0
 

@@ -1,4 +1,4 @@
-"""Multi-label splitting against iterative-stratification: mean deviation on T8's marginals, and time at scale."""
+"""Measure multi-label splitting against iterative-stratification: deviations on T8's marginals, and time at scale."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def multi_label(totals: list[int], rng: np.random.Generator, *, times: int = 1) 
 def figsim(seed: int, *, times: int = 1, grouped: float = 0.12, alike: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """Return an item x 21 matrix with T8's marginals (``times`` over) and each item's group.
 
-    ``grouped`` of the items stand in groups of two to six; ``alike`` makes a group of items with alike labels, as
-    near-duplicates are, else of any items.
+    ``grouped`` of the items are in groups of two to six; ``alike`` groups items with similar labels, as near-duplicates
+    have, else any items.
     """
     rng = np.random.default_rng(seed)
     parts = [multi_label(MULTI["F"], rng, times=times)]
@@ -63,7 +63,7 @@ def figsim(seed: int, *, times: int = 1, grouped: float = 0.12, alike: bool = Tr
 
 
 def ours(matrix: np.ndarray, group: np.ndarray, *, seed: int, proposals: int) -> np.ndarray:
-    """Split with this project's splitter; one split index per item."""
+    """Return one split index per item, from this project's splitter."""
     items = sparse.csr_matrix(matrix.astype(np.int32))
     sizes = np.bincount(group)
     pairs = unit_counts(group, label_pairs(items))
@@ -72,7 +72,7 @@ def ours(matrix: np.ndarray, group: np.ndarray, *, seed: int, proposals: int) ->
 
 
 def theirs(matrix: np.ndarray, *, seed: int) -> np.ndarray:
-    """Split with iterative-stratification 0.1.9, which knows no groups."""
+    """Return one split index per item, from iterative-stratification 0.1.9, which does not support groups."""
     from iterstrat.ml_stratifiers import IterativeStratification
 
     ratios = np.array(list(SIZES.values())) / sum(SIZES.values())
@@ -86,13 +86,13 @@ def figures(matrix: np.ndarray, group: np.ndarray, split: np.ndarray) -> dict[st
 
 
 def line(name: str, mine: float, other: float, unit: str) -> None:
-    """Print one comparison; the ratio is how many times smaller ours is."""
+    """Print one comparison; the ratio is the baseline's value divided by ours."""
     record = {"name": name, "ours": round(mine, 4), "baseline": round(other, 4), "baseline_name": BASELINE}
     print(json.dumps({**record, "ratio": round(other / mine, 2), "unit": unit}))
 
 
 def timed(make: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
-    """Return a split and the CPU seconds it took: what it costs, whatever else the machine is doing."""
+    """Return a split and the CPU seconds it took, which are independent of other load on the machine."""
     begin = time.process_time()
     return make(), time.process_time() - begin
 

@@ -1,8 +1,8 @@
-"""CPU of the task of a stage, cached and not, with 10 and with 10,000 earlier results on the remote.
+"""Measure the CPU time of a stage task, cached and uncached, with 10 and with 10,000 earlier results on the remote.
 
-Ours is ``corpus task stage`` as an Airflow task starts it, on the project's own graph, without the CPU of the stage's
-command. The baseline is how DVC hands results over: reproduce the stage in a clone and push with the run-cache, which
-copies every entry ever made. It holds as many entries as there are results.
+Ours is ``corpus task stage`` as an Airflow task starts it, on the project's own graph, without the CPU time of the
+stage's command. The baseline is DVC's own exchange of results: reproduce the stage in a clone and push with the
+run-cache, which copies every entry ever made. The run-cache holds as many entries as there are results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STAGE = "agreement@posts"
 ROUNDS = 5
 EARLIER = (10, 10_000)
-# With 10,000 entries the baseline copies two times 10,000 files: once is enough.
+# With 10,000 entries the baseline copies two times 10,000 files, so it is run only once.
 BASELINE_ROUNDS = {10: 5, 10_000: 1}
 BASELINE = """
 import sys
@@ -38,7 +38,7 @@ repo.push(targets=[sys.argv[1]], run_cache=True)
 
 
 def begin(home: Path) -> Settings:
-    """Make a corpus from this checkout's HEAD."""
+    """Create a corpus from this checkout's HEAD."""
     os.environ |= {"CORPUS_HOME": str(home), "CORPUS_SECRET": "5e" * 64}
     settings = Settings.from_env()
     repository.init(settings, checkout=ROOT, profile=None)
@@ -46,7 +46,7 @@ def begin(home: Path) -> Settings:
 
 
 def fill(settings: Settings, *, results: int) -> None:
-    """Put so many earlier results on the remote, as ours and as DVC's run-cache has them."""
+    """Put the given number of earlier results on the remote, in our format and in DVC's run-cache."""
     for number in range(results):
         ours = Path(settings.remote, "results", f"{number % 256:02x}", f"{number:062x}")
         theirs = [Path(place, "runs", f"{number % 256:02x}", f"{number:064x}", f"{number:064x}")
@@ -57,7 +57,7 @@ def fill(settings: Settings, *, results: int) -> None:
 
 
 def cpu(argv: list[str], *, cwd: Path) -> float:
-    """Run a command and return its CPU seconds, with those of its children."""
+    """Run a command and return its CPU seconds, including its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(argv, cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -65,7 +65,7 @@ def cpu(argv: list[str], *, cwd: Path) -> float:
 
 
 def task(settings: Settings, base: str) -> float:
-    """Run the stage's task; return its CPU seconds without those of the stage's command."""
+    """Run the stage's task; return its CPU seconds, excluding the stage's command."""
     phases = settings.home / "phases.jsonl"
     phases.unlink(missing_ok=True)
     os.environ["CORPUS_PHASES"] = str(phases)
@@ -76,14 +76,14 @@ def task(settings: Settings, base: str) -> float:
 
 
 def forget(settings: Settings) -> None:
-    """Remove the stage's own result, so that its next task runs the command."""
+    """Remove the stage's result, so that its next task runs the command."""
     for path in Path(settings.remote, "results").rglob("*"):
         if path.is_file() and STAGE.encode() in path.read_bytes():
             path.unlink()
 
 
 def theirs(settings: Settings, base: str) -> float:
-    """Return the CPU seconds of DVC's way on a result that its run-cache holds."""
+    """Return the CPU seconds of DVC's exchange for a result in its run-cache."""
     with workspace(settings, revision=base) as clone:
         return cpu([sys.executable, "-c", BASELINE, STAGE], cwd=clone.path)
 

@@ -1,8 +1,8 @@
-"""Taking 1 and 1,000 of 50,000 records down, old version included, against filtering every table of a checkout.
+"""Measure a takedown of 1 and of 1,000 of 50,000 records from two versions, against filtering every table.
 
 The corpus has two commits: ten months of posts with pictures of 4 kB, near-duplicates, splits, votes and silver. The
-baseline is what DVC's own commands offer: check out, write every table without the rows, commit, push. It leaves the
-older version as it is.
+baseline uses DVC's own commands: check out, write every table without the rows, commit, push. It leaves the older
+version unchanged.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ STAGES = {
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Send what DVC prints elsewhere: only JSON is an answer."""
+    """Redirect DVC's output, because standard output must hold only JSON."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -82,7 +82,7 @@ def quiet() -> Iterator[None]:
 
 
 def begin(home: Path) -> tuple[Settings, list[str]]:
-    """Make the corpus; return its settings and the ids of its records."""
+    """Create the corpus; return its settings and the ids of its records."""
     os.environ["CORPUS_HOME"], os.environ["CORPUS_SECRET"] = str(home), "5e" * 64
     settings, code = Settings.from_env(), home / "code"
     shape = {
@@ -136,7 +136,7 @@ def fill(clone: Workspace, *, month: int, vault: Vault) -> list[str]:
 
 
 def ours(settings: Settings, *, ids: list[str]) -> tuple[float, dict[str, float]]:
-    """Return the seconds of a takedown of these records, and those of each step."""
+    """Return the seconds of a takedown of these records, in total and by step."""
     selection, now = Selection(f"{len(ids):032x}", frozenset(ids), {"posts": len(ids)}), datetime.now(UTC)
     marks: list[tuple[str, float]] = []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
@@ -154,7 +154,7 @@ def ours(settings: Settings, *, ids: list[str]) -> tuple[float, dict[str, float]
 
 
 def baseline(settings: Settings, *, ids: list[str]) -> float:
-    """Return the seconds of the same for the newest version alone, by DVC's own commands in a checkout."""
+    """Return the seconds of the same for the newest version only, with DVC's own commands in a checkout."""
     with workspace(settings) as clone:
         start = time.monotonic()
         wanted = tables.strings(ids)
@@ -208,7 +208,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def quiet_errors() -> Iterator[None]:
-    """Keep DVC's progress out of the terminal."""
+    """Suppress DVC's progress output."""
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     try:

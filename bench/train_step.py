@@ -1,8 +1,9 @@
-"""Samples a second of training: our loop against the plain Hugging Face Trainer with its default settings.
+"""Measure training samples per second: our loop against the plain Hugging Face Trainer with its default settings.
 
-Same network with random weights, same examples, same preparation, same batch, in turn in one process. On a GPU they are
-BERT-base on captions of 4 to 60 words and ViT-base on pictures of 224 pixels. Without one they are toys of the same
-kinds, called ``tiny_cpu``: there ours has no levers, and the figure shows only that the loop adds no weight.
+Both use the same network with random weights, the same examples, preparation and batch, alternately in one process. On
+a GPU they are BERT-base on captions of 4 to 60 words and ViT-base on pictures of 224 pixels. Without one they are toys
+of the same kinds, called ``tiny_cpu``: our optimisations do not apply there, and the ratio shows only that the loop
+adds no overhead.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PICTURES = 64
 
 
 class Logits(torch.nn.Module):
-    """A classifier of transformers as the loop knows it."""
+    """A classifier of transformers with the loop's interface."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -106,7 +107,7 @@ def clock() -> float:
 
 
 def ours(model: Any, *, prepare: Callable[[Sequence[Example]], Batch], examples: list[Example], task: Task) -> float:
-    """Return the samples a second of an epoch of our loop."""
+    """Return the samples per second of an epoch of our loop."""
     settings = load(Path(__file__).resolve().parents[1]).train.model_copy(update={"batch": BATCH, "epochs": 1})
     built = Built(Logits(model), prepare, (lambda e: e.text.count(" ")) if prepare is texts else (lambda e: 1))
     weights = weigh(examples, task=task, max_pos_weight=settings.max_pos_weight)
@@ -119,7 +120,7 @@ def ours(model: Any, *, prepare: Callable[[Sequence[Example]], Batch], examples:
 
 
 class Watch(transformers.TrainerCallback):
-    """When the steps of interest began and ended; what the Trainer saves in the end is not counted."""
+    """Records when the measured steps began and ended; the Trainer's final saving is not counted."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == WARM:
@@ -129,7 +130,7 @@ class Watch(transformers.TrainerCallback):
 
 
 def theirs(model: Any, *, prepare: Callable[[Sequence[Example]], Batch], examples: list[Example], task: Task) -> float:
-    """Return the samples a second of an epoch of the Trainer."""
+    """Return the samples per second of an epoch of the Trainer."""
 
     def collate(rows: list[Example]) -> Batch:
         return {**prepare(rows), "labels": torch.tensor([task.labels.index(min(e.labels or ())) for e in rows])}
@@ -155,7 +156,7 @@ def main() -> None:
         for _ in range(ROUNDS):
             for side, found in rates.items():
                 torch.manual_seed(1)
-                # both print progress; make bench reads stdout
+                # both print progress, but make bench reads stdout
                 with contextlib.redirect_stdout(sys.stderr):
                     made = model(len(task.labels))
                     found.append(side(made, prepare=prepare, examples=examples, task=task))

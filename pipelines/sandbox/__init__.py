@@ -1,1 +1,1 @@
-"""An offline Reddit with its truth beside it, for the demo and the tests."""
+"""Provide an offline Reddit and its ground truth for the demo and the tests."""

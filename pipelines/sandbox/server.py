@@ -1,8 +1,8 @@
-"""One loopback server that plays Reddit's OAuth API, Arctic Shift's post search, an image host and three vendors.
+"""Serve Reddit's OAuth API, Arctic Shift's post search, an image host and three vendors from one loopback server.
 
-Unmodified PRAW reads it, and so do the vendors' own clients. Budgets are counted, credentials checked, and pictures
-come slow, cut short, moved or not at all, as ``images.json`` says. It logs nothing, since paths hold ids;
-``/_sandbox/requests`` tells how often each kind of path was asked for, ``/_sandbox/vendors`` what the vendors counted.
+Unmodified PRAW and the vendors' own clients work with it. It enforces budgets and credentials, and serves pictures
+slowly, truncated, redirected or not at all, as specified by ``images.json``. It logs nothing, since paths hold ids;
+``/_sandbox/requests`` returns the number of requests for each kind of path, ``/_sandbox/vendors`` the vendors' counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipelines.sandbox.reddit.api import Catalogue
 from pipelines.sandbox.reddit.image_host import ImageHost
 from pipelines.sandbox.vendors.vendors import Vendors
 
-# What the demo's client says; there is nothing to protect.
+# The credentials of the demo's client; there is nothing to protect.
 CLIENT_ID = CLIENT_SECRET = "sandbox"  # noqa: S105
 # Reddit grants 1,000 requests in ten minutes. The default is wide enough that PRAW, which spreads its requests over
 # the whole period, never waits in a demo.
@@ -41,12 +41,12 @@ ROUTES = (
     ("vendors", re.compile(r"/_sandbox/vendors")),
     ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google)(?P<rest>/.*)")),
 )
-# Asked for so often, or so much about the server itself, that /_sandbox/requests leaves them out.
+# Left out of /_sandbox/requests: requests about the server itself, and the vendors' requests, which are frequent.
 UNCOUNTED = ("requests", "vendors", "vendor")
 
 
 class Budget:
-    """Requests granted in a period that begins with the first one, as ``x-ratelimit-*`` headers tell it."""
+    """Requests granted in a period that begins with the first one, reported in ``x-ratelimit-*`` headers."""
 
     def __init__(self, requests: int, *, period: float, clock: Callable[[], float]) -> None:
         self._requests, self._period, self._clock = requests, period, clock
@@ -69,10 +69,10 @@ class Budget:
 
 
 class SandboxServer(ThreadingHTTPServer):
-    """The server of one sandbox folder, listening on loopback from the moment it is made.
+    """The server of one sandbox folder, listening on loopback once constructed.
 
-    As a context manager it answers in a thread of this process; ``outage_after`` (how many API requests are still
-    answered before ``outage_status``) may be changed while it runs.
+    As a context manager it answers in a thread of this process; ``outage_after`` (the number of API requests that are
+    answered before it returns ``outage_status``) may be changed while it runs.
     """
 
     daemon_threads = True
@@ -94,7 +94,7 @@ class SandboxServer(ThreadingHTTPServer):
         clock: Callable[[], float] = time.monotonic,
         vendors: Vendors | None = None,
     ) -> None:
-        """Read the sandbox and bind; port 0 takes any free one. Its vendors err by the seed of ``truth.json``.
+        """Read the sandbox and bind; port 0 takes any free port. The seed of ``truth.json`` drives the vendors' errors.
 
         Raises:
             BadParams: ``root`` holds no sandbox.
@@ -130,7 +130,7 @@ class SandboxServer(ThreadingHTTPServer):
         self.vendors.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that went away is usual here, and a traceback could quote its path."""
+        """Log nothing: disconnected clients are common here, and a traceback could quote a path."""
 
     def down(self) -> bool:
         """Count one API request against ``outage_after``; return whether the service is out."""
@@ -159,14 +159,14 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def do_GET(self) -> None:
-        """Answer a GET, a POST, or a DELETE, which only the vendors' files know."""
+        """Answer a GET, a POST, or a DELETE (used by the vendors' file APIs only)."""
         self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self._route()
 
     do_POST = do_DELETE = do_GET
 
     def end_headers(self) -> None:
-        """Say so before a connection is closed, or a client that keeps connections would try it once more."""
+        """Announce the end of a connection, or a client that keeps connections open would try to reuse it."""
         if self.close_connection:
             self.send_header("Connection", "close")
         super().end_headers()
@@ -215,7 +215,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(token)
 
     def _admitted(self) -> dict[str, str] | None:
-        """Return the headers of a request to Reddit's API, or answer it with what stands against it."""
+        """Return the headers for an admitted request to Reddit's API, or answer it with the error and return None."""
         kind, _, token = (self.headers.get("Authorization") or "").partition(" ")
         granted, headers = self.server.reddit.spend()
         if self.server.down():
@@ -268,7 +268,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _seed(root: Path) -> int:
-    """Return the seed that the sandbox was drawn with; a folder without a truth has none to keep to."""
+    """Return the seed of the sandbox, 0 for a folder without ``truth.json``."""
     truth = root / "truth.json"
     return int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
 

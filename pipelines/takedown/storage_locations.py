@@ -111,8 +111,8 @@ SINKS = (
     Sink(
         "repository",
         "ids",
-        "pointers and `dvc.lock` name the new objects; lines that somebody committed go (`rewrite`)",
-        keeps="ids in lines that somebody committed, or an import before DVC had them: git's history is not rewritten",
+        "pointers and `dvc.lock` are changed to the new objects; committed lines with the ids are removed (`rewrite`)",
+        keeps="ids in lines that were committed to git by a user or an early import: git history is not rewritten",
         paths=lambda settings: [] if "://" in settings.repo else [Path(settings.repo)],
         settings=("repo",),
         outs=("metrics/*",),
@@ -126,7 +126,7 @@ SINKS = (
         "vault",
         "content",
         "key and Reddit name are deleted and overwritten (`tombstone`)",
-        keeps="the tombstone and the splits that the id was ever assigned: without them it would come back",
+        keeps="the tombstone and the splits ever assigned to the id: without them the record could be collected again",
         paths=_database("vault_url"),
         settings=("vault_url",),
         writers=("vault/database",),
@@ -149,7 +149,7 @@ SINKS = (
     Sink(
         "answers",
         "content",
-        "rows are deleted, waiting batches lose the record, the file is written anew (`purge`)",
+        "rows are deleted, the record is removed from pending batches, the file is rewritten (`purge`)",
         paths=_database("answers_url"),
         settings=("answers_url",),
         writers=("storage/answers", "takedown/purge"),
@@ -157,7 +157,7 @@ SINKS = (
     Sink(
         "annotation",
         "content",
-        "items leave the queues of every round that is not closed, lines leave files that somebody brought (`purge`)",
+        "items are removed from the queues of every open round, lines from supplied files (`purge`)",
         paths=lambda settings: [settings.annotation_files, settings.label_studio],
         settings=("annotation_files", "label_studio"),
         writers=(
@@ -169,21 +169,21 @@ SINKS = (
     Sink(
         "annotation server of your own",
         "content",
-        "items leave the queues through its interface (`purge`)",
-        keeps="freed pages, search index and backups of that server, which are its keeper's to clear",
+        "items are removed from the queues through its API (`purge`)",
+        keeps="freed pages, search index and backups of that server, which its operator must clear",
         settings=("label_studio_url", "argilla_url"),
     ),
     Sink(
         "resume",
         "content",
-        "emptied: pages of live sources, sealed under a key of the project, do not say whose they are (`purge`)",
+        "emptied, because pages of live sources are sealed under a key of the project and have no record ids (`purge`)",
         paths=_home("resume"),
         writers=("collect/sources/journal",),
     ),
     Sink(
         "train",
         "content",
-        "checkpoints of the corpus are removed: what they were fitted to cannot be published any more (`purge`)",
+        "checkpoints of the corpus are removed, because their training data cannot be published any more (`purge`)",
         paths=_home("train"),
         writers=(
             "train/classifiers/checkpoint", "train/classifiers/encoder", "train/classifiers/loop", "train/knn/knn",
@@ -193,22 +193,22 @@ SINKS = (
     Sink(
         "scratch",
         "content",
-        "clones of processes that are gone are removed (`purge`); those at work are counted and end with their task",
+        "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
         writers=("models/backbones", "registry/candidate"),
     ),
     Sink(
         "lineage",
         "ids",
-        "copies of lists of ids, of verified versions and of what they said are removed (`purge`, `models`)",
+        "copies of id lists, of verified versions and of their predictions are removed (`purge`, `models`)",
         paths=_home("registry", "models", "scored"),
         writers=("predict/batch_predict", "registry/verified", "takedown/affected_models"),
     ),
     Sink(
         "models",
         "ids",
-        "the pack's list loses the ids, the version is tagged, over a share withdrawn (`models`)",
-        keeps="weights: what they remember of their training material; hence the share",
+        "the ids are removed from the pack's list; the version is tagged and, above a share, withdrawn (`models`)",
+        keeps="weights, which may remember training records; therefore the share",
         paths=_home("mlflow", "mlflow.sqlite*"),
         settings=("mlflow_tracking_uri",),
         writers=(
@@ -228,7 +228,7 @@ SINKS = (
     Sink(
         "releases",
         "ids",
-        "rows leave packages and stand on the removal lists, by the release's own ids (`purge`)",
+        "rows are removed from packages and added to the removal lists, by the release's own ids (`purge`)",
         keeps="the release's own id on its removal list; copies that consumers have",
         paths=_home("releases"),
         writers=("release/hydrate", "release/register", "release/rekey"),
@@ -237,7 +237,7 @@ SINKS = (
         "sources",
         "content",
         "",
-        keeps="dumps are their publisher's files and yours: the tombstone keeps out what they bring",
+        keeps="dumps, which are not changed: the tombstone keeps their records out",
         paths=lambda settings: [settings.dumps, settings.sandbox],
         settings=("dumps", "sandbox"),
         writers=(
@@ -249,14 +249,14 @@ SINKS = (
         "providers of models",
         "content",
         "",
-        keeps="what a provider was asked stays as long as its terms say: name the days in your assessment",
+        keeps="requests, for as long as the provider's terms state: name the days in your assessment",
     ),
-    Sink("backups", "content", "", keeps="until they end, the vault's keys: docs/privacy.md has the three rules"),
+    Sink("backups", "content", "", keeps="the vault's keys, until backups expire: see the rules in docs/privacy.md"),
     Sink(
         "clones that people made",
         "content",
         "",
-        keeps="`corpus clone` gives tables to a person's folder: content is closed in them, ids are theirs to delete",
+        keeps="tables from `corpus clone`: their content is unreadable; users must delete the ids themselves",
         writers=("report/report",),
     ),
     Sink(

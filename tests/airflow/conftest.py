@@ -95,7 +95,7 @@ class World:
             time.sleep(POLL)
 
     def unfinished(self) -> list[str]:
-        """Say where every run stands that has not succeeded: what a test that waits in vain was waiting for."""
+        """Return the state of every run that has not succeeded, to explain a test's time-out."""
         dags = [dag["dag_id"] for dag in self.airflow.get("/dags", limit=100)["dags"]]
         runs = [(dag_id, r) for dag_id in dags for r in self.airflow.runs(dag_id) if r["state"] != "success"]
         return [

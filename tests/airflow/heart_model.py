@@ -9,7 +9,7 @@ import pandas as pd
 
 
 class HeartModel(mlflow.pyfunc.PythonModel):
-    """Reads ``known.json`` of its pack: SHA-256 of title and body -> labels; ``default``: what it says of others."""
+    """Reads ``known.json`` of its pack: SHA-256 of title and body -> labels; ``default``: labels of all others."""
 
     def load_context(self, context):
         """Read what it knows."""

@@ -43,7 +43,7 @@ def test_a_killed_promote_is_finished_by_its_retry_and_not_done_twice(world: Any
     assert sum(row.event == "promoted" for row in journal(world)) == 1
 
 
-def test_nobody_is_asked_about_a_worse_version_and_its_reasons_are_on_record(world: Any, decided: Decided) -> None:
+def test_no_approval_is_asked_for_a_worse_version_and_its_reasons_are_recorded(world: Any, decided: Decided) -> None:
     found = states(world, decided.worse)
     assert (found["gate"], found["refused"], found["approve"], found["promote"]) == (
         "success", "success", "skipped", "skipped",

@@ -89,7 +89,7 @@ def chosen(root: Path) -> dict[str, set[str]]:
     found["galleries"] = set(sorted(r for r, n in pictures.items() if n > 1)[:EACH])
     for corpus in CORPORA:
         pairs = tables.read(root / "snapshot" / corpus / "dedupe" / "pairs.parquet", name="pairs").to_pylist()
-        # both of a pair: what they share is then nobody else's
+        # both of a pair, so that no remaining record shares their content
         both = [r for pair in pairs for r in (pair["record_id"], pair["other_id"]) if r not in found["galleries"]]
         found[f"reposts of {corpus}"] = set(list(dict.fromkeys(both))[:EACH])
         split = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
@@ -100,7 +100,7 @@ def chosen(root: Path) -> dict[str, set[str]]:
 
 
 def needles_of(root: Path, *, ids: set[str], vault: Vault) -> set[bytes]:
-    """Return what these records say and show, and its sealed bytes, as far as nobody else says or shows the same."""
+    """Return the content of these records, plain and sealed, that no other record has."""
     theirs: set[bytes] = set()
     others: set[bytes] = set()
     for name, path in shards(root):
@@ -249,7 +249,7 @@ def splits(world: Any) -> dict[tuple[str, int], str]:
     return {(row["record_id"], row["image"]): row["split"] for row in rows}
 
 
-def test_the_daily_sweep_asks_reddit_about_everybody_who_is_left(world: Any, canary: Canary) -> None:
+def test_the_daily_sweep_checks_every_remaining_record(world: Any, canary: Canary) -> None:
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         before = vault.counts()
     world.airflow.unpause("deletion_sweep")

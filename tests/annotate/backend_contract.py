@@ -19,7 +19,7 @@ from pipelines.annotate.backends.backend import Answer, Backend, Item, Queue, Ta
 from pipelines.annotate.form import Choice, Form, Question
 
 ANNOTATORS = ("a1", "a2")
-# Hostile on purpose: what posts may hold must come through as it is and break no form.
+# Hostile on purpose: any content of a post must be preserved unchanged and must not break a form.
 TEXT = 'A <script>alert("x")</script> & "quoted" ]]> $item {{ body }} ünï\nsecond line'
 CLOCKS = timedelta(minutes=5)
 
@@ -126,7 +126,7 @@ def check_absent(backend: Backend, *, hands: Hands, name: str) -> None:
 
 
 def check_prepare(backend: Backend, *, hands: Hands, name: str) -> None:
-    """Preparing again leaves tasks and answers as they are; each queue has an address of its own."""
+    """Preparing again leaves tasks and answers unchanged; each queue has its own address."""
     with _queues(backend, name) as (first, second):
         backend.add(first, tasks=texts(2))
         hands.answer(first, ("r000", 0), values={"kind": ("None",), "context": ("context-required",)})
@@ -186,7 +186,7 @@ def check_answers(backend: Backend, *, hands: Hands, name: str) -> None:
 
 
 def check_twice(backend: Backend, *, hands: Hands, name: str) -> None:
-    """Whoever answers again is not overruled by the backend: the later answer is there, and stands last."""
+    """The backend keeps a second answer of the same annotator, as the last one."""
     with _queues(backend, name) as (first, _):
         backend.add(first, tasks=texts(1))
         hands.answer(first, ("r000", 0), values={"kind": ("None",), "context": ("context-required",)})
@@ -238,7 +238,7 @@ def check_remove(backend: Backend, *, hands: Hands, name: str) -> None:
 
 
 def check_purge(backend: Backend, *, hands: Hands, name: str) -> None:
-    """After a purge nothing is there; purging again is nothing; another round's queue is left as it is."""
+    """A purge removes everything; purging again does nothing; another round's queue is unchanged."""
     other = Queue(f"{name}-other", ANNOTATORS[0])
     backend.prepare(other, form=form())
     try:

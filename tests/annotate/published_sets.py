@@ -44,7 +44,7 @@ def deal(chosen: Sequence[set[str]], counts: dict[str, int], *, none: str | None
     full = len(chosen) - empty
     assert len(others) >= full
     for i, code in enumerate(others):
-        # a label's items follow one another, so that nobody is given it twice
+        # a label's items are consecutive, so that no item gets it twice
         chosen[i % full].add(code)
     for i in range(full, len(chosen)):
         chosen[i].add(str(none))

@@ -80,7 +80,7 @@ def test_only_what_two_differ_in_is_asked() -> None:
     assert sorted(s["labels"] for s in found[0].sides) == [(HARM,), (HARM, PAST)]
 
 
-def test_an_item_that_somebody_left_open_is_a_case_with_the_sides_that_there_are() -> None:
+def test_a_partly_answered_item_is_a_case_with_the_existing_sides() -> None:
     rows = [row(1, A, HARM), row(1, B, outcome="skipped"), row(2, A, outcome="skipped")]
     found = {c.item[0]: c.sides for c in open_cases(rows, assigned(1, 2))}
     assert found == {record(1): ({"labels": (HARM,)},), record(2): ()}
@@ -119,7 +119,7 @@ def test_sides_hold_all_categories_and_the_word_for_nothing() -> None:
     assert all(s["figurative"] == ("None",) for s in found.sides)
 
 
-def test_the_order_of_sides_tells_nobody_apart_and_comes_again() -> None:
+def test_the_order_of_sides_reveals_no_annotator_and_is_reproducible() -> None:
     numbers = range(200)
     rows = [row(n, who, label) for n in numbers for who, label in ((A, HARM), (B, PAST))]
     found = open_cases(rows, assigned(*numbers))
@@ -158,7 +158,7 @@ def test_a_review_flags_what_differs_from_both_models_and_from_both_only() -> No
     assert [c.item[0] for c in left] == [record(3)]
 
 
-def test_gold_stands_on_no_fixed_side_of_a_review() -> None:
+def test_gold_has_no_fixed_side_in_a_review() -> None:
     numbers = range(200)
     votes = {name: [vote(n, PAST) for n in numbers] for name in ("gpt", "claude")}
     people = [gold(n, HARM) for n in numbers]

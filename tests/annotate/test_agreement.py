@@ -115,7 +115,7 @@ def test_a_corpus_without_rounds_has_no_figures_and_no_error(tmp_path: Path, par
     assert (tmp_path / "snapshot/memes/agreement/agreement.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_round_that_nobody_pulled_yet_is_not_listed(tmp_path: Path, params: Params) -> None:
+def test_a_round_without_a_pull_is_not_listed(tmp_path: Path, params: Params) -> None:
     manifest.write(round_of("pilot-1"), manifest.folder(tmp_path, "memes", "pilot-1") / "manifest.yaml")
     assert agreement.run("memes", params=params, root=tmp_path) == {"rounds": {}}
 
@@ -169,7 +169,7 @@ def test_none_of_a_multi_category_is_the_empty_set_and_no_label_of_the_mean() ->
     irony = cohen_kappa_score([0, 1, 1, 0, 0, 0], [0, 0, 1, 0, 0, 1])
     assert found["labels"]["Irony/sarcasm"]["kappa"]["value"] == pytest.approx(irony, abs=1e-6)
     assert found["labels"]["Irony/sarcasm"]["items"] == 3
-    # nobody used the pun: undefined, and the mean is over the two others
+    # no annotator used the pun: undefined, and the mean is over the two others
     assert found["labels"]["Pun/Double meaning"]["kappa"] == {"value": None, "low": None, "high": None}
     assert found["labels"]["Pun/Double meaning"]["ac1"]["value"] is None
     assert found["kappa"]["value"] == pytest.approx((1 + irony) / 2, abs=1e-6)
@@ -187,7 +187,7 @@ def test_no_crisis_is_a_label_as_in_the_papers_table() -> None:
     assert found["labels"]["no_crisis"]["kappa"]["value"] == pytest.approx(0.4)
 
 
-def test_only_items_with_two_answers_count_and_the_others_are_told_apart() -> None:
+def test_only_items_with_two_answers_count_and_the_others_are_distinguished() -> None:
     given = {
         **pairs([(["text"], ["text"]), (["image"], ["text"]), (["text"], None), (None, None)]),
         "r900": {"annotator-1": ["text"]},

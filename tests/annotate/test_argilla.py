@@ -243,7 +243,7 @@ def test_no_tag_of_a_post_reaches_the_page(backend: Argilla, hands: Hands) -> No
     backend.purge([queue])
 
 
-def test_a_queue_left_half_made_is_made_anew(backend: Argilla, place: Place) -> None:
+def test_a_partly_created_queue_is_recreated(backend: Argilla, place: Place) -> None:
     queue = Queue("memes/half", "a1")
     workspace = backend.admit("a1")
     owner = httpx.Client(base_url=f"{place.url}/api/v1", headers={"X-Argilla-Api-Key": OWNER})

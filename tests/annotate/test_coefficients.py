@@ -112,7 +112,7 @@ def test_jaccard_is_scikit_learns_and_two_empty_sets_share_all(rng: np.random.Ge
     assert c.jaccard(np.zeros((4, 2, 3), dtype=np.int64)) == pytest.approx([1.0])
 
 
-def test_ac1_of_many_raters_is_gwets_worked_out_by_hand() -> None:
+def test_ac1_of_many_raters_equals_gwets_computed_manually() -> None:
     # three items, three raters, classes A A B | A A A | B B -: shares of A 2/3, 1, 0; alike 1/3, 1, 1
     codes = np.array([[0, 0, 1], [0, 0, 0], [1, 1, -1]])
     share = (2 / 3 + 1 + 0) / 3
@@ -136,7 +136,7 @@ def test_the_papers_means_of_table_10_are_printed(name: str, statistic: str) -> 
     rows = TABLE_10[name]["rows"].values()
     mean = c.defined_mean(np.array([function(of_table(*row["table"]), classes=2)[0] for row in rows]))
     assert f"{mean:.4f}" == f"{TABLE_10[name]['mean'][statistic]:.4f}"
-    # of the figures as they are printed, the mean of AC1 in round 1 is .86415 (SPEC 1.5: .8642)
+    # the mean of the printed values of AC1 in round 1 is .86415 (SPEC 1.5: .8642)
     assert np.mean([row[statistic] for row in rows]) == pytest.approx(TABLE_10[name]["mean"][statistic], abs=6e-5)
 
 
@@ -160,7 +160,7 @@ class TestUndefined:
         assert c.observed(self.ALIKE, classes=3) == pytest.approx([1.0])
 
     @pytest.mark.parametrize("codes", [np.full((6, 2), c.MISSING), np.zeros((0, 2), dtype=np.int64)])
-    def test_where_nobody_answered(self, codes: c.Codes) -> None:
+    def test_items_without_answers(self, codes: c.Codes) -> None:
         for values in (
             c.kappa(codes, classes=2),
             c.ac1(codes, classes=2),
@@ -176,10 +176,10 @@ class TestUndefined:
         for values in (c.kappa(codes, classes=2), c.ac1(codes, classes=2), c.alpha(codes, distance=c.nominal(2))):
             assert np.isnan(values).all()
 
-    def test_a_single_rater_agrees_with_nobody(self) -> None:
+    def test_a_single_rater_has_no_agreement(self) -> None:
         assert np.isnan(c.kappa(np.array([[0], [1]]), classes=2)).all()
 
-    def test_a_label_that_nobody_used_is_left_out_of_the_mean(self, rng: np.random.Generator) -> None:
+    def test_an_unused_label_is_left_out_of_the_mean(self, rng: np.random.Generator) -> None:
         sets = sets_of(rng, items=50)
         unused = np.concatenate([sets, np.zeros((50, 2, 1), dtype=np.int64)], axis=2)
         for statistic in ("kappa", "ac1"):
@@ -209,7 +209,7 @@ def everything(codes: c.Codes, sets: c.Codes) -> list[float]:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), items=st.integers(0, 25), raters=st.integers(2, 4))
-def test_neither_the_order_of_items_nor_who_is_who_matters(seed: int, items: int, raters: int) -> None:
+def test_the_order_of_items_and_raters_does_not_matter(seed: int, items: int, raters: int) -> None:
     rng = np.random.default_rng(seed)
     codes = answers(rng, items=items, raters=raters, classes=4, missing=0.2)
     sets = sets_of(rng, items=items, raters=raters)
@@ -301,5 +301,5 @@ class TestInterval:
         (1.0, "almost perfect"),
     ],
 )
-def test_the_reading_is_of_the_figure_as_it_is_printed(value: float, word: str) -> None:
+def test_the_interpretation_is_that_of_the_printed_value(value: float, word: str) -> None:
     assert c.landis_koch(value) == word

@@ -97,7 +97,7 @@ def test_the_same_seed_assigns_alike_and_another_one_does_not() -> None:
     assert one == again != other
 
 
-def test_a_review_is_assigned_to_nobody() -> None:
+def test_a_review_is_assigned_to_no_annotator() -> None:
     assert assign(items(5), annotators=(), overlap=0, batch_size=5, seed=1) == []
 
 

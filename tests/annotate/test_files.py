@@ -95,7 +95,7 @@ def test_a_tool_finds_everything_it_needs(backend: Files) -> None:
     assert "blurred" in readme
 
 
-def test_nobody_else_on_the_machine_reads_it(backend: Files, tmp_path: Path) -> None:
+def test_no_other_user_of_the_machine_can_read_it(backend: Files, tmp_path: Path) -> None:
     backend.prepare(QUEUE, form=contract.form(content="images"))
     backend.add(QUEUE, tasks=contract.images(1))
     for path in (tmp_path / "annotation", *(tmp_path / "annotation").rglob("*")):

@@ -23,7 +23,7 @@ def test_all_that_may_be_said_is_explained(name: str, content: Content) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), SCHEMES)
-def test_people_are_told_that_they_may_skip_and_never_that_they_may_not(name: str, content: Content) -> None:
+def test_the_guideline_allows_skipping_and_never_forbids_it(name: str, content: Content) -> None:
     text = guideline(taxonomy.load(name), content=content)
     assert "You may skip" in text
     assert "to be skipped" not in text

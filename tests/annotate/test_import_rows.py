@@ -256,6 +256,6 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
         read_file(tmp_path / name, usual="csv")
 
 
-def test_a_column_that_stands_twice_means_neither(tmp_path):
+def test_a_duplicate_column_is_ambiguous(tmp_path):
     path = table(tmp_path / "dev.csv", ["text", "labels", "Labels"], ["Some words", "no_crisis", "rape_past"])
     assert "labels" not in read_file(path, usual="csv").columns

@@ -158,7 +158,7 @@ def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_commi
     assert first["record_id"] not in history, "a takedown could not take an id out of git's history"
 
 
-def test_a_stage_reads_a_split_that_stands_behind_its_pointer(run, tmp_path, settings):
+def test_a_stage_reads_a_split_behind_its_pointer(run, tmp_path, settings):
     """DVC holds locks while it runs a stage, and the stage asks it for the file."""
     sets.figsim(tmp_path / "figsim.csv")
     run("memes", "figsim", tmp_path / "figsim.csv")

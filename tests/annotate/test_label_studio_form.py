@@ -99,7 +99,7 @@ def test_two_tasks_with_the_same_picture_differ_so_that_the_blur_comes_back() ->
     assert len({shown(task)[CONTENT] for task in same}) == 2
 
 
-def test_a_hostile_post_is_shown_as_it_is() -> None:
+def test_a_hostile_post_is_shown_unchanged() -> None:
     content = shown(Task(("p0", 0), 0, text={"title": contract.TEXT, "body": contract.TEXT}))[CONTENT]
     assert {tag for tag, _ in _tags(content)} == {"div", "h3"}
     assert _words(content) == contract.TEXT * 2

@@ -98,7 +98,7 @@ def test_a_removal_that_was_cut_short_is_ended_later(tmp_path: Path, monkeypatch
             backend.remove(queue, items=[("r000", 0)])
         server.execute("COMMIT")
         assert _holding(tmp_path) == {"label_studio.sqlite3"}
-        # nobody removes it again: it is not there
+        # it is not removed again: it no longer exists
         assert backend.present(queue) == {}
         assert _holding(tmp_path) == set()
         assert [path.name for path in tmp_path.iterdir()] == ["label_studio.sqlite3"]

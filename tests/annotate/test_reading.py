@@ -175,13 +175,13 @@ def test_what_was_not_assigned_or_comes_from_another_account_is_left_out() -> No
     assert found.problems[A] == {"not_assigned": 1, "other_account": 1, "unanswered": 1}
 
 
-def test_a_queue_of_somebody_who_takes_no_part_is_reported_and_breaks_nothing() -> None:
+def test_a_queue_of_an_outsider_is_reported_and_breaks_nothing() -> None:
     found = pull({A: [answer(1, HARM)], "stranger": [answer(1, PAST)]}, 1)
     assert {r["annotator"] for r in found.rows} == {A}
     assert found.problems["stranger"] == {"not_assigned": 1}
 
 
-def test_a_skip_has_rows_without_labels_and_is_no_problem_of_anybody() -> None:
+def test_a_skip_has_rows_without_labels_and_is_not_a_problem() -> None:
     found = pull({A: [answer(1, skipped=True), answer(2, HARM)], B: [answer(2, HARM), answer(1, HARM)]}, 1, 2)
     assert found.problems == {}
     assert found.skipped == 1

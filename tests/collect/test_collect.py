@@ -138,7 +138,7 @@ def test_a_record_that_came_in_under_another_month_is_not_taken_twice(
     assert vault.record_id(fullname) not in posts(tmp_path / "after")["record_id"].to_pylist()
 
 
-def test_nobody_who_was_taken_down_is_named_among_the_drops_either(
+def test_no_deleted_record_is_named_among_the_drops(
     tmp_path: Path, params: Params, settings: Settings, vault: Vault
 ) -> None:
     run(tmp_path / "before", params=params, settings=settings, vault=vault)

@@ -317,7 +317,7 @@ def test_a_host_that_asks_for_too_long_stops_the_step(asked: str) -> None:
     assert caught.value.fields == {"source": "127.0.0.1", "retry_after": 3600.0}
 
 
-def test_alternatives_are_tried_in_order_and_the_first_reason_is_told() -> None:
+def test_alternatives_are_tried_in_order_and_the_first_reason_is_reported() -> None:
     async def run() -> list[Image | str]:
         async with Host() as host:
             jobs = [
@@ -376,7 +376,7 @@ def test_all_hosts_together_see_no_more_than_the_total() -> None:
     assert asyncio.run(run()) == 5
 
 
-def test_the_host_is_told_who_asks_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_request_identifies_the_client_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     host = Host()

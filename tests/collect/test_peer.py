@@ -87,7 +87,7 @@ class Detour(httpcore.AsyncNetworkBackend):
 
 
 def connect(backend_options: dict, *, host: str, port: int | None = None) -> tuple[str, list, bytes]:
-    """Connect through a detour to a server that keeps what it is sent; returns the reason, the asked, the received."""
+    """Connect through a detour to a recording server; return the reason, the requests, the received bytes."""
 
     async def run() -> tuple[str, list, bytes]:
         received = bytearray()

@@ -134,7 +134,7 @@ def test_assigned_items_that_leak_stop_the_step(tmp_path: Path, vault: Vault) ->
     assert not (tmp_path / "snapshot/memes/split").exists()
 
 
-def test_a_new_version_starts_anew(tmp_path: Path, vault: Vault) -> None:
+def test_a_new_version_starts_from_scratch(tmp_path: Path, vault: Vault) -> None:
     assign(vault, {0: "train", 1: "test"})
     corpus.write(tmp_path, range(20), pairs=[(0, 1)])
     report = run(tmp_path, vault, corpus.params(version=2))

@@ -1,4 +1,4 @@
-"""The Dags as Airflow sees them: parsed with its own DagBag, judged by the house's policy."""
+"""The Dags as Airflow sees them: parsed with its own DagBag, checked against this project's policy."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_two_parses_are_alike(first: dict[str, Any], parsed: dict[str, Any]) -> 
         assert first["dags"][dag_id]["serialized"] == dag["serialized"], f"{dag_id} changes from parse to parse"
 
 
-def test_every_dag_says_what_it_is(dags: dict[str, Any]) -> None:
+def test_every_dag_has_a_description(dags: dict[str, Any]) -> None:
     for dag_id, dag in dags.items():
         assert dag["doc"] and dag_id in dag["doc"], f"{dag_id}: set doc_md=__doc__ and name the Dag in it"
         assert dag["tags"], f"{dag_id}: give it tags"

@@ -57,7 +57,7 @@ def write_run(
     scores: dict[str, list[float]] | None = None,
     spent: Any = None,
 ) -> Path:
-    """Write what a model says of each split; ``place`` is ``finetuned/<subset>/<model>`` or ``untuned/<model>``."""
+    """Write a model's predictions for each split; ``place``: ``finetuned/<subset>/<model>`` or ``untuned/<model>``."""
     parts = place.split("/")
     model = f"{parts[2]}-{parts[1]}" if parts[0] == "finetuned" else parts[1]
     rows = [

@@ -151,7 +151,7 @@ def test_a_run_without_any_answer_has_no_figure() -> None:
     assert benchmark.plain(board, predicted=[None] * 10, valid=True)["figures"]["exact"] is None
 
 
-def test_a_label_nobody_carries_has_no_interval() -> None:
+def test_a_label_without_records_has_no_interval() -> None:
     gold = tuple(frozenset({"None" if i % 2 else "Wish to be dead"}) for i in range(20))
     items = tuple((f"r{i}", 0) for i in range(20))
     board = Board(SEVERITY, items, gold, tuple(map(str, range(20))), FEW)

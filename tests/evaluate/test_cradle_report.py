@@ -157,7 +157,7 @@ def test_what_is_missed_is_weighed_by_severity(text: str, metrics: dict[str, Any
     assert missed["tiny-causal-zero"][0] == "24/24 (100.0%)"
 
 
-def test_refusals_are_told_by_label_beside_the_papers(text: str) -> None:
+def test_refusals_are_reported_by_label_beside_the_papers(text: str) -> None:
     rows = rows_of(text, "**Not answered, by gold label**")
     assert rows["rape_past"] == ["7/62 (11.3%)", "6/6 (100.0%)"]
     assert rows["no_crisis"][1].startswith("1/12 (8.3%) [")
@@ -169,7 +169,7 @@ def test_refusals_are_told_by_label_beside_the_papers(text: str) -> None:
     assert "1 malformed" in text
 
 
-def test_cost_latency_dev_and_floors_are_told(text: str) -> None:
+def test_cost_latency_dev_and_floors_are_reported(text: str) -> None:
     rows = rows_of(text, "**What predicting took**")
     assert rows["tiny-causal-consensus"] == ["60", "0.5000", "100", "10", "0.6000", "10.0000"]
     assert rows["tiny-causal-zero"][1] == "–"
@@ -194,7 +194,7 @@ def test_calibration_is_drawn_where_there_are_probabilities(text: str, metrics: 
     assert sum(int(row[-1]) for row in seen.values()) == 36 * 15
 
 
-def test_a_floor_is_told_with_its_threshold_and_without(params: Params, tmp_path: Path) -> None:
+def test_a_floor_is_reported_with_its_threshold_and_without(params: Params, tmp_path: Path) -> None:
     values = params.model_dump()
     floors = {"recall_floors": {PASSIVE: 0.9, "rape_ongoing": 0.5}}
     metrics = made(tmp_path, Params.model_validate({**values, "finetune": {**values["finetune"], **floors}}))
@@ -202,12 +202,12 @@ def test_a_floor_is_told_with_its_threshold_and_without(params: Params, tmp_path
     assert sheet is not None
     rows = {row[0]: row[1:] for row in sheet.rows}
     tuned = rows[f"tiny-causal-consensus: {PASSIVE}"]
-    # four of six are right as they are; by probabilities the threshold is what dev gives it
+    # four of six are right without thresholds; with probabilities the threshold is the one chosen on dev
     assert tuned[0] == "90"
     assert tuned[1].startswith("4/6 (66.7%)")
     assert tuned[3:6] == ("no", "0.500", "100.0")
     assert rows[f"cradle: {PASSIVE}"][3:5] == ("yes", "–")
-    assert rows["cradle: rape_ongoing"][1:4] == ("–", "–", "–")  # nobody carries it
+    assert rows["cradle: rape_ongoing"][1:4] == ("–", "–", "–")  # no record has it
 
 
 def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, Any]) -> None:
@@ -218,7 +218,7 @@ def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, 
     rows = {row[0]: dict(zip(heat.sheet.columns, row, strict=True)) for row in heat.sheet.rows}
     assert rows["no_crisis"]["paper"] == "91"
     assert rows["no_crisis"]["cradle"] == "100"
-    assert rows["rape_ongoing"]["cradle"] == "–"  # nobody carries it: not 0
+    assert rows["rape_ongoing"]["cradle"] == "–"  # no record has it: not 0
     for row, values in zip(heat.sheet.rows, heat.values, strict=True):
         assert [cell != "–" for cell in row[2:]] == [value is not None for value in values[1:]]
 

@@ -147,7 +147,7 @@ def test_tables_13_to_16_print_what_the_paper_prints(scored: dict[str, Any]) -> 
 
 def test_table_12_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
     rows = cradle_tables.table_12(scored).rows
-    assert [row[0] for row in rows][-2:] == ["gemini, ours"] * 2  # nobody else left anything out
+    assert [row[0] for row in rows][-2:] == ["gemini, ours"] * 2  # no other model left anything out
     place = 2 + list(SCORES).index("jaccard")
     for paper, ours in zip(rows[:2], rows[-2:], strict=True):
         own = [cell.split(" [")[0] for cell in ours]
@@ -175,7 +175,7 @@ def test_severity_of_the_papers_models_is_that_of_runs_with_their_counts(scored:
     assert ours.keys() == paper.keys() == set(KEYS)
     for key, row in paper.items():
         assert tuple(cell.split(" [")[0] for cell in ours[key]) == row
-    # by hand, of T13 to T16: 3 x 49 of 54, 2 x 200 of 221, 1 x 173 of 209
+    # computed manually from T13 to T16: 3 x 49 of 54, 2 x 200 of 221, 1 x 173 of 209
     assert paper["gpt"] == ("88.6", "49/54 (90.7%)", "200/221 (90.5%)", "173/209 (82.8%)")
 
 
@@ -268,7 +268,7 @@ def test_our_recipes_are_the_papers() -> None:
             assert ours[setting] == (float(paper) if paper else None), (key, setting)
 
 
-def test_without_runs_the_paper_stands_alone() -> None:
+def test_without_runs_only_the_paper_is_shown() -> None:
     sheets = [
         cradle_tables.table_4(), cradle_tables.table_4_again(), cradle_tables.table_5(), cradle_tables.table_8(),
         cradle_tables.table_12(), *cradle_tables.tables_13_to_16(), cradle_tables.table_11(), cradle_tables.settings(),

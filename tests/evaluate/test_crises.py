@@ -1,4 +1,4 @@
-"""Refusals, mix-ups, over-extension and severity, counted by hand on ten posts."""
+"""Refusals, mix-ups, over-extension and severity, counted manually on ten posts."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_over_extension_is_a_type_that_gold_has_at_no_time(found: dict[str, Any]
     assert "no_crisis" not in found["over_extension"]
 
 
-def test_what_is_missed_is_told_by_how_grave_it_is(found: dict[str, Any]) -> None:
+def test_missed_crises_are_reported_by_severity(found: dict[str, Any]) -> None:
     severity = found["severity"]
     assert of(severity["missed"]) == (1, 16)
     assert of(severity["alarms"]) == (1, 2)

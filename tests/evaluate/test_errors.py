@@ -1,4 +1,4 @@
-"""Errors by direction, by label, by what kind of meme it is: counted by hand on a few memes."""
+"""Errors by direction, by label, by kind of meme, counted manually on a few memes."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_what_no_run_knows_is_left_out_and_what_one_lacks_is_missing(tmp_path: P
     assert severity["models"]["vit"]["all"]["figures"]["exact"]["mean"] == pytest.approx(203 / 206)
 
 
-def test_what_nobody_was_asked_about_is_left_out_and_a_refusal_is_not(tmp_path: Path, truth: Sets) -> None:
+def test_items_never_asked_about_are_left_out_and_refusals_are_not(tmp_path: Path, truth: Sets) -> None:
     items = list(truth)
     lost = {items[0]: "abstained", items[1]: "refused"}
     write_run(tmp_path, "severity", "few", 1, truth, outcomes=lost, source="prompted")

@@ -93,7 +93,7 @@ def test_severity_weighs_what_is_lost(tmp_path: Path, gold: dict[str, Sets]) -> 
     assert found["micro_recall"]["mean"] == pytest.approx(35 / 40)
 
 
-def test_dev_stands_beside_test_without_the_prompts_examples(tmp_path: Path, gold: dict[str, Sets]) -> None:
+def test_dev_is_shown_beside_test_without_the_prompts_examples(tmp_path: Path, gold: dict[str, Sets]) -> None:
     wrong = {**gold, "dev": {**gold["dev"], "dev000": frozenset({"rape_ongoing"}), "dev002": NO}}
     write_run(tmp_path, "untuned/tiny-zero", wrong)
     write_run(tmp_path, "untuned/other", {"test": gold["test"]})
@@ -162,7 +162,7 @@ def test_a_dev_item_said_to_be_test_is_refused(tmp_path: Path, gold: dict[str, S
         scored(tmp_path)
 
 
-def test_time_that_nobody_measured_stays_unknown(tmp_path: Path, gold: dict[str, Sets]) -> None:
+def test_unmeasured_time_stays_unknown(tmp_path: Path, gold: dict[str, Sets]) -> None:
     write_run(tmp_path, "untuned/votes", gold, spent={**SPENT, "seconds": None})
     spent = scored(tmp_path)["tasks"]["labels"]["models"]["votes"]["spent"]
     assert (spent["seconds"], spent["seconds_per_record"], spent["cost_per_1000"]) == (None, None, 12.5)

@@ -218,7 +218,7 @@ def test_one_label_changes_table_12() -> None:
     assert sum(a != b for a, b in zip(before, after, strict=True)) >= 3
 
 
-def test_without_runs_the_paper_stands_alone() -> None:
+def test_without_runs_only_the_paper_is_shown() -> None:
     for table in ("table_3", "table_4", "table_8", "table_9", "table_10", "table_12"):
         sheet = getattr(tables, table)()
         assert {len(row) for row in sheet.rows} == {len(sheet.columns)}

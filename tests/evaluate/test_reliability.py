@@ -1,4 +1,4 @@
-"""Calibration as scikit-learn has it, and floors that hold on dev and are told honestly on test."""
+"""Calibration equals scikit-learn's; floors hold on dev, and their results on test are reported honestly."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_floors_are_held_against_the_answers_and_against_a_threshold_from_dev() 
     assert tuned["dev"] == {"recall": pytest.approx(3 / 5), "precision": 1}
     assert (tuned["recall"]["count"], tuned["recall"]["of"]) == (2, 3)
     assert (tuned["precision"]["count"], tuned["precision"]["of"]) == (2, 3)
-    # nobody in dev or test has the other label: nothing is chosen, nothing given, and nothing claimed
+    # no record of dev or test has the other label: nothing is chosen, predicted or claimed
     assert (found[B]["met"], found[B]["tuned"]["positives"], found[B]["tuned"]["threshold"]) == (None, 0, None)
     assert found[B]["tuned"]["precision"]["of"] == 0 and found[B]["tuned"]["dev"]["recall"] is None
 

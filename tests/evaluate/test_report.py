@@ -148,7 +148,7 @@ def rows_of(text: str, start: str) -> dict[str, list[str]]:
     return found
 
 
-def test_a_run_writes_both_files_and_says_what_came_out(
+def test_a_run_writes_both_files_and_prints_the_result(
     metrics: dict[str, Any], settings: Params, tmp_path: Path
 ) -> None:
     write(metrics, tmp_path)

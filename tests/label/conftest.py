@@ -23,7 +23,7 @@ CALM = Temper(
 
 
 class VendorHost:
-    """A running server with the vendors of an empty sandbox; as fallible as the demo's until it is told otherwise."""
+    """A running server with the vendors of an empty sandbox; by default as fallible as the demo's."""
 
     def __init__(self, root: Path) -> None:
         (root / "submissions.jsonl").touch()

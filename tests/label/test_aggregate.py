@@ -1,4 +1,4 @@
-"""The vote against a reference written by hand, and what must never change it: order, refusals, names."""
+"""The vote equals a manually written reference; order, refusals and names never change it."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_equal_weights_are_a_tie() -> None:
     assert got["x"] == Decision(None, "none", "discarded")
 
 
-def test_dawid_skene_learns_whom_to_trust() -> None:
+def test_dawid_skene_learns_reliabilities() -> None:
     rng = random.Random(5)
     truth = {f"{i:03d}": rng.choice(SETS[:3]) for i in range(80)}
 

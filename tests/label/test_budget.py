@@ -92,7 +92,7 @@ def test_batch_holds_the_first_that_fit(answers: Answers) -> None:
         assert budget.hold([20]) == 1
 
 
-def test_failing_database_reaches_whoever_waits(tmp_path: Path) -> None:
+def test_failing_database_reaches_waiting_callers(tmp_path: Path) -> None:
     answers = Answers.open(f"sqlite:///{tmp_path}/answers.sqlite")
 
     async def run() -> None:

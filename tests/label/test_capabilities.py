@@ -33,7 +33,7 @@ def test_what_is_sent(model: str, api: Any, sampling: dict[str, float]) -> None:
     assert capabilities(model, api=api).sampling(max_output_tokens=1024) == sampling
 
 
-def test_the_longest_prefix_wins_whatever_folder_it_stands_in() -> None:
+def test_the_longest_prefix_wins_in_any_folder() -> None:
     assert capabilities("some/folder/Qwen3-VL-8B/", api="openai").images
     assert not capabilities("some/qwen3-vl-folder/model", api="openai").images
     assert capabilities("gpt-4o-2024-08-06", api="openai").schema == "json_schema"

@@ -41,7 +41,7 @@ SECRET_WORDS = "an evening by the lake"
 
 
 class Vendor(ThreadingHTTPServer):
-    """Answers what it is told to, and keeps what it was asked."""
+    """Gives preset answers and stores the requests."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -413,7 +413,7 @@ def trickle() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_nobody_there(api: Api) -> None:
+def test_no_server(api: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 

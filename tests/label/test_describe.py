@@ -34,7 +34,7 @@ def test_unanimous_is_within_consensus() -> None:
     assert (subsets["train_unanimous"].instances, subsets["train_unanimous"].labels) == (1, {"rape_past": 1})
 
 
-def test_refusals_are_told_by_what_gold_says_of_the_post() -> None:
+def test_refusals_are_reported_by_the_posts_gold() -> None:
     gold = {"r": HARASSED, "s": PAST}
     found = statistics.refusals(gold, refused={"r": {"a"}, "x": {"b"}}, members=("a", "b"))
     assert found == {

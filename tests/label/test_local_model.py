@@ -60,4 +60,4 @@ def test_a_model_trained_and_served_here_labels_through_the_client(tmp_path: Pat
     assert [answer.outcome for answer in answers] == [Outcome.VOTE] * len(asked)
     assert all(raw.input_tokens and raw.output_tokens and raw.effective["temperature"] == 0 for raw in raws)
     right = sum(set(answer.labels) == set(labels) for answer, (_, labels) in zip(answers, asked, strict=True))
-    assert right >= 18  # of 24: it reads posts; what it is sure to give is the form
+    assert right >= 18  # of 24: it reads posts, but only the form of its answers is guaranteed

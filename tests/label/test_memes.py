@@ -1,4 +1,4 @@
-"""What of a meme is sent to whom, which memes a prompt shows, and what the sandbox's three vendors make of it."""
+"""The parts of a meme sent to each labeller, the memes shown in a prompt, and the answers of the sandbox's vendors."""
 
 from __future__ import annotations
 
@@ -123,14 +123,14 @@ def test_a_prompt_shows_each_picture_inside_its_lines_with_its_labels_after_it()
     assert told.digest != prompt.digest
 
 
-def test_words_are_told_where_there_are_any_and_they_are_wanted() -> None:
+def test_text_is_sent_if_there_is_any_and_it_is_wanted() -> None:
     assert meme(example(1, text="rain again"), words=True).text == "Words read from the picture: rain again"
     assert meme(example(1, text="rain again"), words=False).text == ""
     assert meme(example(1), words=True).text == ""
     assert "rain" not in repr(meme(example(1, text="rain again"), words=True))
 
 
-def test_only_a_picture_that_is_too_large_is_written_anew() -> None:
+def test_only_a_picture_that_is_too_large_is_reencoded() -> None:
     small = picture(side=SIDE, form="JPEG")
     assert shown(small) is small
     large = picture(side=2 * SIDE)
@@ -151,7 +151,7 @@ def params() -> Params:
     return values.model_copy(update={"labellers": {**values.labellers, **added, "blind": blind}})
 
 
-def test_whoever_cannot_be_shown_a_picture_is_refused_by_name(params: Params) -> None:
+def test_a_labeller_without_picture_input_is_refused_by_name(params: Params) -> None:
     assert described("sonnet", params=params).model == "claude-sonnet-4-5"
     for name, error in {"blind": CannotSee, "words": NotAsked, "nobody": NotAsked}.items():
         with pytest.raises(error):
@@ -241,7 +241,7 @@ def effective(answers: Answers, *, vault: Vault) -> dict[str, Any]:
     return kept[0]
 
 
-def test_a_repetition_is_asked_once_and_another_one_anew(
+def test_a_repetition_is_asked_once_and_another_one_again(
     params: Params, settings: Settings, vault: Vault, answers: Answers, vendors: Any
 ) -> None:
     vendors.calm()

@@ -117,7 +117,7 @@ def test_neither_the_order_of_the_gold_nor_the_other_posts_matter(
 
 
 def test_gold_posts_are_labelled_by_a_model_that_never_saw_their_group() -> None:
-    """Labels drawn by lot, each text twice in its group: whoever had seen the other copy would know the answer."""
+    """Random labels, each text twice in its group: a model that had seen the other copy would know the answer."""
     rng = Random(3)
     gold: Gold = []
     for number in range(60):

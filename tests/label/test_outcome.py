@@ -135,7 +135,7 @@ def three(text: str) -> list[Answer]:
     return interpret(raw(text), record_id="r", labeller="l", prompt=THREE, scheme=FIGSIM, mode="improved", cost=0.5)
 
 
-def test_one_row_a_category_and_each_stands_for_itself() -> None:
+def test_one_independent_row_per_category() -> None:
     severity = FIGSIM.category("severity").names[1]
     found = three(json.dumps({"figurative": ["Metaphor"], "severity": severity}))
     assert [a.category for a in found] == ["figurative", "severity", "related"]

@@ -1,4 +1,4 @@
-"""The probe counts what injected instructions change, and nobody's missing label is taken for a change of mind."""
+"""The probe counts the labels changed by injected instructions; a missing label does not count as changed."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A prompt says all that the scheme says, keeps the post apart from it, and never leaves with anybody's words."""
+"""A prompt contains the whole scheme and keeps the post apart from it; no unscrubbed personal data are sent."""
 
 import json
 import re
@@ -138,7 +138,7 @@ def test_reserved_tokens_are_stripped_even_when_nested(token):
         assert not RESERVED.search(cleaned)
 
 
-def test_plain_words_are_left_as_they_are():
+def test_plain_words_are_unchanged():
     text = "I <3 you | it's 5 > 4 [sic] a<b ... 'tags' #1 {x}"
     assert clean(text, delimiters=()) == text
 

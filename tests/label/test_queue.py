@@ -37,7 +37,7 @@ def queued(votes: dict[str, frozenset[str]], *, refused: set[str] = frozenset(),
     return found.get("r", ())
 
 
-def test_agreement_needs_nobody() -> None:
+def test_agreement_needs_no_review() -> None:
     assert queued(dict.fromkeys(MEMBERS, ACTIVE)) == ()
     assert queued({"gpt": ACTIVE, "claude": ACTIVE, "gemini": NOTHING}) == ()
 
@@ -51,7 +51,7 @@ def test_a_crisis_that_one_member_alone_sees_is_looked_at() -> None:
 def test_all_reasons_of_a_record_are_named() -> None:
     votes = {"gpt": NOTHING}
     assert queued(votes, refused={"claude", "gemini"}, injected=True) == ("no_majority", "refused_by_most", "injection")
-    # what stands outside the ensemble has no say
+    # votes from outside the ensemble do not count
     assert queued(dict.fromkeys(MEMBERS, NOTHING), refused={"words", "embedding"}) == ()
     assert queued({**dict.fromkeys(MEMBERS, NOTHING), "words": ACTIVE}) == ()
 

@@ -206,7 +206,7 @@ def test_memes_are_asked_about_before_there_is_gold(lab: Lab, explainer: Explain
         lab.run({"m3h": M3H})
 
 
-def test_without_a_model_that_reads_them_nobody_is_asked(lab: Lab, explainer: Explainer) -> None:
+def test_without_a_model_that_reads_them_no_labeller_is_asked(lab: Lab, explainer: Explainer) -> None:
     shutil.rmtree(lab.memes.root / "data")
     told = lab.run({"bert": BERT})
     assert told == {"items": 0, "taken_down": 0, "outcomes": {}, "prompts": {}, "cost": 0}

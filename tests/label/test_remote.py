@@ -1,4 +1,4 @@
-"""Nobody pays twice and nobody overspends, whenever a run is killed; the vendor's own log is the witness."""
+"""A run killed at any moment neither pays twice nor overspends, as checked against the vendor's own log."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_batch_hands_over_what_the_budget_allows(tmp_path: Path, vendors: Any) -
         assert sum(answers.spent()) <= most * 2.5 * 10**9
 
 
-def test_a_batch_that_nobody_waits_for_is_collected_later(tmp_path: Path, vendors: Any) -> None:
+def test_an_abandoned_batch_is_collected_later(tmp_path: Path, vendors: Any) -> None:
     vendors.calm()
     with opened(tmp_path) as (vault, answers):
         posts = small.posts(8, vault=vault)

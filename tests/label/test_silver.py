@@ -189,7 +189,7 @@ def test_the_metrics_say_what_was_counted(corpus: Path, params: Params, vault: V
         "refused_by_most": 1,
         "injection": 1,
     }
-    # d4 was shown to the labellers as an example: nobody is scored on it
+    # d4 was shown to the labellers as an example: no labeller is scored on it
     assert metrics["comparison"]["gpt"]["n"] == 3
     assert metrics["by_agreement"]["dev"] == {
         "unanimous": {"n": 1, "exact": 1},

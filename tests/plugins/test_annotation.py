@@ -82,7 +82,7 @@ def test_close_puts_on_record_what_was_decided(
     assert ran == [("round", "close", "memes", "calibration", gold, "--reason", reason)]
 
 
-def test_a_review_is_closed_with_gold_and_nobody_asked(ran: list[tuple[str, ...]], decided: Instance) -> None:
+def test_a_review_is_closed_with_gold_and_without_questions(ran: list[tuple[str, ...]], decided: Instance) -> None:
     annotation.close.function(params=PARAMS, ti=decided)
     assert ran[0][-3:] == ("--gold", "--reason", "reviewed")
 

@@ -1,4 +1,4 @@
-"""How a task's child process is run, how its failure is told, and that nothing of it survives the task."""
+"""Run a task's child process, report its failure, and leave no process behind after the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resolved graph is DVC's own, cached, and made anew when one of its sources changes."""
+"""The resolved graph equals DVC's own, is cached, and is resolved again when one of its sources changes."""
 
 from __future__ import annotations
 

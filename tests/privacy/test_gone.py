@@ -45,7 +45,7 @@ def test_every_table_of_the_project_loses_the_rows_and_every_name(name: str, tmp
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(IDS), st.sampled_from(IDS)), max_size=12), st.sets(st.sampled_from(IDS)))
-def test_what_is_left_names_nobody_and_is_all_that_was_not_about_them(
+def test_the_rest_names_no_deleted_record_and_is_otherwise_complete(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], taken: set[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("pairs")
@@ -106,7 +106,7 @@ def test_an_object_of_lines_is_known_by_its_header_and_loses_the_lines(tmp_path:
     assert (tmp_path / "after").read_text() == "record_id,image,split\n" + lines[2]
 
 
-def test_empty_files_name_nobody(tmp_path: Path) -> None:
+def test_empty_files_name_no_record(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     tables.write(tables.SPLITS.empty_table(), tmp_path / "t.parquet", name="splits")
     assert [Gone(IDS).within(tmp_path / name) for name in ("empty", "t.parquet")] == [0, 0]

@@ -1,4 +1,4 @@
-"""Registered models that have learnt from somebody who is taken down: known, tagged, emptied of ids, withdrawn."""
+"""Registered models trained on deleted records are found, tagged, cleared of ids, and withdrawn."""
 
 from __future__ import annotations
 
@@ -121,9 +121,7 @@ def test_cut_short_after_the_files_and_repeated_it_is_sound(context: Context, tm
     assert [row.event for row in context.journal.rows(NAME)] == ["registered", "registered"]
 
 
-def test_a_version_that_others_have_altered_loses_the_ids_and_nobody_vouches_for_it(
-    context: Context, tmp_path: Path
-) -> None:
+def test_a_version_altered_elsewhere_loses_the_ids_and_is_not_trusted(context: Context, tmp_path: Path) -> None:
     ids = trained(context.root)
 
     def alter(folder: Path) -> None:
@@ -137,7 +135,7 @@ def test_a_version_that_others_have_altered_loses_the_ids_and_nobody_vouches_for
     assert contents.read_records(contents.place(Path(version.source)) / contents.RECORDS) == frozenset(ids[3:])
 
 
-def test_an_open_move_is_told_and_nothing_is_changed(context: Context) -> None:
+def test_an_open_move_is_reported_and_nothing_is_changed(context: Context) -> None:
     ids = trained(context.root)
     version = add(context, knows=6)
 

@@ -1,4 +1,4 @@
-"""What a published corpus says of its records, read in a clone of its own."""
+"""Records of a published corpus, read in a separate clone."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ LEFT_ALONE = [
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
 @pytest.mark.parametrize("around", ["{}", "so {} and", "({})", "{}, then", "yes, {}.", '"{}"', "x\n{}\ny", "**{}**"])
-def test_each_kind_is_replaced_wherever_it_stands(kind: str, text: str, around: str) -> None:
+def test_each_kind_is_replaced_in_any_position(kind: str, text: str, around: str) -> None:
     if (around, text) == ("**{}**", "u/ab/m/multi"):
         around = "_ {} _"
     scrubbed, counts = scrub(around.format(text), kinds=DETERMINISTIC)

@@ -1,4 +1,4 @@
-"""Whom a takedown is about: every way of asking, over every version, and what is not understood."""
+"""Resolve takedown criteria to records: every kind of criterion, over every version, and invalid ones."""
 
 from __future__ import annotations
 

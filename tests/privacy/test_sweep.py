@@ -204,7 +204,7 @@ def test_missing_once_is_quarantined_and_twice_is_due(world: World) -> None:
     assert world.due() == {3: "missing"}
 
 
-def test_a_record_that_came_back_starts_anew(world: World) -> None:
+def test_a_record_that_came_back_starts_over(world: World) -> None:
     world.admit(range(4))
     for day, gone in enumerate([True, False, True, False, True]):
         (world.hide if gone else world.show)([2])
@@ -263,7 +263,7 @@ def test_a_failed_request_is_no_miss_and_is_repeated(world: World) -> None:
 
 
 @pytest.mark.parametrize(("status", "error"), [(501, SourceUnavailable), (403, SourceRefused), (429, SourceThrottled)])
-def test_an_outage_keeps_what_was_answered_and_misses_nobody(world: World, status: int, error: type[Exception]) -> None:
+def test_an_outage_keeps_the_answers_and_skips_no_record(world: World, status: int, error: type[Exception]) -> None:
     world.admit(range(250))
     world.server.outage_after, world.server.outage_status = 2, status
     with pytest.raises(error):
@@ -274,7 +274,7 @@ def test_an_outage_keeps_what_was_answered_and_misses_nobody(world: World, statu
     assert world.due() == {} and rest["quarantined"] == 0
 
 
-def test_a_private_subreddit_misses_nobody(world: World) -> None:
+def test_a_private_subreddit_marks_no_record_as_missing(world: World) -> None:
     world.admit(range(40))
     world.server.private = {MEMES.lower(), OTHER.lower()}
     world.hide(range(40))

@@ -39,7 +39,7 @@ def test_older_records_are_never_asked_about_more_often(month: str, now: datetim
 
 
 @given(records())
-def test_the_queue_holds_exactly_whoever_is_due_in_one_order(known: list[Known]) -> None:
+def test_the_queue_holds_exactly_the_due_records_in_one_order(known: list[Known]) -> None:
     queue = recheck_schedule.queue(known, terms=TERMS, now=NOW)
     assert set(queue) == {k for k in known if recheck_schedule.due_at(k, terms=TERMS, now=NOW) <= NOW}
     assert queue == recheck_schedule.queue(reversed(known), terms=TERMS, now=NOW)
@@ -50,7 +50,7 @@ def test_the_queue_holds_exactly_whoever_is_due_in_one_order(known: list[Known])
 
 
 @given(records())
-def test_whoever_was_just_asked_about_is_not_due(known: list[Known]) -> None:
+def test_a_record_that_was_just_checked_is_not_due(known: list[Known]) -> None:
     asked = [Known(k.record_id, k.month, k.first_seen, k.missed, NOW, k.outcome) for k in known]
     assert recheck_schedule.queue(asked, terms=TERMS, now=NOW) == []
     soon = recheck_schedule.queue(asked, terms=TERMS, now=NOW + timedelta(hours=12))

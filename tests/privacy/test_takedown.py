@@ -288,7 +288,7 @@ def test_what_a_task_pushes_that_was_at_work_goes_with_the_next_visit(house: Hou
 
 
 @pytest.mark.parametrize(("pushed", "looked"), [("before", "before"), ("before", "after"), ("after", "after")])
-def test_a_month_that_was_read_before_and_is_published_after_brings_nobody_back(
+def test_a_month_that_was_read_before_and_is_published_after_restores_no_record(
     house: House, pushed: str, looked: str
 ) -> None:
     settings, path = house.settings, f"data/posts/2023-01/{pushed}.parquet"
@@ -342,7 +342,7 @@ def test_a_run_that_was_pinned_before_publishes_nothing(house: House) -> None:
     assert (told["superseded"], told["changed"], told["commit"]) == (True, False, tip)
 
 
-def test_a_dag_that_did_not_hear_that_its_request_is_done_is_told_again(
+def test_a_dag_that_missed_the_end_of_its_request_gets_the_receipt_again(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     receipt, requests = house.take_down(house.posts()), house.settings.home / "requests"
@@ -352,7 +352,7 @@ def test_a_dag_that_did_not_hear_that_its_request_is_done_is_told_again(
     assert (told["request"], told["ended"]) == (receipt.request, receipt.ended)
 
 
-def test_two_at_once_one_is_told(house: House) -> None:
+def test_of_two_at_once_one_is_refused(house: House) -> None:
     selection = house.posts()
     with receipts.alone(house.settings), pytest.raises(receipts.TakedownRunning, match="Another"):
         house.take_down(selection)
@@ -384,7 +384,7 @@ def test_no_byte_of_an_answer_stays(after: House) -> None:
     assert len(json.loads(waiting)) == 3
 
 
-def test_half_an_object_goes_when_nobody_writes_it(house: House) -> None:
+def test_a_partial_object_is_removed_when_no_process_writes_it(house: House) -> None:
     halves = [house.settings.cache / "files" / "md5" / "ab" / name for name in ("old.x.tmp", "new.x.tmp")]
     for path, hours in zip(halves, (48, 1), strict=True):
         path.parent.mkdir(exist_ok=True)
@@ -409,7 +409,7 @@ def test_what_cannot_be_read_is_named_and_stops_nothing_else_from_being_closed(h
     assert house.take_down(selection).ended and used.naming(house.settings, set(house.ids(WHO))) == []
 
 
-def test_no_source_brings_anybody_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_source_restores_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = small_sandbox.folder()
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     monkeypatch.setenv("CORPUS_DUMPS", str(root / "dumps"))
@@ -480,7 +480,7 @@ def test_a_reason_is_a_code(house: House) -> None:
     assert receipts.opened(house.settings) == []
 
 
-def test_a_backfill_brings_nobody_back(after: House) -> None:
+def test_a_backfill_restores_no_record(after: House) -> None:
     names = [(after.vault.record_id(fullname("posts", n)), fullname("posts", n)) for n in range(EACH)]
     admitted = after.vault.admit(names, corpus="posts", month="2022-11", now=NOW)
     assert admitted == {record for record, _ in names} - set(after.ids(WHO))

@@ -61,7 +61,7 @@ def killer() -> Iterator[Killer]:
 
 @pytest.fixture(scope="module")
 def whole(killer: Killer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What there is after a takedown that nobody killed."""
+    """The state after a takedown that was not killed."""
     home = tmp_path_factory.mktemp("whole") / "home"
     settings = used.copy(home)
     assert killer.run(home, step=None) == 0

@@ -90,7 +90,7 @@ def test_seeing_a_record_again_moves_last_seen_forward_only(url: str) -> None:
     ]
 
 
-def test_neither_keys_nor_fullnames_are_stored_as_they_are(url: str) -> None:
+def test_neither_keys_nor_fullnames_are_stored_in_plain(url: str) -> None:
     with Vault.open(url, secret=SECRET) as vault:
         ids = admit(vault, count=1)
         key = vault.key(ids[0])

@@ -178,7 +178,7 @@ def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
     mark = hashlib.sha256(pointer.read_bytes()).hexdigest()[:16]
     said = {"pointers": {str(pointer.relative_to(root).with_suffix("")): mark}}
     (root / "annotations" / "posts" / "set" / "import.json").write_text(json.dumps(said))
-    # a model of somebody else's, asked elsewhere
+    # a model of another project, queried elsewhere
     brought = [json.dumps({"record_id": vault.record_id(fullname("posts", n)), "labels": []}) for n in range(EACH)]
     (settings.annotation_files / "theirs.jsonl").write_text("\n".join(brought) + "\n")
     return [folder / "assignments.parquet", labels[1]]

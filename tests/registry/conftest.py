@@ -1,4 +1,4 @@
-"""An MLflow database with its tables, and a model as it is saved: made once, for they take seconds; tests copy them."""
+"""Make an MLflow database with its tables and a saved model once, because it takes seconds; tests copy them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 
 class RuleModel(mlflow.pyfunc.PythonModel):
-    """Reads ``words.json`` of its pack: word -> label; ``default``: what stands without any; ``abstains``: words."""
+    """Reads ``words.json`` of its pack: word -> label; ``default``: label without any word; ``abstains``: words."""
 
     def load_context(self, context):
         folder = Path(context.artifacts["pack"])

@@ -116,7 +116,7 @@ def add(
     Args:
         context: where.
         knows: of six; the gravest are learnt first.
-        records: whom it has learnt from; by default all of train and validation.
+        records: its training records; by default all of train and validation.
         labels: what ``model.json`` says; by default the task's.
         abstains: words at which it abstains.
         change: alters its folder before it is registered; ``files.json`` is written after it.

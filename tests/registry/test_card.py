@@ -28,7 +28,7 @@ def described(made: Made) -> Described:
 
 @pytest.fixture
 def numbers(made: Made, described: Described) -> dict[str, Any]:
-    """What ``evaluate.json`` says of the task, for a test to alter."""
+    """The task's entry in ``evaluate.json``, for a test to alter."""
     return deepcopy(measured(described, root=made.corpus.root))
 
 
@@ -45,7 +45,7 @@ def test_its_numbers_are_those_of_evaluate_with_their_intervals(made: Made, numb
     assert found["measured"]["figures"]["macro_f1"]["low"] < found["measured"]["figures"]["macro_f1"]["high"]
 
 
-def test_it_says_what_it_is_made_of_and_for(made: Made, described: Described) -> None:
+def test_it_states_its_training_data_and_purpose(made: Made, described: Described) -> None:
     found, page = json.loads((made.pack / "card.json").read_text()), (made.pack / "card.md").read_text()
     assert found["data"]["data_commit"] == described.data_commit
     assert found["data"]["split_digest"] == described.split_digest

@@ -60,7 +60,7 @@ def damaged(context: Context, statement: str) -> None:
         connection.exec_driver_sql(statement)
 
 
-def test_the_champion_loads_in_one_line_and_says_what_it_is(context: Context) -> None:
+def test_the_champion_loads_in_one_line_and_describes_itself(context: Context) -> None:
     add(context, knows=4)
     add(context, knows=6)
     champion(context, 1)
@@ -151,7 +151,7 @@ def test_a_file_that_was_changed_is_named_and_nothing_runs(
     assert not [path for path in (context.settings.home / "models").iterdir() if path.is_dir()]
 
 
-def test_an_alias_that_somebody_moved_is_not_followed(context: Context) -> None:
+def test_an_alias_moved_outside_the_registry_is_not_followed(context: Context) -> None:
     add(context, knows=4)
     add(context, knows=6)
     champion(context, 1)
@@ -193,7 +193,7 @@ def test_a_move_between_journal_and_alias_is_looked_at_again(context: Context, m
     assert load(f"{NAME}@champion").version == 2
 
 
-def test_nobody_is_champion_and_who_was_taken_back_is_not_loaded(context: Context) -> None:
+def test_without_a_champion_or_after_a_withdrawal_nothing_is_loaded(context: Context) -> None:
     add(context, knows=4)
     with pytest.raises(NoChampion):
         load(f"{NAME}@champion")

@@ -51,7 +51,7 @@ def test_a_first_version_must_beat_the_majority_set_and_the_second_the_first(con
     assert [event for event, *_ in events(context)][-3:] == ["refused", "registered", "gated"]
 
 
-def test_who_is_as_good_as_the_champion_stays_where_it_is(context: Context) -> None:
+def test_a_version_equal_to_the_champion_is_not_promoted(context: Context) -> None:
     add(context, knows=4)
     promote(NAME, 1, **WHO, context=context)
     add(context, knows=4)

@@ -79,7 +79,7 @@ def test_rows_are_numbered_by_model_and_chained(journal: Journal) -> None:
         assert again.rows(NAME) == [first, second]
 
 
-def test_of_two_who_have_seen_the_same_state_one_is_told(journal: Journal) -> None:
+def test_of_two_writers_with_the_same_state_one_is_refused(journal: Journal) -> None:
     write(journal, "registered")
     journal.append(NAME, event="intended", to_version=2, after=1, who="ada", why="first")
     with pytest.raises(JournalMoved, match="row 2, not at 1: ada wrote 'intended'"):
@@ -105,7 +105,7 @@ def test_many_at_once_lose_none_and_repeat_none(journal: Journal) -> None:
 
 @pytest.mark.parametrize("field", ["who", "why"])
 @pytest.mark.parametrize("text", ["", "  ", "two\nlines", "x" * 501])
-def test_nobody_and_nothing_decide_nothing(journal: Journal, field: str, text: str) -> None:
+def test_an_empty_person_or_reason_is_refused(journal: Journal, field: str, text: str) -> None:
     with pytest.raises(BadParams, match=field):
         journal.append(NAME, event="promoted", to_version=1, **SAID | {field: text})
     assert journal.rows() == []
@@ -199,7 +199,7 @@ def row(number: int, event: str, *, leaves: int | None, comes: int | None) -> Ro
     return Row(NAME, number, "", event, leaves, comes, "a", "b", {}, None, "", "")  # type: ignore[arg-type]
 
 
-def test_where_a_model_stands_follows_from_its_rows() -> None:
+def test_the_state_of_a_model_follows_from_its_rows() -> None:
     rows = [
         row(1, "promoted", leaves=None, comes=1),
         row(2, "promoted", leaves=1, comes=2),

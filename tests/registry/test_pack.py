@@ -1,4 +1,4 @@
-"""The folder of a tuned model of posts: all that opens it, nobody's words, and nobody who was taken down."""
+"""The folder of a tuned model of posts has all it needs to be opened, no post's text, and no deleted record."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_its_files_are_listed_whole_and_no_pickles(made: Made) -> None:
     assert contents.pickles(made.pack) == []
 
 
-def test_nobody_s_words_and_no_place_of_this_machine_are_in_it(made: Made) -> None:
+def test_it_holds_no_text_of_a_post_and_no_path_of_this_machine(made: Made) -> None:
     written = [path.read_bytes() for path in made.pack.iterdir()]
     assert not any(str(made.corpus.root).encode() in data for data in written)
     for post in made.corpus.posts.values():
@@ -121,7 +121,7 @@ def test_what_is_not_there_is_named(made: Made, tmp_path: Path) -> None:
         attempt(NothingToPack, "silver")
 
 
-def test_a_name_nobody_has_is_refused(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_is_refused(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packs, "NAME", f"{NAME}-2")
     with pytest.raises(UnknownModel):
         packs.packed(made.corpus, kind="encoder", to=tmp_path / "pack")

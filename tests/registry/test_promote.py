@@ -126,7 +126,7 @@ def test_killed_after_any_step_the_retry_ends_the_same(
     promote(NAME, 1, **WHO, context=context)
     add(context, knows=6)
     assert run(killer, context.root, "promote", step, version=2) == -signal.SIGKILL
-    # whoever reads the alias meanwhile finds one of the two, and the journal tells that a move is open
+    # a reader of the alias meanwhile finds one of the two, and the journal shows that a promotion is open
     now, alias = standing(context.journal, NAME), context.registry.alias(NAME, CHAMPION)
     assert alias == now.champion or (now.intention is not None and alias == now.intention.to_version == 2)
     for _ in range(2):
@@ -156,7 +156,7 @@ def test_a_rollback_and_a_withdrawal_are_finished_too(
     ]  # fmt: skip
 
 
-def test_of_two_promoters_one_wins_and_one_is_told(context: Context) -> None:
+def test_of_two_promoters_one_wins_and_one_is_refused(context: Context) -> None:
     add(context, knows=5)
     add(context, knows=6)
     ready = threading.Barrier(2)
@@ -185,7 +185,7 @@ def test_of_two_promoters_one_wins_and_one_is_told(context: Context) -> None:
     assert [row[0] for row in moved(context)] == ["intended", "promoted"]
 
 
-def test_who_was_judged_against_a_champion_that_is_gone_is_told(context: Context) -> None:
+def test_a_verdict_against_a_former_champion_is_refused(context: Context) -> None:
     for knows in (4, 5, 6):
         add(context, knows=knows)
     promote(NAME, 1, **WHO, context=context)
@@ -248,7 +248,7 @@ def test_the_same_promotion_twice_at_once_is_done_once(context: Context) -> None
     assert [row[0] for row in moved(context)] == ["intended", "promoted"]
 
 
-def test_an_alias_that_somebody_moved_is_put_back(context: Context) -> None:
+def test_an_alias_moved_outside_the_registry_is_restored(context: Context) -> None:
     promote(NAME, add(context, knows=6).version, **WHO, context=context)
     add(context, knows=2)
     context.registry.point(NAME, CHAMPION, 2)

@@ -1,4 +1,4 @@
-"""The demo: who plays whom, and what it forges is refused, each for its own reason."""
+"""The demo plays each part of a promotion, and each of its forgeries is refused for its own reason."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_what_may_not_be_believed_is_refused_before_it_is_stored(
     assert client(context).get_experiment_by_name("memes-registry") is None
 
 
-def test_nobody_registers_nothing_under_no_name(context: Context, folder: Path) -> None:
+def test_registration_needs_a_person_a_reason_and_a_name(context: Context, folder: Path) -> None:
     with pytest.raises(BadParams, match="why"):
         put(NAME, folder, context=context, who="tester", why=" ")
     with pytest.raises(UnknownModel):

@@ -56,7 +56,7 @@ def test_versions_decisions_and_their_figures(context: Context) -> None:
     }  # fmt: skip
 
 
-def test_withdrawn_open_and_astray_are_told(context: Context) -> None:
+def test_withdrawn_open_and_astray_versions_are_shown(context: Context) -> None:
     add(context, knows=4)
     add(context, knows=6, journal=False)
     promote(NAME, 1, **WHO, context=context)

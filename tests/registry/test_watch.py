@@ -1,4 +1,4 @@
-"""Whoever asked is told of each change of hands once it is on record: signed, in order, again after a crash."""
+"""Subscribers get a webhook for each recorded change of the champion: signed, in order, again after a crash."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 class Clock:
-    """A clock that stands until it is put forward."""
+    """A clock that does not move until it is advanced."""
 
     now = NOW
 
@@ -110,7 +110,7 @@ def moved(journal: Journal, event: str, version: int | None, *, name: str = NAME
     journal.append(name, event=event, to_version=version, **WHO)  # type: ignore[arg-type]
 
 
-def test_a_change_of_hands_is_told_signed_and_without_its_reason(
+def test_a_change_of_champion_is_sent_signed_and_without_its_reason(
     watch: Watch, journal: Journal, receiver: Receiver, url: str
 ) -> None:
     made = watch.subscribe(receiver.url)
@@ -133,12 +133,12 @@ def test_a_change_of_hands_is_told_signed_and_without_its_reason(
     expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert len(key) == 32 and headers["webhook-signature"] == f"v1,{expected}"
     assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
-    # who is told need not ask, and who asks hears the same
+    # polling gives the same result as the webhook
     assert changed(NAME, told["data"]["token"], journal_url=url) is None
     assert watch.deliver()["delivered"] == 0 and len(receiver.came) == 1
 
 
-def test_each_is_told_of_its_model_and_of_nothing_before_it_asked(
+def test_each_subscriber_gets_events_of_its_model_since_it_subscribed(
     watch: Watch, journal: Journal, receiver: Receiver
 ) -> None:
     moved(journal, "promoted", 1)
@@ -156,7 +156,7 @@ def test_each_is_told_of_its_model_and_of_nothing_before_it_asked(
     assert len({*receiver.ids()}) == 7
 
 
-def test_who_is_down_is_told_later_in_order_and_holds_up_nobody(
+def test_an_unreachable_receiver_is_retried_in_order_and_blocks_no_other(
     watch: Watch, journal: Journal, receiver: Receiver, clock: Clock
 ) -> None:
     watch.subscribe("http://127.0.0.1:9/closed")
@@ -176,7 +176,7 @@ def test_who_is_down_is_told_later_in_order_and_holds_up_nobody(
     assert [found["answer"] for found in watch.status() if found[WAITING]] == ["ConnectError"]
 
 
-def test_after_the_last_attempt_it_is_dead_and_shows_and_the_next_is_told(
+def test_after_the_last_attempt_it_is_shown_as_dead_and_the_next_is_sent(
     watch: Watch, journal: Journal, receiver: Receiver, clock: Clock
 ) -> None:
     watch.subscribe(receiver.url)
@@ -225,7 +225,7 @@ def test_killed_between_sending_and_marking_it_is_sent_again_under_the_same_id(
     assert len({*receiver.ids()}) == 1 and len(receiver.came) == 2
 
 
-def test_an_altered_journal_tells_nobody_anything(watch: Watch, journal: Journal, receiver: Receiver) -> None:
+def test_an_altered_journal_sends_no_webhook(watch: Watch, journal: Journal, receiver: Receiver) -> None:
     watch.subscribe(receiver.url)
     moved(journal, "promoted", 1)
     with journal.engine.writing() as connection:
@@ -236,7 +236,7 @@ def test_an_altered_journal_tells_nobody_anything(watch: Watch, journal: Journal
     assert receiver.came == [] and watch.deliveries() == []
 
 
-def test_who_left_is_told_nothing_more(watch: Watch, journal: Journal, receiver: Receiver) -> None:
+def test_a_removed_subscription_gets_no_webhook(watch: Watch, journal: Journal, receiver: Receiver) -> None:
     made = watch.subscribe(receiver.url)
     with pytest.raises(SubscribedAlready, match=made.id):
         watch.subscribe(receiver.url)

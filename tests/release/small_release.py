@@ -109,7 +109,7 @@ class World:
     def reddit(
         self, changes: Mapping[str, Mapping[str, Any] | None] | None = None, **given: Any
     ) -> Iterator[SandboxServer]:
-        """Serve Reddit as it is now: as it was, but for some posts, of which ``None`` are nowhere."""
+        """Serve the present Reddit: the original one with changes to some posts; ``None`` removes a post."""
         shown = {name: {**item, **(changes or {}).get(name, {})} for name, item in self.items.items()
                  if (changes or {}).get(name, {}) is not None}  # fmt: skip
         (self.home / "reddit" / "submissions.jsonl").write_text("".join(json.dumps(i) + "\n" for i in shown.values()))
@@ -118,7 +118,7 @@ class World:
 
     @property
     def consumer(self) -> dict[str, str]:
-        """The environment of somebody with an application of their own."""
+        """The environment of a consumer with their own Reddit application."""
         address = f"http://127.0.0.1:{self.port}"
         return {
             "REDDIT_CLIENT_ID": CLIENT_ID,

@@ -86,7 +86,7 @@ def test_a_row_is_made_coarser_step_by_step() -> None:
     ]
 
 
-def test_five_posts_of_one_person_hide_nobody() -> None:
+def test_five_posts_of_one_person_are_not_anonymous() -> None:
     people = [Person("a", "2022-01", "one")] * 5
     assert coarsen(people, columns=("month", "subreddit"), k=5).suppressed == 5
     assert coarsen(people, columns=(), k=5).suppressed == 0

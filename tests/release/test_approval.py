@@ -1,4 +1,4 @@
-"""A package is a draft until somebody signs; what was taken down or altered meanwhile is not signed."""
+"""A package is a draft until a person signs it; records taken down or files altered meanwhile prevent signing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_manifest_that_a_kill_left_behind_follows(world: World) -> None:
     assert (folder / "manifest.json").read_bytes() == after
 
 
-def test_nobody_and_nothing_cannot_be_signed(world: World) -> None:
+def test_an_empty_person_or_reason_cannot_sign(world: World) -> None:
     world.release("posts", "p1")
     given = {"settings": world.settings, "vault": world.vault, "now": NOW}
     for who, why in (("", "why"), ("who", " "), ("who", "two\nlines")):

@@ -123,7 +123,7 @@ def test_a_release_from_before_a_takedown_omits_it_and_says_so(world: World) -> 
         world.vault.destroy([world.record(name) for name in taken], reason="test", now=NOW)
         removal.refresh(settings=world.settings, vault=world.vault)
         newer = ("--removal", str(world.folder("m1") / "removal.csv"))
-        # whoever has the posts already loses them with the newer list
+        # posts that were fetched before are removed with the newer list
         code, said, _ = world.fetched(old, *newer, key=world.key("m1"), out=early)
         assert code == 0
         assert "withdrawn since the release was made: 2 posts" in said
@@ -131,7 +131,7 @@ def test_a_release_from_before_a_takedown_omits_it_and_says_so(world: World) -> 
     counts = json.loads((early / "attrition.json").read_text())
     assert counts["all"]["items"]["withdrawn"] == 4
     assert counts["all"]["items"]["ok"] == 52
-    # whoever comes later never asks: the posts are still on Reddit here, and would be found
+    # a later run does not request them: the posts are still on Reddit here, and would be found
     with world.reddit() as server:
         for package, more, out in ((old, newer, late), (folder, (), bare)):
             assert world.fetched(package, *more, key=world.key("m1"), out=out)[0] == 0

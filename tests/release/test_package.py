@@ -104,7 +104,7 @@ def test_two_releases_share_no_value_of_an_id(world: World, corpus: str) -> None
         values.append({row[c] for row in rows for c in IDS if row.get(c)})
         assert len(values[-1]) > 100
     assert not values[0] & values[1]
-    # whatever else stands in both is of few values, none of which names an item
+    # all other values in both are from small sets, none of which identifies an item
     open_columns = {c for f in folders for p in f.glob("*.csv") for c in (table(p) or [{}])[0]} - set(IDS)
     assert open_columns <= {
         "image",
@@ -150,7 +150,7 @@ def test_only_columns_that_are_named_can_get_in(world: World) -> None:
         Shape(form="cradle", title="t", columns=("severity", "related"))
 
 
-def test_whoever_approves_is_told_of_releases_with_other_columns(world: World) -> None:
+def test_make_lists_releases_with_other_columns(world: World) -> None:
     assert world.release("memes", "m1")["other_columns"] == []
     less = changed("memes", columns=("severity", "subreddit"))
     assert world.release("memes", "m2", terms=less)["other_columns"] == []  # m1 is a draft
@@ -225,7 +225,7 @@ def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path
         clone.checkout(*package.inputs("posts", params=world.params))
         clone.checkout_months("posts", "posts.parquet")
         told = world.release("posts", "p1", root=clone.path, settings=settings)
-    assert told["splits"].keys() == {"dev", "test"}  # nobody voted in this one
+    assert told["splits"].keys() == {"dev", "test"}  # this one has no votes
     assert json.loads((Path(told["package"]) / "manifest.json").read_text())["data_commit"] == commit
 
 

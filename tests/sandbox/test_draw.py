@@ -66,7 +66,7 @@ def test_a_mirrored_copy_is_far_from_its_original():
     assert distance(draw(meme("capitals", seed=5)), draw(meme("capitals", seed=5, mirrored=True))) > 10
 
 
-def test_a_lying_picture_stands_up_by_its_exif():
+def test_a_sideways_picture_is_rotated_by_its_exif():
     lying = Image.open(io.BytesIO(render(Rendering("a.jpg", meme("bar", seed=2), encoding="rotated"))))
     assert lying.getexif()[0x0112] == 6
     upright = lying.transpose(Image.Transpose.ROTATE_270)

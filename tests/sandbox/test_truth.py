@@ -13,7 +13,7 @@ from pipelines.sandbox.reddit.post_world import SMALLEST as FEWEST
 from pipelines.sandbox.reddit.truth import truth
 from pipelines.sandbox.reddit.world import World
 
-# A picture of poor quality is nobody's copy.
+# A picture of poor quality is not a copy of another.
 FIRST = ("original", "low_quality")
 
 

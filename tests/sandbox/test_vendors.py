@@ -98,7 +98,7 @@ def post_raw(server: SandboxServer, text: str, *, key: str = "") -> requests.Res
     return requests.post(f"{server.address}/openai/v1/chat/completions", json=body, headers=headers, timeout=10)
 
 
-def test_the_vendors_own_clients_are_told_what_a_post_says(served: SandboxServer) -> None:
+def test_the_vendors_own_clients_get_the_labels_of_a_post(served: SandboxServer) -> None:
     text = prompt(told(["rape_past", "selfharm_ongoing"]))
     answers = [
         (said := chat(served, text)).choices[0].message.content,
@@ -294,7 +294,7 @@ def test_an_injected_copy_errs_alike_unless_it_is_obeyed(
     assert 0.45 < sum(a.value == {"labels": ["no_crisis"]} for a in swayed) / free < 0.8
 
 
-def test_the_post_is_what_stands_between_the_last_two_marks() -> None:
+def test_the_post_is_the_text_between_the_last_two_marks() -> None:
     shown = (
         f"Example 1\nfedcba9876543210\nTitle: other Text: x\nfedcba9876543210\n{{}}\n\n{prompt(told(['no_crisis']))}"
     )

@@ -74,7 +74,7 @@ def test_it_opens_in_no_other_place_and_under_no_other_key(data: bytes) -> None:
 
 
 def test_the_sealed_bytes_are_pinned() -> None:
-    # every version of the corpus holds bytes like these: if they change, every partition is written anew
+    # every version of the corpus holds bytes like these: if they change, every partition is rewritten
     sealed = seal.seal(KEY, record_id=ID, column="title", data=b"the same words " * 20)
     assert (
         sealed.hex()

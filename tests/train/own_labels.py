@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PROFILE = "own"
 LEVELS = load_scheme("cssrs").category().names
-# how often each level stands in the file, about as in the published one
+# frequency of each level in the file, about as in the published one
 SHARES = dict(zip(LEVELS, (6, 5, 9, 4, 3), strict=True))
 # the words that give a level away, and those that do not
 SIGNS = dict(zip(LEVELS, ("garden bench", "river boat", "stone bridge", "window seat", "music box"), strict=True))
@@ -55,7 +55,7 @@ def write_file(path: Path, *, people: int) -> None:
 
 
 def checkout(folder: Path, *, changes: dict[str, object]) -> Path:
-    """Commit the working tree as it is, with ``profiles/own.yaml``: C-SSRS's profile and some changes of it."""
+    """Commit the working tree with ``profiles/own.yaml``: C-SSRS's profile with some changes."""
     names = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
     for name in (name for name in names if (ROOT / name).is_file()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

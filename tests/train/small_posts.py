@@ -26,7 +26,7 @@ from tests.small_corpus import ROOT as REPO
 __all__ = ["MONTHS", "NOW", "REPO", "write_table"]
 SECRET = bytes.fromhex(small_corpus.SECRET)
 SIZES = {"train": 24, "dev": 12, "test": 12}
-# what the ensemble says of the records of train, in turns
+# the ensemble's labels of the records of train, cyclically
 AGREED = ("unanimous", "consensus", "unanimous", "none")
 LABELLERS = ("gpt", "claude", "gemini")
 TASK = task_of(load_scheme("cradle"), "labels")

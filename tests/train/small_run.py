@@ -118,7 +118,7 @@ def a_run(folder: Path, *, task: Task, say: Any = lambda line: None, seed: int =
 
 
 def attempt(folder: Path, *, die_at: int) -> None:
-    """Run, or be killed by the kernel in forward pass ``die_at``; leave what came out beside the weights."""
+    """Run, or be killed by the kernel in forward pass ``die_at``; save the result beside the weights."""
     task = a_task("figurative")
     built = a_model(task)
     passes = 0

@@ -50,7 +50,7 @@ def posts(count: int, *, split: str) -> list[Example]:
 
 
 def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Return what ``fit`` takes but ``say``; changes of the recipe and of the settings are told by their names."""
+    """Return the arguments of ``fit`` except ``say``; recipe and settings are changed by name."""
     given = {"train": posts(20, split="train"), "validation": posts(9, split="validation"), "seed": 1}
     given |= {name: changes.pop(name) for name in list(changes) if name in given}
     settings = {name: changes.pop(name) for name in list(changes) if name in Finetune.model_fields}
@@ -70,7 +70,7 @@ def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> Fitt
 
 
 def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str] | None]:
-    """Return what a model in a folder says of each post, asked one by one and unguided."""
+    """Return the answer of a model in a folder to each post, one by one and unconstrained."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -86,7 +86,7 @@ def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str
 
 
 def attempt(folder: Path, *, die_at: int) -> None:
-    """Run with an adapter and its dropout, or be killed by the kernel in pass ``die_at``; leave what came out."""
+    """Run with an adapter and its dropout, or be killed by the kernel in pass ``die_at``; save the result."""
     from pipelines.train.sft.tuner import Tuner
 
     passes, real = 0, Tuner.compute_loss

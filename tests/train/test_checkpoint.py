@@ -24,7 +24,7 @@ TASK = a_task("figurative")
 
 
 class Killed(BaseException):
-    """What stands for a kill inside this process."""
+    """Simulates a kill inside this process."""
 
 
 def dying(folder: Path, *, epoch: int, **changes: Any) -> None:

@@ -1,4 +1,4 @@
-"""The small classifier: it learns from silver, says how sure it is, and is the same whoever asks it."""
+"""The small classifier learns from silver, gives probabilities, and answers the same in every setting."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_library_alone_can_open_it_and_names_the_labels(trained: Trained) ->
     np.testing.assert_allclose(1 / (1 + np.exp(-(odds.numpy() * sigmoids[:, 0] + sigmoids[:, 1]))), own, atol=1e-4)
 
 
-def test_no_post_stands_in_what_it_leaves_behind(trained: Trained) -> None:
+def test_no_post_is_in_its_files(trained: Trained) -> None:
     train = posts(150, split=TRAIN, seed=1)[0]
     names = {path.name for path in trained.out.iterdir()}
     assert {"model.safetensors", "config.json", "calibration.json", "tokenizer.json"} <= names

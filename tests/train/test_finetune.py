@@ -46,7 +46,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 @pytest.mark.parametrize("model", ["encoder", "knn", "sft"])
-def test_a_tuned_model_says_what_it_is_and_whom_it_has_seen(posts: SmallPosts, settings: Settings, model: str) -> None:
+def test_a_tuned_model_lists_its_kind_and_training_records(posts: SmallPosts, settings: Settings, model: str) -> None:
     left = folder(posts, model=model) / "left.over"
     left.parent.mkdir(parents=True)
     left.touch()
@@ -77,7 +77,7 @@ def test_a_tuned_model_says_what_it_is_and_whom_it_has_seen(posts: SmallPosts, s
     assert not (settings.home / "train/posts" / f"finetune-consensus-{model}").exists(), "checkpoints go in the end"
 
 
-def test_nothing_of_a_post_stands_in_what_is_written_openly(posts: SmallPosts, settings: Settings) -> None:
+def test_plain_files_hold_no_text_of_a_post(posts: SmallPosts, settings: Settings) -> None:
     tuned(posts, settings, model="encoder")
     open_files = [
         posts.root / "metrics/posts/finetune-consensus-encoder.json",
@@ -88,7 +88,7 @@ def test_nothing_of_a_post_stands_in_what_is_written_openly(posts: SmallPosts, s
         assert record_id not in shown and post.title not in shown and post.body[:20] not in shown
 
 
-def test_the_subset_decides_who_is_learnt_from(posts: SmallPosts, settings: Settings) -> None:
+def test_the_subset_decides_the_training_records(posts: SmallPosts, settings: Settings) -> None:
     unanimous, consensus = (tuned(posts, settings, model="knn", subset=s) for s in ("unanimous", "consensus"))
     assert unanimous["train"]["records"] < consensus["train"]["records"]
     small.write_gold(posts, {r: post.labels for r, post in posts.posts.items()})

@@ -1,4 +1,4 @@
-"""Which labels are given: what must not be missed, never a set that cannot be true, and what it costs is told."""
+"""Decoding predicts the labels that must not be missed, never an impossible set, and reports the cost."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_floor_is_met_on_dev_and_others_are_not_forced() -> None:
     assert np.isinf(thresholds).sum() == len(CRISES.labels) - 1
 
 
-def test_a_floor_that_dev_cannot_support_is_told_and_not_faked() -> None:
+def test_a_floor_that_dev_cannot_support_is_reported() -> None:
     few = [frozenset({HARM})] * (MIN_POSITIVES - 1) + [frozenset({"no_crisis"})] * 20
     scores = np.concatenate([a_row(**{HARM: 0.4})] * len(few))
     thresholds, report = fit(scores, examples=posts(few), task=CRISES, floors={HARM: 0.9})

@@ -173,7 +173,7 @@ def test_a_long_post_is_shortened_and_answered(bases: Any, kind: str) -> None:
     assert 1024 - ROOM - 8 < max(answer.input_tokens for answer in answers) <= 1024 - ROOM
 
 
-def test_unconstrained_answers_are_read_and_malformed_ones_are_told(bases: Any) -> None:
+def test_unconstrained_answers_are_read_and_malformed_ones_are_counted(bases: Any) -> None:
     answers = opened(bases("qwen3"), constrained=False).answer(posts(4, seed=7))
     assert [(answer.labels, answer.valid) for answer in answers] == [(None, False)] * 4
     assert all(0 < answer.output_tokens <= ROOM for answer in answers)

@@ -1,4 +1,4 @@
-"""What a model is told and how it answers: one form, read strictly, and no post that can pass for the instruction."""
+"""A model's instruction and answer: one form, parsed strictly; no post can be taken for the instruction."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_long_post_loses_its_middle(tokenizer: Any, max_length: int) -> None:
     assert abs(len(before) - len(after)) <= 1
 
 
-def test_a_post_that_was_cut_is_told(tokenizer: Any) -> None:
+def test_a_truncated_post_is_reported(tokenizer: Any) -> None:
     for post, expected in [(POST, False), (POST * 40, True)]:
         _, cut = instruct.shortened(post, prompt=PROMPT, tokenizer=tokenizer, max_length=900, room=64)
         assert cut is expected

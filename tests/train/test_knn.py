@@ -169,7 +169,7 @@ def test_a_post_that_is_gone_before_the_fit_is_never_written(tmp_path: Path, vau
     assert SEEN[0].item[0] not in stored["record_id"].to_pylist()
 
 
-def test_a_post_that_nobody_admitted_leaves_nothing_half_written(tmp_path: Path, vault: Vault) -> None:
+def test_a_post_unknown_to_the_vault_leaves_no_partial_files(tmp_path: Path, vault: Vault) -> None:
     stranger = replace(SEEN[0], item=("f" * 32, 0))
     with pytest.raises(UnknownRecord):
         a_fit(tmp_path / "model", vault=vault, train=[*SEEN, stranger])

@@ -181,7 +181,7 @@ def test_memory_is_spared_where_it_is_short(memory: int | None, expected: int) -
     spare_memory(Bag(3), memory=memory)
 
 
-def test_what_is_frozen_stays_as_it_is(tmp_path: Path) -> None:
+def test_frozen_weights_stay_unchanged(tmp_path: Path) -> None:
     built = a_model(MULTI)
     built.module.read.requires_grad_(False)
     before = built.module.read.weight.clone()

@@ -67,7 +67,7 @@ def test_every_record_of_dev_and_test_gets_a_row(posts: SmallPosts, settings: Se
     assert json.loads((posts.root / f"metrics/posts/predict_finetuned-consensus-{model}.json").read_text()) == metrics
 
 
-def test_an_answer_stands_with_its_own_record(posts: SmallPosts, settings: Settings) -> None:
+def test_an_answer_belongs_to_its_own_record(posts: SmallPosts, settings: Settings) -> None:
     predicted(posts, settings, model="encoder")
     rows = rows_of(posts, model="encoder")
     opened = finetuned.open_model(

@@ -183,7 +183,9 @@ def test_an_answer_that_does_not_fit_is_refused(
     assert not (posts.snapshot / "predictions").exists()
 
 
-def test_what_is_not_on_record_as_it_is_is_not_run(posts: SmallPosts, settings: Settings, registry: Registered) -> None:
+def test_an_unregistered_or_changed_version_is_not_run(
+    posts: SmallPosts, settings: Settings, registry: Registered
+) -> None:
     with pytest.raises(NoRegistry):
         ask(posts, settings, replace(registry, uri=""))
     with pytest.raises(FilesChanged):

@@ -116,7 +116,7 @@ def test_the_learning_rate_falls_linearly_after_its_warm_up(tmp_path: Path) -> N
     assert [line["learning_rate"] for line in fitted.history] == pytest.approx([2e-3 / 3, 7e-3 / 9, 4e-3 / 9, 1e-3 / 9])
 
 
-def test_what_is_told_is_what_is_returned(plain: Plain) -> None:
+def test_the_printed_result_is_the_returned_one(plain: Plain) -> None:
     assert plain.said == plain.fitted.history
     assert plain.fitted.truncated == 0
     assert plain.fitted.tokens > 2 * 20 * 300

@@ -1,4 +1,4 @@
-"""Models that are scored as they are: a labeller's votes, an ensemble's silver, a causal model that is asked."""
+"""Models scored without fine-tuning: a labeller's votes, an ensemble's silver, a prompted causal model."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_was_taken_down_is_not_predicted(posts: SmallPosts, settings: Setti
     assert metrics["taken_down"] == {"dev": 0, "test": 1} and spent(posts)["records"] == ASKED - 1
 
 
-def test_a_causal_model_is_asked_as_it_is(posts: SmallPosts, settings: Settings) -> None:
+def test_a_causal_model_is_asked_without_tuning(posts: SmallPosts, settings: Settings) -> None:
     spec = LocalModel(kind="local", base="tiny:qwen3", batch=8, max_length=1536)
     metrics = run(posts, settings, spec=spec)
     rows, told = rows_of(posts), spent(posts)

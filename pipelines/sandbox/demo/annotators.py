@@ -1,7 +1,7 @@
-"""Synthetic annotators: they log in to Label Studio with their own account and answer through its own HTTP API.
+"""Answer Label Studio tasks as synthetic annotators, each with its own account, through the HTTP API.
 
-They know the truth and miss it in a seeded share of answers, always by an answer that the form allows. ``Habits`` makes
-them do what people do: answer twice, leave a part, skip, and send what the form does not offer.
+They know the truth and deviate from it in a seeded share of answers, always with an answer that the form allows.
+``Habits`` makes them behave like people: answer twice, leave items, skip, and send labels that the form does not offer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How many of the items of one sitting are left, skipped, answered twice (wrongly first) or outside the scheme."""
+    """Items per session that are left, skipped, answered twice (wrongly first) or labelled outside the scheme."""
 
     leave: int = 0
     skip: int = 0
@@ -40,7 +40,7 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One task of a queue, and whether somebody answered or skipped it."""
+    """One task of a queue; ``done`` if it has been answered or skipped."""
 
     id: int
     item: Item
@@ -62,13 +62,13 @@ def annotate(
     habits: Habits = Habits(),
     limit: int | None = None,
 ) -> dict[str, int]:
-    """Answer what is waiting in the queue, in its order, and count what was done.
+    """Answer the open tasks of the queue in order and return the counts.
 
     Args:
-        truth: the labels of each item and category; an empty set is answered by the category's label for nothing.
+        truth: the labels of each item and category; an empty set is answered with the category's none label.
         errors: the share of answers, 0 to 1, that differ from the truth in one category.
-        seed: with the account and the item it fixes which answers differ and how.
-        limit: at most so many items in this sitting, left ones not counted.
+        seed: determines, with the account and the item, which answers differ and how.
+        limit: the maximum number of items in this session, not counting those that are left.
 
     Returns:
         ``answered``, ``wrong``, ``skipped``, ``twice``, ``outside``, ``left``.
@@ -101,7 +101,7 @@ def adjudicate(
     rationale: str = RATIONALE,
     limit: int | None = None,
 ) -> dict[str, int]:
-    """Decide what is disputed by the truth, giving a rationale, and count ``decided`` items."""
+    """Decide the disputed questions by the truth, with a rationale; return the number of ``decided`` items."""
     with log_in(url, email=email, password=password) as client:
         waiting = [task for task in asked(client, queue_title=queue_title) if not task.done][:limit]
         for task in waiting:
@@ -123,7 +123,7 @@ def _sit(client: httpx.Client, task: Asked, given: Values, *, instead: Values, h
 
 
 def _odd(waiting: Sequence[Asked], *, habits: Habits, chance: Random) -> dict[Item, str]:
-    """Say which items are treated oddly, none in two ways."""
+    """Return the habit that applies to each affected item; at most one per item."""
     items = sorted(task.item for task in waiting)
     chance.shuffle(items)
     ways = [name for name in ("leave", "skip", "twice", "outside") for _ in range(getattr(habits, name))]
@@ -131,7 +131,7 @@ def _odd(waiting: Sequence[Asked], *, habits: Habits, chance: Random) -> dict[It
 
 
 def _right(truth: Mapping[str, Sequence[str]], *, form: Form, scheme: Scheme) -> Values:
-    """Return the truth as the form takes it, in the form's order of choices."""
+    """Return the truth as form values, in the form's order of choices."""
     values: Values = {}
     for question in form.questions:
         none = scheme.categories[question.key].none
@@ -141,7 +141,7 @@ def _right(truth: Mapping[str, Sequence[str]], *, form: Form, scheme: Scheme) ->
 
 
 def _missed(right: Values, *, form: Form, scheme: Scheme, chance: Random) -> Values:
-    """Return an answer that differs in one category and breaks no rule."""
+    """Return a valid answer that differs in one category."""
     question = chance.choice(form.questions)
     others = _alternatives(question, right[question.key], category=scheme.categories[question.key])
     return {**right, question.key: chance.choice(others)} if others else right
@@ -160,7 +160,7 @@ def _alternatives(question: Question, right: tuple[str, ...], *, category: Categ
 
 @contextmanager
 def log_in(url: str, *, email: str, password: str) -> Iterator[httpx.Client]:
-    """Log in as a browser does: the form's token, then a session cookie."""
+    """Log in as a browser does: fetch the form's CSRF token, then obtain a session cookie."""
     with httpx.Client(base_url=url, timeout=60, follow_redirects=True, trust_env=False) as client:
         page = client.get("/user/login/")
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
@@ -172,7 +172,7 @@ def log_in(url: str, *, email: str, password: str) -> Iterator[httpx.Client]:
 
 
 def asked(client: httpx.Client, *, queue_title: str) -> list[Asked]:
-    """Return the tasks of a queue in the order in which they are asked."""
+    """Return the tasks of a queue in the order in which they are shown."""
     projects = _pages(client, "/api/projects/", {"include": "id,title"}, key="results")
     (project,) = [row["id"] for row in projects if row["title"] == queue_title]
     fields = "id,meta,total_annotations,cancelled_annotations"
@@ -201,7 +201,7 @@ def _asked(row: Mapping[str, Any]) -> Asked:
 
 
 def send(client: httpx.Client, task: Asked, values: Values, *, note: str = "", skipped: bool = False) -> None:
-    """Submit an answer, or skip; a task that is answered gets one more."""
+    """Submit an answer, or skip; a task that already has an answer gets another one."""
     result: list[dict[str, object]] = [
         {"from_name": key, "to_name": CONTENT, "type": "choices", "value": {"choices": list(chosen)}}
         for key, chosen in values.items()

@@ -1,4 +1,4 @@
-"""``make demo``: the main job, end to end, on the offline Reddit."""
+"""Run the main job end to end on the offline Reddit (``make demo``)."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from pipelines.workspace import repository
 from pipelines.workspace.clone import BRANCH
 from pipelines.workspace.git import git
 
-# Between two looks at Airflow: its API server answers from the cores that the tasks need.
+# Seconds between two polls of Airflow: its API server competes with the tasks for cores.
 LOOK_SECONDS = 2.5
 
 
 def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> None:
     """Build the sandbox, start the components, backfill its months, follow the runs, print the numbers.
 
-    Every part is skipped where it is done already, so a second call goes on where the first one ended.
+    Completed parts are skipped, so a second call resumes where the first one ended.
 
     Raises:
-        RunFailed: nothing moved, or a decision was not the planned one.
+        RunFailed: the runs made no progress, or a decision was not the planned one.
         FailedAgain: a task failed, was cleared, and failed again.
-        ServiceFailed: a component did not come up.
+        ServiceFailed: a component did not start.
     """
     console = Console()
     began = time.monotonic()
@@ -78,12 +78,12 @@ def _with_registry(settings: Settings, mlflow: str) -> Settings:
 def follow(
     airflow: Api, *, plan: Plan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
 ) -> Look:
-    """Start what can start and show what ends, until the models are published and every promotion is decided.
+    """Start runs when they are ready and show progress until the models are published and promotions are decided.
 
     Returns the last look.
 
     Raises:
-        RunFailed: nothing moved for too long.
+        RunFailed: the runs made no progress for too long.
         FailedAgain: a task failed for the second time.
     """
     plan.start()
@@ -102,7 +102,7 @@ def follow(
             look = Look.at(airflow)
             if (now := look.states()) != states:
                 moved, states = time.monotonic(), now
-    raise RunFailed(dag="the demo", state="unfinished", detail=f"nothing moved for {RUN_SECONDS:.0f} s",
+    raise RunFailed(dag="the demo", state="unfinished", detail=f"no progress for {RUN_SECONDS:.0f} s",
                     address=airflow.base)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Clear the failed tasks of a run once; stop at the second failure of a task, with the end of its log."""
+"""Clear the failed tasks of a run once; stop when a task fails again, and show the end of its log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pipelines.errors import DataError
 from pipelines.sandbox.demo.runs import Api, Json, Key, Look, key_of, task_of, title_of
 
-# Lines of a log that are shown: a command's error is one of the last, after Airflow's own traceback.
+# Number of log lines shown: a command's error is among the last ones, after Airflow's own traceback.
 LINES = 15
 
 
@@ -23,8 +23,8 @@ class FailedAgain(DataError):
 class NothingToClear(DataError):
     """A run failed without a failed task."""
 
-    message = "{run} failed, and none of its tasks did."
-    remedy = "Open {address}, and clear the run."
+    message = "{run} failed, but none of its tasks did."
+    remedy = "Open {address} and clear the run."
 
 
 class Failures:
@@ -36,7 +36,7 @@ class Failures:
         self.cleared: Counter[Key] = Counter()
 
     def clear(self, look: Look) -> int:
-        """Clear the failed tasks of every failed run, and what did not run because of them; return how many failed.
+        """Clear the failed tasks of every failed run and the tasks they blocked; return the number of failed tasks.
 
         Raises:
             FailedAgain: one of them was cleared before.
@@ -63,7 +63,7 @@ class Failures:
 
 
 def tail(logs: Path, task: Json) -> str:
-    """Return the last lines of a task instance's newest log below Airflow's folder of logs."""
+    """Return the last lines of a task instance's newest log in Airflow's log folder."""
     dag_id, run_id, task_id, index = key_of(task)
     folder = logs / f"dag_id={dag_id}" / f"run_id={run_id}" / f"task_id={task_id}"
     folder = folder / f"map_index={index}" if index >= 0 else folder

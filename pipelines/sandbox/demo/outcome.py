@@ -1,4 +1,4 @@
-"""What the demo prints at its end: the decisions about models, where the time went, the addresses."""
+"""Format the demo's closing report: the decisions about models, the time spent, the addresses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def evaluated(settings: Settings, *, corpus: str) -> Json:
 
 
 def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Give a row for each decision in the journal of models: part, model and event, versions and reason."""
+    """Return a row for each decision in the journal of models: part, model and event, versions and reason."""
     with Journal.open(settings.journal_url) as journal:
         for name in NAMES:
             for row in journal.rows(name):
@@ -48,7 +48,7 @@ def _said(row: Row) -> str:
 
 
 def spent(settings: Settings, look: Look, *, started: float, total: float, failures: Failures) -> Table:
-    """Return where the time went: seconds by part, tasks that ran side by side counted one by one."""
+    """Return the time spent: seconds by part; parallel tasks are counted separately."""
     durations = [task["duration"] for task in look.tasks if task["duration"]]
     parts = {SERVICES: started} | divided(sum(durations), lines(settings.home / "logs" / "phases.jsonl", look))
     title = f"{total:.0f} s, {len(durations)} tasks, {failures.cleared.total()} cleared"
@@ -61,7 +61,7 @@ def spent(settings: Settings, look: Look, *, started: float, total: float, failu
 
 
 def lines(path: Path, look: Look) -> list[Json]:
-    """Return the phase lines of the tasks of a look; a line that a kill cut short is left out."""
+    """Return the phase lines of the tasks in a snapshot; a line truncated by a kill is left out."""
     known = {(task["dag_id"], task["dag_run_id"], task["task_id"]) for task in look.tasks}
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -77,7 +77,7 @@ def lines(path: Path, look: Look) -> list[Json]:
 def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
     """Divide the seconds of all tasks among Airflow, git and DVC, imports and work.
 
-    The processes that a command starts write lines of their own (``inner``); their time is in its ``work``.
+    Processes started by a command write their own lines (``inner``); their time is part of the command's ``work``.
     """
     outer, inner = Counter[str](), Counter[str]()
     for line in phases:
@@ -92,7 +92,7 @@ def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
 
 
 def addresses(airflow: Airflow, look: Look, *, mlflow: str) -> str:
-    """Return where the reports and the components are, a line each."""
+    """Return the addresses of the reports and the components, one per line."""
     found = {f"report of {corpus}": _report(airflow, look, models.dag_id) for corpus, models in MODELS.items()}
     found |= {"Airflow": airflow.base, "MLflow": mlflow}
     found |= {"votes": ".venv/bin/corpus votes posts", "stop": "make down"}

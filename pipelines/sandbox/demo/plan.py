@@ -1,4 +1,4 @@
-"""What the demo starts in Airflow and when; every decision follows from what Airflow and git have on record."""
+"""Start the demo's Dag runs when they are due, judging only by what Airflow and git have on record."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from pipelines.sandbox.demo.runs import Api, Look
 
 CORPORA = ("memes", "posts")
-# Looks in which nothing moves before a consumer is started without its asset event.
+# Polls without progress before a consumer is started without its asset event.
 PATIENCE = 4
 
 
 @dataclass(frozen=True)
 class Models:
-    """The Dag that makes the models of a corpus: triggered once, when all months are in.
+    """The Dag that makes the models of a corpus; triggered once, when all months are collected.
 
-    It would also wake at the end of an annotation round and of every month's labels; the demo has neither.
+    Annotation rounds and each month's labels would also trigger it; the demo has neither.
 
     Args:
         dag_id: the Dag.
         after: the Dag whose publish makes ``ready`` the newest commit.
-        ready: the start of the newest commit's subject when there is something to train on.
+        ready: the start of the newest commit's subject when there is training data.
         done: the start of the newest commit's subject when the models are published.
-        key: of the partition that is triggered.
+        key: the partition key of the triggered run.
     """
 
     dag_id: str
@@ -43,11 +43,11 @@ MODELS = {
 
 @dataclass
 class Plan:
-    """The way from two empty months to published models.
+    """The steps from two empty months to published models.
 
     Args:
         airflow: its REST API.
-        months: what is collected.
+        months: the months to collect.
         newest: returns the subject of each corpus's newest commit.
     """
 
@@ -63,7 +63,7 @@ class Plan:
             self._wake(dag_id)
 
     def advance(self, look: Look) -> bool:
-        """Start what can start; return whether the models of both corpora are published."""
+        """Start the runs that are ready; return whether the models of both corpora are published."""
         newest = self.newest()
         done = [self._advance(corpus, look, newest=newest[corpus]) for corpus in CORPORA]
         return all(done)
@@ -71,7 +71,7 @@ class Plan:
     def _advance(self, corpus: str, look: Look, *, newest: str) -> bool:
         models, dataset = MODELS[corpus], f"{corpus}_dataset"
         collected = look.collected(f"{corpus}_collect") & {*self.months}
-        # An asset event wakes no paused Dag: the months before the last make no snapshot of their own.
+        # The Dag stays paused until the last month, so earlier months do not trigger a snapshot of their own.
         if len(collected) >= len(self.months) - 1:
             self._wake(dataset)
         if len(collected) < len(self.months):
@@ -88,7 +88,7 @@ class Plan:
         elif self._waited.get(corpus, 0) < PATIENCE:
             self._waited[corpus] = self._waited.get(corpus, 0) + 1
         else:
-            # the event came before the Dag was unpaused, or with an earlier call that was killed
+            # the event was emitted before the Dag was unpaused, or during an earlier call that was killed
             self._waited.pop(corpus)
             self._trigger(models.after if newest.startswith("snapshot") else dataset, look, key="snapshot")
         return False
@@ -99,7 +99,7 @@ class Plan:
             self._awake.add(dag_id)
 
     def _backfill(self, corpus: str, look: Look) -> None:
-        """Create the backfill unless every month has a run; one that Airflow has already is not an error."""
+        """Create the backfill unless every month has a run; an existing backfill is not an error."""
         dag_id = f"{corpus}_collect"
         if {*self.months} <= {run["partition_key"] for run in look.of(dag_id)}:
             return
@@ -107,12 +107,12 @@ class Plan:
             "dag_id": dag_id,
             "from_date": f"{min(self.months)}-01T00:00:00Z",
             "to_date": f"{max(self.months)}-01T00:00:00Z",
-            # one month after the other: see `_advance`
+            # one month at a time: see `_advance`
             "max_active_runs": 1,
         }
         self.airflow.post("/backfills", body)
 
     def _trigger(self, dag_id: str, look: Look, *, key: str | None) -> None:
         self._wake(dag_id)
-        # the id follows from what is there, so that a repeated request starts nothing twice
+        # the id is derived from the existing runs, so a repeated request does not start a second run
         self.airflow.trigger(dag_id, dag_run_id=f"demo__{len(look.of(dag_id)) + 1}", partition_key=key)

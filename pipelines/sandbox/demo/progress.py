@@ -1,4 +1,4 @@
-"""Show how the runs of the demo go on: bars on a terminal, else one line for each finished task."""
+"""Show the progress of the demo's runs: bars on a terminal, else one line for each finished task."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ SHOWN = ("success", "failed", "up_for_retry")
 
 
 class Lines(AbstractContextManager["Lines"]):
-    """One line for each attempt that ended since the demo was started: Dag, month, task, seconds."""
+    """One line for each task attempt that has ended since the demo started: Dag, month, task, seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._known: set[tuple[Key, int]] | None = None
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is left open."""
+        """Do nothing: there are no resources to release."""
 
     def show(self, look: Look) -> None:
-        """Print what ended since the last look; the first look prints nothing."""
+        """Print the attempts that ended since the last poll; the first poll prints nothing."""
         titles = {(run["dag_id"], run["dag_run_id"]): title_of(run) for run in look.runs}
         ended = [task for task in look.tasks if task["state"] in SHOWN and task["duration"] is not None]
         known = self._known
@@ -42,7 +42,7 @@ class Lines(AbstractContextManager["Lines"]):
 
 
 class Bars(AbstractContextManager["Bars"]):
-    """A bar for each run that was not over when the demo was started."""
+    """A bar for each run that had not ended when the demo started."""
 
     def __init__(self, console: Console) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
@@ -57,7 +57,7 @@ class Bars(AbstractContextManager["Bars"]):
         self.progress.stop()
 
     def show(self, look: Look) -> None:
-        """Move the bars."""
+        """Update the bars."""
         for run in look.runs:
             run_id = run["dag_run_id"]
             if run_id not in self._bars:
@@ -72,5 +72,5 @@ class Bars(AbstractContextManager["Bars"]):
 
 
 def view(console: Console) -> Lines | Bars:
-    """Return the view that fits where the console writes to."""
+    """Return the view that suits the console: bars on a terminal, else lines."""
     return Bars(console) if console.is_terminal else Lines(console)

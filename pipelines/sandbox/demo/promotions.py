@@ -1,7 +1,7 @@
-"""What the demo shows of the registry: a first champion, a refusal, a better champion, a rollback, three forgeries.
+"""Demonstrate the registry: a first champion, a refusal, a better champion, a rollback, three forgeries.
 
-Every step goes the way that a person would take: the Dag ``promote``, an answer in Airflow, the command
-``corpus rollback``. The next step follows from the journal, so a demo that was killed goes on where it was.
+Each step uses the same interface as a person: the Dag ``promote``, an answer in Airflow, the command
+``corpus rollback``. The next step is derived from the journal, so a killed demo resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from pipelines.sandbox.demo.runs import Api, Json, Look
 
 DAG = "promote"
 WHO = "demo"
-WHY = "the figures are as they should be for a demo"
+WHY = "the metrics are as expected for a demo"
 CONTESTED, OTHERS = "meme-severity", ("crisis-posts",)
 VERSIONS = 3
 
 
 class Answering(Api, Protocol):
-    """A client that also answers what a task asks a person."""
+    """A client that also answers the questions a task asks a person."""
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Answer a task unless it has an answer."""
+        """Answer a task unless it already has an answer."""
 
 
 @dataclass
 class Act:
-    """The promotions, a step at each look; ``order`` returns the contested versions, that of the lowest score first."""
+    """The promotions, one step per poll; ``order`` returns the contested versions, lowest score first."""
 
     airflow: Answering
     settings: Settings
@@ -49,7 +49,7 @@ class Act:
     _awake: bool = False
 
     def advance(self, look: Look) -> bool:
-        """Do what can be done now; return whether every decision is on record."""
+        """Take the steps that are ready; return whether every decision is on record."""
         done = [self._advance(name, look) for name in (*OTHERS, CONTESTED)]
         return all(done)
 
@@ -85,8 +85,8 @@ class Act:
         self.airflow.trigger(DAG, dag_run_id=f"demo__{name}__{version}__{number}", conf=conf)
 
     def _rollback(self, *, leaving: int) -> bool:
-        """Go back with the command, as a person would; repeated after a kill, it goes no further back."""
-        argv = ["rollback", CONTESTED, "--who", WHO, "--why", "to show the way back", "--leaving", str(leaving)]
+        """Roll back with the command, as a person would; repeating it after a kill rolls back no further."""
+        argv = ["rollback", CONTESTED, "--who", WHO, "--why", "to demonstrate a rollback", "--leaving", str(leaving)]
         done = subprocess.run(
             [sys.executable, "-m", "pipelines", *argv], cwd=self.deployment.root, env=self.deployment.environment,
             capture_output=True, check=False,
@@ -105,14 +105,14 @@ def _versions(rows: Sequence[Row], event: str) -> list[int]:
 
 
 def next_version(rows: Sequence[Row], *, order: Sequence[int], base: str) -> int:
-    """Return which version is to be judged next.
+    """Return the version to evaluate next.
 
-    The lowest becomes the first champion, the highest the better one, the third is refused. The gate decides, not the
-    order: where two versions are close, it may promote the third as well, and then refuses the one that it replaced,
-    because of two versions at most one is ahead of the other in most resamples.
+    The lowest-scoring version becomes the first champion, the highest replaces it, the third is refused. The gate
+    decides, not the order: if two versions are close, it may promote the third as well and then refuse the one it
+    replaced, because at most one of two versions is ahead of the other in most resamples.
 
     Raises:
-        RunFailed: no version is left to be judged.
+        RunFailed: no version is left to evaluate.
     """
     promoted, refused = _versions(rows, "promoted"), _versions(rows, "refused")
     low, middle, high = order
@@ -121,7 +121,7 @@ def next_version(rows: Sequence[Row], *, order: Sequence[int], base: str) -> int
         candidates = (middle, high, low)
     left = [version for version in candidates if version not in {*promoted[-1:], *refused}]
     if not left:
-        detail = f"of {len(order)} versions of {CONTESTED} none is left to be judged"
+        detail = f"all {len(order)} versions of {CONTESTED} have been decided on, so none is left to evaluate"
         raise RunFailed(dag=DAG, state="not finished", detail=detail, address=base)
     return left[0]
 
@@ -134,9 +134,9 @@ def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
 
 
 def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
-    """Try to bring in a pickle, a version without a card, and one byte changed after registration.
+    """Try to register a pickle and a version without a card, and change one byte after registration.
 
-    Yields what was tried and why it was refused.
+    Yields each attempt and the reason why it was refused.
     """
     from pipelines.packaging import register
 
@@ -167,7 +167,7 @@ def _copy(context: Context, *, name: str) -> Iterator[Path]:
 
 
 def _pickle(folder: Path) -> None:
-    """Put what every pickle begins and ends with among the pack's files, and list it as if it belonged there."""
+    """Add a file with the first and last bytes of a pickle to the pack, and include it in the pack's file list."""
     pack = contents.place(folder)
     (pack / "weights.bin").write_bytes(b"\x80\x04N.")
     _listed(pack)

@@ -1,4 +1,4 @@
-"""What the demo sees of Airflow in one look: all runs and all task instances."""
+"""Fetch all Dag runs and all task instances of Airflow as one snapshot."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from pipelines.deployment.airflow_api import ENDED
 
 Json = dict[str, Any]
-# One attempt of a task instance is known by these.
+# Identifies a task instance: Dag, run, task, map index.
 Key = tuple[str, str, str, int]
 
 
 class Api(Protocol):
-    """The calls of Airflow's REST API that following needs."""
+    """The calls of Airflow's REST API that the demo needs to follow the runs."""
 
     base: str
 
@@ -25,7 +25,7 @@ class Api(Protocol):
         """Unpause a Dag."""
 
     def trigger(self, dag_id: str, *, dag_run_id: str, **body: Any) -> str:
-        """Start a run with an id of its own; repeating it starts nothing."""
+        """Start a run with the given id; repeating the call does not start another run."""
 
     def post(self, path: str, body: Json) -> Json | None:
         """Return the answer of a POST, ``None`` for a conflict (409)."""
@@ -33,14 +33,14 @@ class Api(Protocol):
 
 @dataclass(frozen=True)
 class Look:
-    """All runs and task instances at one time."""
+    """All runs and task instances at one point in time."""
 
     runs: list[Json]
     tasks: list[Json]
 
     @classmethod
     def at(cls, airflow: Api) -> Look:
-        """Ask Airflow."""
+        """Return the present state of Airflow."""
         return cls(*airflow.runs_and_tasks())
 
     def of(self, dag_id: str) -> list[Json]:
@@ -48,13 +48,13 @@ class Look:
         return [run for run in self.runs if run["dag_id"] == dag_id]
 
     def tasks_of(self, run: Json) -> Iterator[Json]:
-        """Give the task instances of a run."""
+        """Yield the task instances of a run."""
         for task in self.tasks:
             if (task["dag_id"], task["dag_run_id"]) == (run["dag_id"], run["dag_run_id"]):
                 yield task
 
     def active(self, *dag_ids: str) -> bool:
-        """Whether a run of these Dags, or of any if none is named, has not ended."""
+        """Return whether a run of these Dags, or of any Dag if none is named, has not ended."""
         return any(run["state"] not in ENDED for run in self.runs if not dag_ids or run["dag_id"] in dag_ids)
 
     def states(self) -> dict[tuple[Key, int], str | None]:
@@ -67,16 +67,16 @@ class Look:
 
 
 def key_of(task: Json) -> Key:
-    """Return what a task instance is known by, whatever its attempt."""
+    """Return the key of a task instance, independent of the attempt."""
     return task["dag_id"], task["dag_run_id"], task["task_id"], int(task["map_index"])
 
 
 def title_of(run: Json) -> str:
-    """Return the name of a run for people: its Dag, and its month or what it was asked for."""
+    """Return a readable name of a run: its Dag, and its month or the values of its configuration."""
     asked = " ".join(str(value) for value in (run.get("conf") or {}).values())
     return f"{run['dag_id']} {run.get('partition_key') or asked}".strip()
 
 
 def task_of(task: Json) -> str:
-    """Return the name of a task instance for people."""
+    """Return a readable name of a task instance."""
     return str(task["task_id"]) + (f"[{task['map_index']}]" if int(task["map_index"]) >= 0 else "")

@@ -1,1 +1,1 @@
-"""Generate the offline Reddit with its truth."""
+"""Generate the offline Reddit and its ground truth."""

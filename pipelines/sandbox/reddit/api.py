@@ -1,4 +1,4 @@
-"""What the offline Reddit and Arctic Shift answer: the sandbox's files behind the two APIs' rules, without any HTTP."""
+"""Answer queries from the sandbox's files by the rules of Reddit's and Arctic Shift's APIs, without HTTP."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pipelines.errors import BadParams
 from pipelines.sandbox.reddit.listing import escaped
 
 Item = dict[str, Any]
-LISTING_END = 1000  # Reddit's listings show no more
+LISTING_END = 1000  # Reddit's limit
 PAGE, MAX_PAGE = 25, 100
 ARCTIC = "_submissions_arctic.zst"
 
 
 class Catalogue:
-    """The submissions, as Reddit shows them now and as Arctic Shift archived them."""
+    """The submissions as Reddit shows them now and as Arctic Shift archived them."""
 
     def __init__(self, root: Path) -> None:
-        """Read ``submissions.jsonl``; the archive is read when it is first asked.
+        """Read ``submissions.jsonl``; the archive is read on its first use.
 
         Raises:
             BadParams: ``root`` holds no sandbox.
@@ -42,7 +42,7 @@ class Catalogue:
         self._by_name = {str(i["name"]): i for i in items}
         self._new: dict[str, list[Item]] = {}
         for item in sorted(items, key=_age, reverse=True):
-            # A listing hides what its author or a moderator took away; by its id it can still be asked for.
+            # Listings omit deleted and removed posts; they can still be fetched by id.
             shown = self._new.setdefault(str(item["subreddit"]).lower(), [])
             if not item.get("removed_by_category") and item.get("author") != "[deleted]":
                 shown.append(item)
@@ -52,7 +52,7 @@ class Catalogue:
         return subreddit.lower() in self._new
 
     def new(self, subreddit: str, *, query: Mapping[str, str]) -> Item:
-        """Return one page of ``/r/<subreddit>/new``: ``limit``, and ``after`` or ``before`` a fullname."""
+        """Return one page of ``/r/<subreddit>/new`` for ``limit`` and a fullname ``after`` or ``before``."""
         posts = self._new[subreddit.lower()][:LISTING_END]
         limit = min(max(_number(query.get("limit"), PAGE), 1), MAX_PAGE)
         names = [p["name"] for p in posts]
@@ -69,7 +69,7 @@ class Catalogue:
         return _listing(page, after=after, before=before, raw=query.get("raw_json") == "1")
 
     def info(self, *, query: Mapping[str, str]) -> Item:
-        """Return the posts of ``/api/info?id=`` in the order asked; unknown ones are left out without a word."""
+        """Return the posts of ``/api/info?id=`` in the order requested; unknown ids are silently omitted."""
         names = query.get("id", "").split(",")[:MAX_PAGE]
         page = [self._by_name[n] for n in names if n in self._by_name]
         return _listing(page, after=None, before=None, raw=query.get("raw_json") == "1")
@@ -78,7 +78,7 @@ class Catalogue:
         """Return one answer of Arctic Shift's post search, ordered by ``created_utc``.
 
         Raises:
-            ValueError: a parameter is not what the API takes.
+            ValueError: the API does not accept a parameter's value.
         """
         with self._lock:
             posts: Sequence[Item] = self._archive.get(query.get("subreddit", "").lower(), [])
@@ -92,7 +92,7 @@ class Catalogue:
 
     @cached_property
     def _archive(self) -> dict[str, list[Item]]:
-        """Return the archive by subreddit, oldest first; without its dump, Reddit's own items stand in."""
+        """Return the archive by subreddit, oldest first; Reddit's own items if there is no dump."""
         dumps = sorted(self._root.glob(f"dumps/*{ARCTIC}"))
         lines = (item for path in dumps for item in _rows(path))
         items = {str(i["name"]): i for i in (lines if dumps else map(escaped, self._by_name.values()))}
@@ -131,7 +131,7 @@ def _number(text: str | None, default: int) -> int:
 
 
 def _moment(text: str | None, default: float) -> float:
-    """Return a date of Arctic Shift's forms (epoch seconds or milliseconds, ISO 8601) as epoch seconds."""
+    """Return a date in one of Arctic Shift's formats (epoch seconds or milliseconds, ISO 8601) as epoch seconds."""
     if not text:
         return default
     try:

@@ -1,4 +1,4 @@
-"""``corpus sandbox build``: write the offline Reddit's files, the same bytes for the same parameters."""
+"""Write the offline Reddit's files, the same bytes for the same parameters (``corpus sandbox build``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[int, int], None]
 MARKER = "build.json"
-# The generator's own modules: a change in one of them makes another sandbox. The server and the demo only read it.
+# The generator's modules: a change in any of them changes the sandbox. The server and the demo only read it.
 MODULES = (
     *("build", "captions", "cases", "chance", "compose", "draw", "dumps", "faults", "labels", "languages", "likeness"),
     *("listing", "markers", "narratives", "pictograms", "post_truth", "post_world", "posts", "scale", "scenes"),
@@ -46,7 +46,7 @@ def build(
 ) -> dict[str, int]:
     """Write the sandbox under ``root``, or with ``scale`` one dump of that many rows under ``root/scale``.
 
-    Nothing is done when an identical build (same parameters, same generator, same Pillow) is already there.
+    Does nothing if an identical build (same parameters, same generator, same Pillow) already exists.
 
     Returns:
         Counts: ``submissions``, ``images``, ``kept_images``, ``pairs`` (near-duplicates), ``elsewhere``, ``posts``,
@@ -66,7 +66,7 @@ def build(
         if scale is None
         else _rows(folder, rows=scale, sandbox=sandbox, progress=progress)
     )
-    # the marker appears whole or not at all: a build that was killed is repeated
+    # the marker is written atomically, so a killed build is repeated
     partial = marker.with_suffix(".partial")
     _json(partial, {"identity": identity, "counts": counts})
     partial.replace(marker)
@@ -139,7 +139,7 @@ def _served(pictures: Iterable[Picture]) -> dict[str, dict[str, str]]:
 
 @contextmanager
 def _mapping(parallel: bool) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
-    """Yield ``map``, or the ordered map of a pool with one process for each core; the results are the same."""
+    """Yield ``map``, or the ordered map of a pool with one process per core; the results are the same."""
     workers = os.cpu_count() or 1
     if not parallel or workers < 2:
         yield map
@@ -149,7 +149,7 @@ def _mapping(parallel: bool) -> Iterator[Callable[[Callable[[T], R], Iterable[T]
 
 
 def _identity(sandbox: Sandbox, *, scale: int | None) -> str:
-    """Return the digest of all that decides the bytes: parameters, the generator's code, the drawing library."""
+    """Return the digest of everything that determines the bytes: parameters, the generator's code, Pillow's version."""
     digest = hashlib.sha256(f"{sandbox.model_dump_json()} {scale} {PIL.__version__}".encode())
     for name in MODULES:
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())

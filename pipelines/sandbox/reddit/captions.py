@@ -1,7 +1,7 @@
-"""English captions of the offline Reddit: a small grammar of mild office, sleep and Monday talk, and word edits.
+"""Generate and edit the offline Reddit's English captions: a small grammar of mild office, sleep and Monday talk.
 
 All words are this project's own. They are common, short, and easy to read for OCR engines, because the truth counts
-words: none of eight letters or more is taken apart by the word splitter that the readers use.
+words: the word splitter of the OCR readers leaves all words of eight letters or more intact.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ LABELS = _of(
     "the to do list|my savings|one small task|my diet|the group project|my battery|the news|my old dreams|"
     "a tiny nap|my inbox"
 )
-# One class of words for each place that an edit may fill, so that an edited caption stays a sentence.
+# One class of words per editable position, so that an edited caption remains a sentence.
 CLASSES = (DOES, DOING, THINGS, WHICH, MOODS)
 _CLASS_OF = {word: kind for kind in CLASSES for word in kind}
-# A reader that forgives a wrong letter must still see an edit as another word.
+# A comparison that tolerates a wrong letter must still see an edit as a different word.
 LEAST_DIFFERENCE = 0.6
 
 
@@ -105,7 +105,7 @@ def edit(caption: str, *, words: int, rng: Random) -> str:
 
 
 def words_apart(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return the word-level edit distance (Levenshtein over words) that FigSIM 3.1's rule counts."""
+    """Return the word-level edit distance (Levenshtein over words) used by FigSIM 3.1's rule."""
     row = list(range(len(right) + 1))
     for i, word in enumerate(left, start=1):
         before, row[0] = row[0], i

@@ -1,4 +1,4 @@
-"""The cases that the real thing has, and how many of each there are."""
+"""Define the kinds of submissions that occur on Reddit and the number of each in a sandbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WHOLE = 600
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of submission: how many among 600, and how many at the least in a small sandbox."""
+    """One kind of submission: its number among 600, and its minimum number in a small sandbox."""
 
     name: str
     share: int
@@ -29,7 +29,7 @@ WITHOUT_PICTURES = (
     Case("video", 3),
     Case("outside_window", 4, 2),
 )
-# Posts whose picture cannot or must not be taken; the name is that of the fault.
+# Posts whose picture cannot or must not be fetched; the name is that of the fault.
 FAULTS = (
     Case("missing", 5),
     Case("gone", 3),
@@ -59,7 +59,7 @@ DUPLICATES = (
     Case("edit2", 3),
 )
 OTHERS = (Case("edit3", 6), Case("edit4", 6), Case("recaptioned", 24, 3), Case("mirrored", 8))
-# Kept posts with something of their own; plain memes fill up the rest.
+# Kept posts with a special property; the remainder are plain memes.
 SPECIAL = (
     Case("gallery", 22, 2),
     Case("gif", 10),
@@ -72,14 +72,14 @@ SPECIAL = (
     Case("retry_after", 3),
     Case("preview_only", 4),
 )
-# Posts of other communities, on top of the size asked for.
+# Posts of other communities, in addition to the requested size.
 ELSEWHERE = Case("elsewhere", 48, 8)
 EVERY = (*WITHOUT_PICTURES, *FAULTS, FOREIGN, *DUPLICATES, *OTHERS, *SPECIAL)
 SMALLEST = sum(c.least for c in EVERY) + 30
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return how many submissions of each case make up ``size``, with ``plain`` as the rest.
+    """Return the number of submissions of each case among ``size``, with ``plain`` as the remainder.
 
     Raises:
         ValueError: ``size`` is smaller than ``SMALLEST``, too small to hold every case.
@@ -91,5 +91,5 @@ def counts(size: int) -> dict[str, int]:
 
 
 def elsewhere(size: int) -> int:
-    """Return how many posts of other communities accompany ``size`` submissions."""
+    """Return the number of posts of other communities that accompany ``size`` submissions."""
     return max(ELSEWHERE.least, round(ELSEWHERE.share * size / WHOLE))

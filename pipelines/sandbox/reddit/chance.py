@@ -1,4 +1,4 @@
-"""The only door to randomness of the generator: a source named by what it is for."""
+"""Provide the generator's only source of randomness, seeded by a name for each purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From labels to a meme and its title: which label is carried by the text, which by the picture, which by both."""
+"""Compose a meme and its title from labels: assign each label to the text, to the picture, or to both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.sandbox.reddit.draw import wording
 from pipelines.sandbox.reddit.labels import Figsim
 from pipelines.sandbox.reddit.markers import CALM, CRISES, PHRASES, PICTOGRAMS, WHEN
 
-# Phrases in one caption beside its plain sentence, one where that is long; a text-only meme carries all its labels.
+# Phrases per caption in addition to its plain sentence, one if that is long; a text-only meme carries all its labels.
 MOST_PHRASES = 2
 MOST_STICKERS = 6
 STYLES = ("capitals",) * 8 + ("bar",) * 4 + ("tweet",) * 3 + ("panels",) * 3 + ("labels",) * 2
@@ -23,7 +23,7 @@ EDITABLE = ("capitals", "capitals", "bar", "tweet", "panels")
 class Composition:
     """A meme before it is drawn: ``plain`` is the sentence without labels, ``phrases`` carry them.
 
-    An ``editable`` one has a sentence with at least four words that may be replaced.
+    If it is ``editable``, its sentence has at least four words that may be replaced.
     """
 
     style: str
@@ -35,7 +35,7 @@ class Composition:
     editable: bool
 
     def blocks(self, plain: str | None = None) -> tuple[str, ...]:
-        """Return the text blocks as drawn, with another plain sentence where one is given."""
+        """Return the text blocks as drawn, with another plain sentence if one is given."""
         sentence = self.plain if plain is None else plain
         marked = " ".join(self.phrases)
         if self.style == "textless":
@@ -81,7 +81,7 @@ def compose(labels: Figsim, crises: Sequence[str], *, rng: Random, editable: boo
 
 
 def title(crises: Sequence[str], *, rng: Random) -> str:
-    """Return a title that carries ``crises``; without any it is a sentence about nothing."""
+    """Return a title that carries ``crises``; if there are none, a sentence without a label."""
     text = ", ".join(_crisis_phrase(c, rng=rng) for c in crises) or captions.sentence(rng, short=True)
     text = text[:1].upper() + text[1:]
     return text + rng.choice(("", "", "", "", "", "", " 😴", " ☕", " … naïve, I know", " (à la café)", " — “again”"))

@@ -1,4 +1,4 @@
-"""Memes from specifications: a scene, a style, some text and stickers, the same bytes for the same specification."""
+"""Draw memes from specifications: a scene, a style, text and stickers; same specification, same bytes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pipelines.sandbox.reddit.scenes import scene
 
 Font = ImageFont.FreeTypeFont
 Box = tuple[int, int, int, int]
-# Side margin that a one-percent crop never reaches.
+# Side margin, wider than a one-percent crop.
 MARGIN = 0.04
-# Between words: a bold face is easier to read with a thin space more, capitals with an outline with a whole one.
+# Extra space between words for legibility: a thin space for bold text, a full one for outlined capitals.
 SPACE, SPACE_OUTLINED = " \u2009", "  "
 SMALLEST = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Meme:
-    """What to draw. ``text`` holds the blocks in reading order; ``sized_for`` the blocks that decide the font size,
+    """A meme to draw. ``text`` holds the blocks in reading order; ``sized_for`` the blocks that decide the font size,
     so that an edited caption keeps its template's layout."""
 
     seed: int
@@ -43,7 +43,7 @@ def draw(meme: Meme) -> Image.Image:
 
 
 def wording(style: str, blocks: Sequence[str]) -> tuple[str, ...]:
-    """Return ``blocks`` as the style spells them: capitals for outlined text, a capital first letter elsewhere."""
+    """Return ``blocks`` in the style's case: capitals for outlined text, a capital first letter otherwise."""
     if style == "capitals":
         return tuple(b.upper() for b in blocks)
     if style == "labels":
@@ -111,9 +111,9 @@ def _picture(meme: Meme, *, width: int, height: int, figures: int | None = None)
 
 
 def _stick(image: Image.Image, stickers: Sequence[str], *, y: int, share: int = 8, left: int = 0) -> None:
-    """Put the stickers up and down around height ``y``, each one ``share``-th of the width wide.
+    """Put the stickers alternately above and below height ``y``, each with a ``share``-th of the width.
 
-    In a straight row, round stickers read as a row of the letter O.
+    OCR reads round stickers in a straight row as a row of the letter O.
     """
     size = image.width // share
     for i, name in enumerate(stickers):
@@ -156,7 +156,7 @@ def _bar(meme: Meme) -> Image.Image:
 
 
 def _tweet(meme: Meme) -> Image.Image:
-    """A post's screenshot with its name painted over, as the rules of most communities ask for."""
+    """Draw a post's screenshot with its name painted over, as most communities' rules require."""
     image = _picture(meme, width=meme.width, height=meme.height)
     pen, w, h = ImageDraw.Draw(image), meme.width, meme.height
     dark = meme.seed % 3 == 0
@@ -179,7 +179,7 @@ def _tweet(meme: Meme) -> Image.Image:
 
 
 def _labels(meme: Meme) -> Image.Image:
-    """Labels on objects: each on a plate over a figure of its own, each lower than the one before."""
+    """Draw labels on objects: each on a plate over its own figure, each lower than the previous one."""
     image = _picture(meme, width=meme.width, height=meme.height, figures=max(1, len(meme.text)))
     pen, w, h, n = ImageDraw.Draw(image), meme.width, meme.height, len(meme.text)
     for i, text in enumerate(meme.text):
@@ -198,7 +198,7 @@ def _labels(meme: Meme) -> Image.Image:
 
 
 def _panels(meme: Meme) -> Image.Image:
-    """Two rows, a picture on one side and its text on the other."""
+    """Draw two rows with a picture on one side and its text on the other."""
     image = Image.new("RGB", (meme.width, meme.height), "white")
     pen, w, h, n = ImageDraw.Draw(image), meme.width, meme.height, len(meme.text)
     row, wide = h // n, int(w * 0.55)

@@ -1,4 +1,4 @@
-"""The archives of the offline Reddit: zstd files in Pushshift's and Arctic Shift's manner."""
+"""Write the archives of the offline Reddit as zstd files in Pushshift's and Arctic Shift's formats."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.listing import Item, escaped, live, original
 from pipelines.sandbox.reddit.posts import HOME, Post
 
-# What the frames of Pushshift's files declare, and what is really searched for matches. A decoder must be told to
-# allow the first; neither side touches more memory than the content has, because the declaration alone is enlarged.
+# The window that frames of Pushshift's files declare, and the window really searched for matches. A decoder must
+# explicitly allow the former; memory use is bounded by the content, because only the declaration is enlarged.
 DECLARED, SEARCHED = 31, 27
 FRAMES = 5
 # Shares of archived rows: seen by one archive only; archived twice; written by another JSON writer.
@@ -28,8 +28,8 @@ HOUR = 3600
 def write(folder: Path, *, posts: Sequence[Post], sandbox: Sandbox, subreddit: str = HOME) -> list[Path]:
     """Write both archives of a subreddit's posts, each with its ``.sha256``; return the two dumps.
 
-    Every deletion is told by at least one of them: a post that its author deleted later is whole in Pushshift's file
-    and marked ``_meta.was_deleted_later`` in Arctic Shift's.
+    Every deletion is visible in at least one of them: a post that its author deleted later is complete in Pushshift's
+    file and marked ``_meta.was_deleted_later`` in Arctic Shift's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = seeded(sandbox.seed, "dumps", *([] if subreddit == HOME else [subreddit]))
@@ -48,7 +48,7 @@ def write(folder: Path, *, posts: Sequence[Post], sandbox: Sandbox, subreddit: s
 
 
 def _pushshift(post: Post, *, port: int, rng: Random) -> list[Item]:
-    """Return the post's rows: as archived within hours, for some an older row too, with a body since edited."""
+    """Return the post's rows: the one archived within hours and, for some posts, an older one with a different body."""
     number = int(post.id, 36)
     early = post.case == "deleted_later" or (post.case in ("deleted", "removed", "removed_body") and number % 2 == 0)
     item: Item = escaped((original if early else live)(post, port=port))
@@ -60,7 +60,7 @@ def _pushshift(post: Post, *, port: int, rng: Random) -> list[Item]:
 
 
 def _arctic(post: Post, *, port: int, rng: Random) -> Item:
-    """Return the post's row with ``_meta``, the second look 36 hours later, where there was one."""
+    """Return the post's row, with ``_meta`` from the second retrieval 36 hours later if there was one."""
     later = post.case == "deleted_later"
     item: Item = escaped((original if later else live)(post, port=port))
     item["retrieved_on"] = item["created_utc"] + rng.randint(10, 600)
@@ -91,7 +91,7 @@ def _line(item: Item, *, rng: Random) -> bytes:
 
 
 def _parts(content: bytes, *, rng: Random) -> Iterator[bytes]:
-    """Cut ``content`` anywhere, the first cut inside a character of two bytes or more."""
+    """Cut ``content`` at arbitrary positions, first inside a multi-byte character."""
     inside = next((i for i, byte in enumerate(content) if 0x80 <= byte < 0xC0), len(content) // 2)
     cuts = sorted({inside, *(rng.randrange(inside + 1, len(content)) for _ in range(FRAMES - 2))})
     for start, end in zip([0, *cuts], [*cuts, len(content)], strict=True):
@@ -115,7 +115,7 @@ def frame(content: bytes, *, declared: int, level: int = 3) -> bytes:
 
 
 def write_frames(path: Path, *, frames: Iterable[bytes]) -> None:
-    """Write the frames one behind the other, and the file's digest beside it in the manner of ``sha256sum``."""
+    """Write the frames in sequence, and the file's digest beside it in the format of ``sha256sum``."""
     sha256 = hashlib.sha256()
     with path.open("wb") as file:
         for data in frames:

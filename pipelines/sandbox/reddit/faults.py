@@ -1,4 +1,4 @@
-"""Bytes that a collector must refuse: a host's placeholder, damaged pictures, bombs, pages that pose as pictures."""
+"""Make bytes that a collector must refuse: a host's placeholder, damaged pictures, bombs, pages posing as pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = b"<!doctype html><title>Sign in</title><p>Please sign in to see this pict
 
 
 def placeholder() -> bytes:
-    """Return a host's "no longer available" picture: the same bytes always, whatever library drew the rest."""
+    """Return a host's "no longer available" picture; its bytes do not depend on the drawing library."""
     width, height = 161, 81
     rows = bytearray()
     for y in range(height):
@@ -37,7 +37,7 @@ def placeholder() -> bytes:
 
 
 def placeholder_sha256() -> str:
-    """Return the digest by which the fetch step knows the placeholder (``fetch.placeholders`` in the profile)."""
+    """Return the digest by which the fetch step recognises the placeholder (``fetch.placeholders`` in the profile)."""
     return hashlib.sha256(placeholder()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The image host of the sandbox: every way in which a real one disappoints a collector."""
+"""Serve the sandbox's pictures with the faults of a real image host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRY_AFTER_SECONDS = 1
 
 
 class ImageHost:
-    """Serves ``images/<file>`` as ``images.json`` says; ``ok`` and ``placeholder`` are plain files."""
+    """A host that serves ``images/<file>`` as ``images.json`` specifies; ``ok`` and ``placeholder`` are plain files."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / "images"
@@ -76,7 +76,7 @@ def _send(
     headers: Mapping[str, str],
     parts: Iterator[bytes] | None = None,
 ) -> None:
-    """Announce the length of ``data`` and send it, or ``parts`` in its place, after which the connection ends."""
+    """Announce the length of ``data`` and send it, or send ``parts`` instead and close the connection."""
     request.send_response(status)
     for name, text in {**headers, "Content-Length": str(len(data))}.items():
         request.send_header(name, text)
@@ -94,7 +94,7 @@ def _trickle(data: bytes) -> Iterator[bytes]:
 
 
 def _chunked(request: BaseHTTPRequestHandler, data: bytes, *, headers: Mapping[str, str]) -> None:
-    """Send ``data`` and zeros up to 24 MiB without announcing a length, so that the client has to count."""
+    """Send ``data`` and zeros up to 24 MiB without announcing a length, so that the client has to count bytes."""
     request.send_response(200)
     for name, text in {**headers, "Transfer-Encoding": "chunked"}.items():
         request.send_header(name, text)

@@ -1,6 +1,6 @@
-"""Labels for synthetic posts in the papers' own proportions, so that splits and tables see realistic marginals.
+"""Draw labels for synthetic posts in the papers' proportions, so that splits and tables have realistic marginals.
 
-Counts are drawn by quota, not by chance: the marginals of ``n`` posts are the papers' within rounding.
+Counts are drawn by quota, not at random: the marginals of ``n`` posts equal the papers' within rounding.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Figsim:
     context: str
 
     def carried(self) -> tuple[str, ...]:
-        """Return the codes that something in the meme must show."""
+        """Return the codes that the meme's text or picture must show."""
         single = (self.severity, self.context)
         return (*self.figurative, *(c for c in single if c not in ("SS6", "C1")), *self.related)
 
@@ -106,7 +106,7 @@ def _fitting(sets: Sequence[set[str]], *, name: str, rng: Random) -> set[str] | 
 
 @cache
 def _clash(left: str, right: str) -> bool:
-    """Whether the two are one label, or the scheme's hard rules forbid them in one set."""
+    """Return whether the two labels are equal, or excluded from one set by the scheme's hard rules."""
     return bool(load("cradle").category().check([left, right], mode="strict", tiers=tiers_of("improved")).violations)
 
 
@@ -127,7 +127,7 @@ def _single(totals: Mapping[str, int], *, count: int, rng: Random) -> list[str]:
 
 
 def _sets(totals: Mapping[str, int], *, empty: int, count: int, rng: Random) -> list[tuple[str, ...]]:
-    """Return ``count`` label sets of which the paper's share is empty and every other one has a label."""
+    """Return ``count`` label sets: the paper's share of them empty, all others with at least one label."""
     labels = [name for name, n in _scaled(totals, count=count).items() for _ in range(n)]
     rng.shuffle(labels)
     labels.sort(key=lambda name: totals[name] == max(totals.values()), reverse=True)

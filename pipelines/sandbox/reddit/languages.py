@@ -1,4 +1,4 @@
-"""Captions in other languages: each really in its language, at least five words long, so that a gate can judge it."""
+"""Provide captions in other languages, genuine and at least five words long, so that a language gate can judge them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ CAPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def caption(number: int) -> tuple[str, str]:
-    """Return (language, caption) number ``number``, going round the languages first and their captions second."""
+    """Return (language, caption) number ``number``, cycling through the languages first, then their captions."""
     languages = sorted(CAPTIONS)
     language = languages[number % len(languages)]
     return language, CAPTIONS[language][number // len(languages) % len(CAPTIONS[language])]

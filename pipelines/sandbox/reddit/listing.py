@@ -1,4 +1,4 @@
-"""Submissions in Reddit's own shape, with its hundred keys: as the API shows them now, and as archives saw them."""
+"""Format submissions with Reddit's hundred keys: as the API shows them now, and as archives stored them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = dict[str, Any]
 GONE = ("deleted", "deleted_later")
 REMOVERS = ("moderator", "reddit", "automod_filtered", "anti_evil_ops")
 PREVIEWS = (108, 216, 320, 640)
-# Keys that say the same in every synthetic submission.
+# Keys with the same value in every synthetic submission.
 CONSTANT: Item = {
     "all_awardings": [],
     "allow_live_comments": False,
@@ -95,7 +95,7 @@ CONSTANT: Item = {
 
 
 def live(post: Post, *, port: int) -> Item:
-    """Return the submission as Reddit's API shows it now, with ``raw_json``: deletions and removals have happened."""
+    """Return the submission as Reddit's API shows it now with ``raw_json``: after deletions and removals."""
     item = original(post, port=port)
     number = int(post.id, 36)
     if post.case in GONE:
@@ -148,7 +148,7 @@ def original(post: Post, *, port: int) -> Item:
 
 
 def escaped(value: Any) -> Any:
-    """Return an item as archives hold it: Reddit escapes the ampersand, less-than and greater-than by default."""
+    """Return an item as archived: by default Reddit escapes the ampersand, less-than and greater-than signs."""
     if isinstance(value, str):
         return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     if isinstance(value, list):
@@ -190,7 +190,7 @@ def _kind(post: Post, *, port: int) -> Item:
 
 
 def _gallery(post: Post, *, port: int) -> Item:
-    """Return a gallery's keys; ``gallery_data`` tells the order, ``media_metadata`` is a mapping in another order."""
+    """Return a gallery's keys; ``gallery_data`` gives the order, ``media_metadata`` is a mapping in another order."""
     entries, metadata = [], {}
     for number, picture in enumerate(post.pictures):
         media = _digest(picture.file)[:13]

@@ -1,8 +1,8 @@
-"""What carries a label in the offline Reddit: a mild phrase in the text, a pictogram in the picture.
+"""Define what carries a label in the offline Reddit: mild phrases in the text, pictograms in the picture.
 
-The phrases are invented, euphemistic and short; they name no act, no place and no means. A model can learn them, a
-reader is not hurt by them. Codes are those of SPEC.md 1.1 (FigSIM) and the strings of SPEC.md 1.4 (CRADLE).
-What posts say at length is in ``statements.py``.
+The phrases are invented, euphemistic and short; they name no act, no place and no means. A model can learn them, and
+they do not harm a reader. Codes are those of SPEC.md 1.1 (FigSIM) and the strings of SPEC.md 1.4 (CRADLE). The
+sentences of longer posts are in ``statements.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What people write in the offline Reddit's posts, and how the sandbox's own vendors know what such a post says.
+"""Write the text of the offline Reddit's posts, and recognise the labels of such a text for the sandbox's vendors.
 
-A post is a few sentences that carry its labels among many that carry nothing. :func:`recognise` reads them back: it
-compares whole sentences word by word, so case, punctuation, scrubbing and words put in between two sentences change
-nothing, and a sentence that was cut carries nothing any more.
+A post is a few sentences that carry its labels among many that carry none. :func:`recognise` reads them back: it
+compares whole sentences word by word, so case, punctuation, scrubbing and words inserted between two sentences have no
+effect, and a truncated sentence carries no label.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pipelines.sandbox.reddit.statements import DENIALS, FRAMES, MENTIONS, NOW, 
 from pipelines.sandbox.reddit.talk import TALK, TITLES, VOCABULARY
 
 NO_CRISIS = "no_crisis"
-# Chances, ours: set so that a classifier of words, fitted on 120 posts, is right on two of three label sets.
+# Probabilities, ours: set so that a word-based classifier, fitted on 120 posts, is right on two of three label sets.
 MENTIONED, MENTIONED_CALM, DENIED, REPEATED, IN_TITLE = 0.12, 0.3, 0.08, 0.75, 0.45
-# A crisis comes up again about once in so many words.
+# A crisis is mentioned again about once in this many words.
 WORDS_BETWEEN = 28
-# Under so many words nothing but the labels' own sentences fits.
+# A post of fewer words holds only the sentences that carry its labels.
 BRIEF = 25
 SENTENCES_IN_A_PARAGRAPH = (2, 3, 3, 4, 5)
 ENDS = (".", ".", ".", ".", ".", ".", "!", " …", ".")
-_ANCHOR = 3  # words by which a sentence is looked up
+_ANCHOR = 3  # number of words by which a sentence is looked up
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHES = str.maketrans("", "", "'\u2019")
 _VOWEL = re.compile(r"\b([Aa]) (?=[aeiou])")
@@ -38,7 +38,7 @@ _TALK_SLOTS = {"now": NOW, "then": THEN, **VOCABULARY}
 
 @dataclass(frozen=True, slots=True)
 class Narrative:
-    """A post's words. ``plain`` are the sentences without a label, the ones in which a copy may be edited."""
+    """A post's text. ``plain`` are the sentences without a label, which a copy may edit."""
 
     title: str
     body: str
@@ -48,8 +48,8 @@ class Narrative:
 def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
     """Return a post of about ``words`` words (5 to several thousand) that carries exactly ``labels``.
 
-    Each crisis label has one sentence, some two; the title of some carries one too, or instead. Short posts hold
-    little besides.
+    Each crisis label has one sentence, some two; in some posts the title carries one as well, or instead. Short posts
+    hold little else.
     """
     crises = [label for label in labels if label != NO_CRISIS]
     lower = rng.random() < 0.2
@@ -79,7 +79,7 @@ def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
 
 
 def talk(*, rng: Random, words: int) -> str:
-    """Return a paragraph of at least ``words`` words about nothing."""
+    """Return a paragraph of at least ``words`` words without a label."""
     said: list[str] = []
     while sum(len(s.split()) for s in said) < words:
         said.append(_sentence(_talk(rng), rng=rng, lower=False))
@@ -87,15 +87,15 @@ def talk(*, rng: Random, words: int) -> str:
 
 
 def recognise(text: str) -> frozenset[str]:
-    """Return the CRADLE labels that a text of this module carries; ``no_crisis`` alone where it carries none.
+    """Return the CRADLE labels that a text of this module carries; ``no_crisis`` alone if it carries none.
 
-    Exact on what :func:`write` wrote, whatever was scrubbed, lower-cased, cut off or put in around its sentences.
+    Exact on texts of :func:`write`, even if text around the sentences was scrubbed, lower-cased, cut off or inserted.
     """
     return frozenset(label for label, _ in statements(text)) or frozenset((NO_CRISIS,))
 
 
 def statements(text: str) -> list[tuple[str, str]]:
-    """Return (label, sentence in bare words) for each sentence that carries a label, in order of the text."""
+    """Return (label, sentence in bare words) for each sentence that carries a label, in text order."""
     words, known = bare(text), _known()
     found, at = [], 0
     while at <= len(words) - _ANCHOR:
@@ -109,7 +109,7 @@ def statements(text: str) -> list[tuple[str, str]]:
 
 
 def fingerprint(text: str) -> str:
-    """Return a digest of what only this module says in a text: the same for a copy with an instruction put into it.
+    """Return a digest of this module's sentences in a text; an inserted instruction does not change it.
 
     It covers the sentences that carry labels and the uncommon words of the others, in order.
     """
@@ -147,7 +147,7 @@ def _known() -> dict[tuple[str, ...], list[tuple[list[str], str]]]:
 
 @cache
 def _rare() -> frozenset[str]:
-    """Return the nouns that nobody needs to give a model an order."""
+    """Return the nouns that an instruction to a model does not need."""
     return frozenset(w for name in ("thing", "place") for w in VOCABULARY[name] if " " not in w)
 
 
@@ -157,7 +157,7 @@ def _statement(label: str, *, rng: Random) -> str:
 
 
 def _asides(crises: Collection[str], *, rng: Random) -> list[str]:
-    """Return sentences that use the words of other crises and carry none."""
+    """Return sentences that use the words of other crises but carry no label."""
     others = [kind for kind in STATEMENTS if not any(label.startswith(kind) for label in crises)]
     said = []
     if rng.random() < (MENTIONED if crises else MENTIONED_CALM):

@@ -1,4 +1,4 @@
-"""Small stickers drawn from a table: the part of a label that a picture carries.
+"""Draw small stickers from a table: the part of a label that a picture carries.
 
 Each pictogram is a list of strokes in a unit square: (shape, points, colour). All are everyday things.
 """
@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 Shape = Literal["ellipse", "box", "polygon", "line", "arc"]
 Stroke = tuple[Shape, tuple[float, ...], str]
-# Drawn this many times larger and scaled down, for smooth edges.
+# Draw this many times larger and scale down, for smooth edges.
 OVERSAMPLE = 3
 
 STROKES: dict[str, tuple[Stroke, ...]] = {

@@ -1,4 +1,4 @@
-"""What is true of the offline Reddit's text posts, so that collecting and labelling them can be scored."""
+"""Compute the ground truth of the offline Reddit's text posts, so that collecting and labelling can be scored."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pipelines.sandbox.reddit.posts import KEPT, Post
 
 
 def post_truth(posts: Sequence[Post], *, sandbox: Sandbox) -> dict[str, Any]:
-    """Return the whole truth: posts with labels and what becomes of them, near-duplicate pairs, canaries.
+    """Return the ground truth: posts with labels and expected outcome, near-duplicate pairs, canaries.
 
-    Two kept posts are a pair when one is a copy of the other and their shingles are alike; ``group`` names the
-    connected posts of the pairs, which are always all pairs of a group.
+    Two kept posts are a pair when one is a copy of the other and their shingles are similar; ``group`` names the
+    connected components of the pairs. All posts of a component are pairs.
     """
     families: dict[str, list[Post]] = defaultdict(list)
     for post in posts:

@@ -1,4 +1,4 @@
-"""The text posts of the offline Reddit: eight communities, every case that the collecting steps must tell apart."""
+"""Generate the offline Reddit's text posts: eight communities, every case that collecting must distinguish."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.sandbox.reddit.schedule import schedule
 from pipelines.sandbox.reddit.talk import VOCABULARY
 from pipelines.sandbox.reddit.world import PERSONAL
 
-# CRADLE 3.1: five communities of a crisis each, three of general distress.
+# CRADLE 3.1: five communities for one crisis each, three for general distress.
 COMMUNITIES = (
     *("rape", "SexualHarassment", "domesticviolence", "SuicideWatch", "selfharm"),
     *("mentalhealth", "depression", "lonely"),
@@ -31,7 +31,7 @@ OWN = {
     "suicideideation_passive": "SuicideWatch",
     "selfharm": "selfharm",
 }
-# Of posts with a crisis, those in the community of one of their labels; of the others, those in a general one (ours).
+# Share of posts with a crisis in a community of one of their labels; share of the others in a general one (ours).
 AT_HOME, CALM_IN_GENERAL = 0.7, 0.75
 # The size for which the shares below are stated.
 WHOLE = 800
@@ -47,18 +47,18 @@ DROPPED = (
     Case("too_long", 4),
     Case("foreign_language", 14, 2),
 )
-# The first two are near-duplicates of their originals; the third repeats half of an older post and is none.
+# The first two are near-duplicates of their originals; the third repeats half of an older post and is not one.
 COPIES = (Case("copy", 14), Case("near_copy", 22, 2), Case("half_copy", 12))
 SPECIAL = (Case("boilerplate", 16), Case("personal", 18), Case("injected", 16), Case("canary", 2), Case("longest", 3))
 EVERY = (*DROPPED, *COPIES, *SPECIAL)
 SMALLEST = sum(case.least for case in EVERY) + 10
 # Invented words and a name that must never be seen outside the sealed store.
 CANARY_TITLE, CANARY_BODY, CANARY_USER = "brindlequorn", "fernwhistler", "Osierfen_Tallow"
-# Above every id of the memes, which begin with yj.
+# Higher than every id of the memes, which begin with yj.
 FIRST_ID = int("z40000", 36)
 SHORTEST, LONGEST, MEDIAN_LOG, SPREAD_LOG = 5, 700, 4.1, 0.9
 TOO_LONG = 3050  # params.yaml: texts.max_words 3000
-COPIED_FROM, EDIT_EVERY = 110, 60  # words: a copy's original is long enough for edits, one edit in so many words
+COPIED_FROM, EDIT_EVERY = 110, 60  # words: minimum length of a copied post, and words per edit
 # The line that CRADLE's annotation form left in its posts (SPEC 22).
 BOILERPLATE = (
     "For any crisis present, mark whether it is Ongoing or Past. "
@@ -79,7 +79,7 @@ _TRIES = 60
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return how many posts of each case make up ``size``, with ``plain`` as the rest.
+    """Return the number of posts of each case among ``size``, with ``plain`` as the remainder.
 
     Raises:
         ValueError: ``size`` is too small for one post of each case.
@@ -97,7 +97,7 @@ class PostWorld:
     """A builder: one method per kind of case, all randomness from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        """Draw the label sets: one quota for the kept originals, one for what is dropped.
+        """Draw the label sets: one quota for the kept originals, one for the dropped posts.
 
         Raises:
             ValueError: fewer posts than cases.
@@ -107,7 +107,7 @@ class PostWorld:
         self.posts: list[Post] = []
         self._rng = seeded(sandbox.seed, "posts")
         self._seen = Seen()
-        self._plain: dict[int, tuple[str, ...]] = {}  # by id() of a post: sentences that carry nothing
+        self._plain: dict[int, tuple[str, ...]] = {}  # by id() of a post: sentences without a label
         kept = self.counts["plain"] + sum(self.counts[case.name] for case in SPECIAL)
         self._kept = labels.cradle(kept, rng=seeded(sandbox.seed, "posts-kept"))
         rest = sandbox.posts - kept
@@ -120,7 +120,7 @@ class PostWorld:
         special = [self._original(name) for case in SPECIAL for name in [case.name] * self.counts[case.name]]
         plain = [self._original("plain") for _ in range(self.counts["plain"])]
         self.posts += [*special, *plain]
-        # every community has a post, and so a dump with something in it
+        # every community has a post, and so a dump that is not empty
         for name, post in zip(COMMUNITIES, plain, strict=False):
             if name not in {p.subreddit for p in self.posts}:
                 post.subreddit = name
@@ -168,7 +168,7 @@ class PostWorld:
         elif name == "no_text":
             post.body = ("", " ", "\n\n")[number % 3]
         elif name == "too_short":
-            # two words at the most, with the title: no way of counting makes five of them
+            # so short that title and body have fewer than five words by any counting method
             post.title, post.body = rng.choice(("Help", "Tired", "Hi", "Monday")), rng.choice(("again", "so tired"))
             post.cradle, post.carriers = (NO_CRISIS,), {}
         elif name == "too_long":
@@ -183,16 +183,16 @@ class PostWorld:
     # --- posts that do ------------------------------------------------------------------------------------------
 
     def _original(self, case: str) -> Post:
-        """Return a post unlike all others, with the next labels drawn."""
+        """Return a post that is dissimilar to all others, with the next labels drawn."""
         crises, rng = self._kept.pop(), self._rng
         least = {"boilerplate": 100, "injected": 40, "canary": 40, "longest": LONGEST - 20}.get(case, SHORTEST)
         for attempt in range(_TRIES):
-            # after many tries a text that is too common for its length gets longer
+            # after many tries, a text that is too similar to others is made longer
             written = narratives.write(crises, rng=rng, words=max(least, self._words()) + attempt // 4)
             post = self._decorated(self._post(case, written, crises=crises))
             if self._seen.admit(text_of(post)):
                 return post
-        raise ValueError("no text is unlike all others: too many posts for these sentences")
+        raise ValueError("every text is too similar to another one: too many posts for these sentences")
 
     def _decorated(self, post: Post) -> Post:
         rng = self._rng
@@ -212,7 +212,7 @@ class PostWorld:
     # --- copies -------------------------------------------------------------------------------------------------
 
     def _copies(self, plain: Sequence[Post]) -> None:
-        """Post originals again, word for word or edited, every other one twice, most of them elsewhere."""
+        """Repost originals verbatim or edited, every second one twice, most of them in other communities."""
         names = [case.name for case in COPIES for _ in range(self.counts[case.name])]
         self._rng.shuffle(names)
         editable = [p for p in plain if any(_SLOT.search(s) for s in self._plain[id(p)])]
@@ -238,7 +238,7 @@ class PostWorld:
             if not unchanged and _fits(f"{title}\n{body}", case=case, family=family):
                 break
         else:
-            raise ValueError(f"no {case} can be made of a post")
+            raise ValueError(f"no {case} can be made from any post")
         post = Post(case, title, kind="text", body=body, cradle=original.cradle, carriers=original.carriers)
         post.family, post.rank, post.subreddit = original.family, len(family), original.subreddit
         if rng.random() < 0.6:
@@ -248,7 +248,7 @@ class PostWorld:
         return post
 
     def _edited(self, original: Post) -> str:
-        """Return the body with a few of the words replaced that carry nothing."""
+        """Return the body with a few words replaced in sentences without a label."""
         body = original.body
         able = [s for s in self._plain[id(original)] if _SLOT.search(s)]
         for sentence in self._rng.sample(able, min(len(able), max(1, len(words(body)) // EDIT_EVERY))):
@@ -260,7 +260,7 @@ class PostWorld:
         return self._rng.choice([w for w in VOCABULARY[kind] if w != match.group()])
 
     def _half(self, original: Post) -> tuple[str, str]:
-        """Return a new post of the same labels that begins with the first half of an older one."""
+        """Return a new post with the same labels that begins with the first half of an older one."""
         parts = original.body.split("\n\n")
         kept = "\n\n".join(parts[: max(1, len(parts) // 2)])
         new = narratives.write(original.cradle, rng=self._rng, words=len(words(original.body)))
@@ -268,7 +268,7 @@ class PostWorld:
 
 
 def _fits(text: str, *, case: str, family: Sequence[Post]) -> bool:
-    """Whether a copy is as like the other members of its family as its case says."""
+    """Return whether a copy's similarity to the other members of its family is as its case requires."""
     mine = shingles(text)
     for member in family:
         found = similarity(mine, shingles(text_of(member)))

@@ -1,4 +1,4 @@
-"""What the generator knows about a submission and its pictures, before anything is written in Reddit's shape."""
+"""Define the generator's own records of submissions and pictures, before they are written in Reddit's format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNSCHEDULED = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class Picture:
-    """One picture of a submission. ``base`` names what lies under the caption; ``address`` replaces the usual one."""
+    """One picture of a submission. ``base`` names the image under the caption; ``address`` overrides the usual one."""
 
     base: str
     rendering: Rendering | None
@@ -30,13 +30,13 @@ class Picture:
 
     @property
     def file(self) -> str:
-        """Return the file's name under ``images/``, empty for a picture that no server of ours has."""
+        """Return the file's name under ``images/``, empty for a picture that the sandbox does not host."""
         return self.rendering.file if self.rendering else ""
 
 
 @dataclass(slots=True)
 class Post:
-    """One submission. ``family`` and ``rank`` order copies after their original; the schedule fills the last four."""
+    """One submission. ``family`` and ``rank`` order copies after their original; the schedule sets the last four."""
 
     case: str
     title: str
@@ -61,5 +61,5 @@ class Post:
 
     @property
     def fullname(self) -> str:
-        """Return Reddit's name of the submission."""
+        """Return the submission's fullname (``t3_<id>``)."""
         return f"t3_{self.id}"

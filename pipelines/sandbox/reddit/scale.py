@@ -1,4 +1,4 @@
-"""One large dump of text-only rows, for benchmarks: millions of rows, one frame for every chunk, drawn in parallel."""
+"""Write one large dump of text-only rows for benchmarks: millions of rows, one frame per chunk, drawn in parallel."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipelines.sandbox.reddit.listing import CONSTANT, Item
 from pipelines.sandbox.reddit.posts import HOME
 from pipelines.sandbox.reddit.schedule import FIRST_ID, base36, month_window
 
-# Rows of one frame: about 50 MB of JSON, which a process holds twice.
+# Rows per frame: about 50 MB of JSON, which a process holds twice.
 CHUNK = 20_000
-# One row in a hundred is of the wanted community, as in a month of a large part of Reddit (SPEC.md 2.6).
+# One row in a hundred belongs to the wanted community, as in a month of a large part of Reddit (SPEC.md 2.6).
 WANTED_EVERY = 100
 TITLES = 400
 Task = tuple[int, int, int, str]
@@ -30,7 +30,7 @@ def write(
 ) -> None:
     """Write ``rows`` submissions, spread evenly over the first month, to one dump with its ``.sha256``.
 
-    ``run`` maps a function over tasks in order, in this process or in others; the bytes are the same.
+    ``run`` maps a function over tasks in order, in this process or in others; the bytes do not depend on it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     month = sorted(sandbox.months)[0]

@@ -1,7 +1,7 @@
-"""Procedural photographs: the pictures under the captions.
+"""Generate procedural photographs, the pictures under the captions.
 
-Every scene has a light field with strong, random low frequencies. That is what perceptual hashes look at, so two
-scenes of different seeds lie about 32 of 64 bits apart, and a caption or a recompression moves few of them.
+Every scene has a light field with strong, random low frequencies. Perceptual hashes depend on these, so two scenes of
+different seeds differ in about 32 of 64 bits, and a caption or a recompression changes few of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL import Image, ImageChops, ImageDraw
 from pipelines.sandbox.reddit.chance import seeded
 
 Colour = tuple[int, int, int]
-# Cells of the light field's coarse grid a side. pHash keeps frequencies up to 4 cycles a side, which 8 cells hold.
+# Cells per side of the light field's coarse grid. pHash keeps frequencies up to 4 cycles per side, which 8 cells hold.
 CELLS = 8
 # Standard deviations of the light field and of the grain, in grey levels.
 LIGHT, GRAIN = 50, 5
@@ -35,7 +35,7 @@ PALETTES: tuple[tuple[Colour, Colour, Colour, Colour], ...] = (
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture with the places of its figures, as centres of their heads in pixels."""
+    """A picture with the positions of its figures, as centres of their heads in pixels."""
 
     image: Image.Image
     heads: tuple[tuple[int, int], ...]
@@ -63,7 +63,7 @@ def _gradient(top: Colour, bottom: Colour, *, width: int, height: int) -> Image.
 
 
 def _light(image: Image.Image, *, seed: int) -> Image.Image:
-    """Add the light field and the grain, both in grey levels around 128, in Pillow's own arithmetic: it is fast."""
+    """Add the light field and the grain, both in grey levels around 128, in Pillow's own arithmetic, for speed."""
     rng = np.random.default_rng([seed, 1])
     cells = np.clip(128 + rng.normal(0, LIGHT, (CELLS, CELLS)), 0, 255).astype(np.uint8)
     field = Image.fromarray(cells).resize(image.size, Image.Resampling.BICUBIC)

@@ -1,4 +1,4 @@
-"""When, by whom and under which id: the schedule of the offline Reddit."""
+"""Assign a time, an id and an author to each post of the offline Reddit."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def schedule(
 ) -> list[Post]:
     """Fill ``created``, ``id`` and ``author`` of all posts; return them in order of creation.
 
-    Posts of another ``name`` have a schedule of their own, with ids after ``first_id``.
+    Posts of another ``name`` have their own schedule, with ids after ``first_id``.
 
-    Copies come after their originals. One post falls on the very first and one on the very last second of the
-    months, and those of the case ``outside_window`` directly before and after them.
+    Copies follow their originals. One post falls on the first and one on the last second of the months, and those of
+    the case ``outside_window`` directly before and after them.
     """
     rng = seeded(sandbox.seed, name)
     windows = [month_window(key) for key in sorted(sandbox.months)]
@@ -54,7 +54,7 @@ def schedule(
 
 
 def _by_rank(posts: list[Post]) -> list[Post]:
-    """Return the shuffled posts with every family's members put in the order of their rank, in the places they hold."""
+    """Return the shuffled posts with each family's members sorted by rank within the positions they occupy."""
     places: dict[str, list[int]] = {}
     for i, post in enumerate(posts):
         if post.family:
@@ -81,14 +81,14 @@ def _moments(count: int, *, windows: Sequence[tuple[datetime, datetime]], rng: R
 
 
 def _name(posts: Sequence[Post], *, rng: Random) -> None:
-    """Give every post an author; a few write much, most write once, and copies rarely share their original's."""
+    """Give every post an author: a few write many posts, most write one, and copies rarely share their original's."""
     count = max(8, int(len(posts) / POSTS_PER_AUTHOR))
     names: dict[str, None] = {}
     first, last = FIRST.split(), LAST.split()
     while len(names) < count:
         names[f"{rng.choice(first)}{rng.choice(last)}{rng.randint(1, 999)}"] = None
     authors = list(names)
-    weights = [1 / (i + 15) for i in range(count)]  # the busiest writes about one post in forty
+    weights = [1 / (i + 15) for i in range(count)]  # the most active author writes about one post in forty
     for post in posts:
         if not post.author:
             post.author = rng.choices(authors, weights)[0]
@@ -97,7 +97,7 @@ def _name(posts: Sequence[Post], *, rng: Random) -> None:
 
 
 def base36(number: int) -> str:
-    """Return ``number`` as Reddit writes its ids."""
+    """Return ``number`` in base 36, as in Reddit's ids."""
     digits = ""
     while number:
         number, digit = divmod(number, 36)

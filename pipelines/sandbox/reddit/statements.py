@@ -1,12 +1,12 @@
-"""The sentences of synthetic posts that say what happened: mild, euphemistic, without any act, place or means.
+"""Define the sentences of synthetic posts about a crisis: mild, euphemistic, without any act, place or means.
 
-``STATEMENTS`` carry a CRADLE label each. ``MENTIONS`` speak of somebody else and ``DENIALS`` say that it is not so:
-both use the same words and carry nothing, which is what makes the posts hard to read by their words alone.
+``STATEMENTS`` carry a CRADLE label each. ``MENTIONS`` are about another person and ``DENIALS`` deny a crisis: both use
+the same words but carry no label, so that the posts are hard to classify by their words alone.
 """
 
 from __future__ import annotations
 
-# Slots. A time beside a verb of the other tense is meant: "it began years ago and goes on" is ongoing.
+# Slots. A time next to a verb of another tense is intended: "it began years ago and goes on" is ongoing.
 NOW = (
     "these days", "right now", "lately", "at the moment", "most nights", "for weeks now", "again this month",
     "even now",
@@ -168,7 +168,7 @@ STATEMENTS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-# No label: someone in a book, somebody's work, somebody else.
+# No label: about a character in a book, a person's work, another person.
 FRAMES = (
     "in the show I watch", "my cousin wrote an essay about how", "the book on my table tells how",
     "they taught us in training that it happens when", "the podcast last night was about a time when",
@@ -211,7 +211,7 @@ MENTIONS: dict[str, tuple[str, ...]] = {
         "a child flinches when a grown up comes in",
     ),
 }
-# No label: the poster says that it is not so.
+# No label: the poster denies it.
 DENIALS: dict[str, tuple[str, ...]] = {
     "suicideideation_active": ("before anyone asks I have no plan to go anywhere",),
     "suicideideation_passive": ("I do want to wake up tomorrow I am only worn out",),

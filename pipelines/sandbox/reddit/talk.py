@@ -1,4 +1,4 @@
-"""What posts talk about besides: tiredness, work, family, small things. None of it carries a label."""
+"""Define the posts' other sentences, about tiredness, work, family and small things; none carries a label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is true of the offline Reddit, so that a pipeline over it can be scored."""
+"""Compute the ground truth of the offline Reddit, so that a pipeline's results can be scored."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DELETED = ("deleted", "deleted_later")
 
 
 def truth(posts: Sequence[Post], *, sandbox: Sandbox) -> dict[str, Any]:
-    """Return the whole truth: pictures, submissions, near-duplicate pairs, mirrored pairs, canaries.
+    """Return the ground truth: pictures, submissions, near-duplicate pairs, mirrored pairs, canaries.
 
     Two kept pictures are a pair when they have the same base, the same handedness and captions fewer than three
-    words apart; ``group`` numbers the connected components of the pairs. ``mirrored_pairs`` would be pairs but for
-    the handedness.
+    words apart; ``group`` numbers the connected components of the pairs. ``mirrored_pairs`` differ only in handedness
+    from being pairs.
     """
     kept = [
         (p, i, picture)

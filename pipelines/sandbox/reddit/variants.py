@@ -1,4 +1,4 @@
-"""What happens to a picture on its way round the web: other encodings, sizes, borders and crops."""
+"""Apply the changes that pictures undergo when reposted: other encodings, sizes, borders and crops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image, ImageFilter
 from pipelines.sandbox.reddit.draw import Meme, draw
 
 EXIF_ORIENTATION = 0x0112
-# EXIF orientation 6: the stored picture lies on its side and is to be turned by 270 degrees (EXIF 2.3).
+# EXIF orientation 6: the picture is stored sideways and must be rotated by 270 degrees (EXIF 2.3).
 LYING = 6
 SUFFIX = {"jpeg": "jpg", "png": "png", "alpha": "png", "webp": "webp", "gif": "gif", "rotated": "jpg"}
 CONTENT_TYPE = {"jpg": "image/jpeg", "png": "image/png", "webp": "image/webp", "gif": "image/gif"}
@@ -19,7 +19,7 @@ CONTENT_TYPE = {"jpg": "image/jpeg", "png": "image/png", "webp": "image/webp", "
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A file to be made: a meme, what is done to it, and how it is stored.
+    """A file to make: a meme, the variant applied to it, and its encoding.
 
     ``amount`` is the factor of ``resized`` and the share of the width of ``bordered`` and ``cropped``.
     """
@@ -70,7 +70,7 @@ def apply(image: Image.Image, *, job: Rendering) -> Image.Image:
 
 
 def encode(image: Image.Image, *, encoding: str, quality: int) -> bytes:
-    """Return ``image`` stored as JPEG, lying JPEG, PNG, PNG with transparency, WebP or animated GIF."""
+    """Return ``image`` stored as JPEG, sideways JPEG, PNG, PNG with transparency, WebP or animated GIF."""
     out = io.BytesIO()
     if encoding == "gif":
         frames = [image.convert("P", palette=Image.Palette.ADAPTIVE, colors=128)] * 1

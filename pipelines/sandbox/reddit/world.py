@@ -1,4 +1,4 @@
-"""The submissions of the offline Reddit: every case, its pictures, its labels. No bytes are made here."""
+"""Generate the submissions of the offline Reddit with their pictures and labels, before any bytes are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.sandbox.reddit.posts import HOME, Picture, Post
 from pipelines.sandbox.reddit.schedule import schedule
 from pipelines.sandbox.reddit.variants import SUFFIX, Rendering, vary
 
-# What each fault makes of a picture: (drop reason expected, how the image host behaves).
+# Fault -> (expected drop reason, behaviour of the image host).
 FAULTS = {
     "missing": ("not_found", "missing"),
     "gone": ("gone", "gone"),
@@ -57,7 +57,7 @@ class World:
         self._files = 0
         self._made: dict[int, Composition] = {}  # by id() of a post
         memes = labels.figsim(self._originals(), rng=seeded(sandbox.seed, "figsim"))
-        # Pictures without words go to plain posts: every other case is about words.
+        # Only plain posts get pictures without words: every other case needs words.
         self._textless = [m for m in memes if m.modality == "M3"]
         self._memes = [m for m in memes if m.modality != "M3"]
         self._crises = labels.cradle(sandbox.submissions, rng=seeded(sandbox.seed, "cradle"))
@@ -160,7 +160,7 @@ class World:
             self.posts.append(post)
 
     def _simple(self, case: str, *, text: str, language: str) -> Post:
-        """Return a post with a meme without FigSIM labels: its words cannot or must not be read."""
+        """Return a post with a meme without FigSIM labels, whose words cannot or must not be read."""
         crises = self._crises.pop()
         style = self._rng.choice(TEXT_STYLES)
         shown = text[:1].upper() + text[1:]
@@ -205,7 +205,7 @@ class World:
         for number in range(self._rng.randint(1, 3)):
             meme, text = self._draw(made, plain=None if made.style == "labels" else captions.sentence(self._rng))
             picture = Picture(f"b{meme.seed:08d}", Rendering(self._file("jpeg"), meme), text=text)
-            if number == 2:  # the last of the large galleries is gone; the rest is kept
+            if number == 2:  # the last picture of the large galleries is missing; the rest is kept
                 picture.behaviour, picture.expected, picture.fault = "missing", "not_found", "missing"
             post.pictures.append(picture)
         return post
@@ -262,7 +262,7 @@ class World:
             self.posts.append(post)
 
     def _elsewhere(self) -> None:
-        """Posts of other communities; some repeat a post of ours, with its community's name nested in them."""
+        """Add posts of other communities; some repeat one of ours, with its community's name nested in them."""
         parents = [p for p in self.posts if p.case == "plain"]
         names = ("MondayMood", "SuicideMemeTalk", "CatsAtDesks", "CasualRain")
         for number in range(cases.elsewhere(self.sandbox.submissions)):
@@ -274,7 +274,7 @@ class World:
             self.posts.append(post)
 
     def _plant(self) -> None:
-        """Put the canary words, the canary user and things to scrub into kept posts of both halves."""
+        """Put the canary words, the canary user and personal data to scrub into kept posts of both halves."""
         kept = [p for p in self.posts if p.case == "plain" and p.figsim and p.figsim.modality != "M3"]
         single = [p for p in kept if sum(q.family == p.family for q in self.posts) == 1]
         for post in single[:2]:

@@ -1,1 +1,1 @@
-"""Simulated vendors of language models."""
+"""Simulate vendors of language models."""

@@ -1,7 +1,7 @@
-"""The vendors' files and batch jobs: handed in, looked up until they are done, and read.
+"""Simulate the vendors' files and batch jobs: submit, poll until done, read the results.
 
-A job is done when it was looked up ``LOOKS`` times; nothing waits for a clock. Its answers are made when it is handed
-in, by the same judgement as single requests', without the accidents of the wire.
+A job is done after ``LOOKS`` polls; no clock is involved. Its answers are made at submission, in the same way as those
+of single requests but without transport errors.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 from pipelines.sandbox.vendors.protocols import MADE, MADE_TEXT, Body, name_of
 
 LOOKS = 2
-# google.rpc.Code INVALID_ARGUMENT, the one error that a line of a Gemini job gets here.
+# google.rpc.Code INVALID_ARGUMENT, the only error that a line of a Gemini job gets here.
 INVALID_ARGUMENT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One request of a job; ``kind`` is the protocol it is written in, ``model`` what the job's path names."""
+    """One request of a job; ``kind`` is its protocol, ``model`` the model named in the job's path."""
 
     custom_id: str
     body: Body
@@ -46,7 +46,7 @@ Judge = Callable[[Line, str], Result]
 
 @dataclass(slots=True)
 class Job:
-    """One batch job; ``looks`` counts down to its end."""
+    """One batch job; ``looks`` is the number of polls left until it ends."""
 
     name: str
     results: Sequence[Result]
@@ -71,19 +71,19 @@ class Batches:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, data: bytes, *, prefix: str) -> str:
-        """Keep a file; return its name."""
+        """Store a file; return its name."""
         with self.lock:
             name = prefix + name_of(len(self.files), len(data))
             self.files[name] = data
         return name
 
     def forget(self, name: str) -> bool:
-        """Delete a file; return whether there was one."""
+        """Delete a file; return whether it existed."""
         with self.lock:
             return self.files.pop(name, None) is not None
 
     def start(self, lines: Sequence[Line], *, prefix: str, model: str = "", files: dict[str, str] | None = None) -> Job:
-        """Take a job; return it as it is at first."""
+        """Submit a job; return it in its initial state."""
         with self.lock:
             name = prefix + name_of(len(self.jobs), len(lines))
             self.jobs[name] = job = Job(name, (), model, files or {})
@@ -91,7 +91,7 @@ class Batches:
         return job
 
     def look(self, name: str) -> Job | None:
-        """Return a job, one look nearer its end."""
+        """Return a job and count this poll."""
         with self.lock:
             if job := self.jobs.get(name):
                 job.looks -= 1
@@ -206,7 +206,7 @@ def google_file(name: str, *, size: int, address: str) -> Body:
 
 
 def google_job(batches: Batches, job: Job) -> Body:
-    """Return Google's description of a job, an operation whose metadata is what counts."""
+    """Return Google's description of a job: an operation whose metadata hold the state."""
     state = {"running": "BATCH_STATE_RUNNING", "ended": "BATCH_STATE_SUCCEEDED", "canceled": "BATCH_STATE_CANCELLED"}
     told: Body = {"model": job.model, "name": job.name, "state": state[job.state], "createTime": MADE_TEXT}
     told |= {"updateTime": MADE_TEXT, "batchStats": {"requestCount": str(len(job.results))}}

@@ -1,8 +1,8 @@
-"""What a vendor of the sandbox thinks of a post: it reads the labels that are there, and then errs as models do.
+"""Generate a simulated vendor's answer to a post: recognise its labels, then err as models do.
 
-Every draw is seeded by the vendor, the labels found and the post's own words without instructions to a model, so a
-copy of a post is misjudged alike, an answer asked for twice is the same, and only obedience tells an injected copy
-from its original. All rates are ours: they make a demo in which every outcome occurs.
+Every draw is seeded by the vendor, the labels found and the post's own words without instructions to a model. So a
+copy of a post is misjudged in the same way, a repeated request gets the same answer, and the answer to an injected copy
+differs from that to its original only if the vendor obeys. All rates are ours: they make every outcome occur in a demo.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pipelines.sandbox.reddit.markers import PHRASES
 from pipelines.sandbox.reddit.narratives import fingerprint, recognise
 
 CALM = "no_crisis"
-# What a prompt puts around a post: a word nobody who writes one can know.
+# The delimiter that a prompt puts around a post: a word that the post's author cannot know.
 DELIMITER = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{16}(?![0-9A-Za-z])")
 SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 KEYS = re.compile(r'"(labels|figurative|severity|related|modality|context)"')
 WORDS = re.compile(r"[a-z0-9']+")
 # How an instruction names the empty set without naming a label.
 NOTHING = re.compile(r"no crisis|no labels?|empty (?:list|set)", re.IGNORECASE)
-# Spellings of CRADLE's own tables and prose (SPEC.md 1.4, 19).
+# Spellings used in CRADLE's own tables and prose (SPEC.md 1.4, 19).
 ALIASES = {
     "childabuse_endangerment_past": "childabuseendangerment_past",
     "childabuse_endangerment_ongoing": "childabuse_ongoing",
@@ -41,7 +41,7 @@ ALIASES = {
 }
 OUTSIDE = "emotional_distress"
 PROSE = "It is hard to choose one label for this post without more context."
-# Tokens spent unseen before the answer; a cap below them leaves nothing to read (SPEC.md 10).
+# Hidden reasoning tokens before the answer; a cap below them leaves the answer empty (SPEC.md 10).
 HIDDEN = re.compile(r"gpt-5|o[134]\b|gemini-(?:2\.5|3)")
 HIDDEN_TOKENS = 192
 IMAGE_TOKENS = 258
@@ -50,7 +50,7 @@ LETTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """How fallible a vendor is: shares of posts (or of first tries), and seconds."""
+    """A vendor's error rates, as shares of posts (or of first tries), and its delays in seconds."""
 
     wrong: float = 0.12
     refuses: Mapping[str, float] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Temper:
     obeys_outside: float = 0.6
 
 
-# SPEC.md 1.5: Gemini's filter hits sexual violence and child abuse; the others grow wary with severity.
+# SPEC.md 1.5: Gemini's filter blocks sexual violence and child abuse; the others refuse more often with severity.
 TEMPERS: Mapping[str, Temper] = {
     "openai": Temper(
         wrong=0.11,
@@ -106,7 +106,7 @@ TEMPERS: Mapping[str, Temper] = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question, whatever the protocol it came by; ``text`` is the last user message's."""
+    """One question, independent of the protocol; ``text`` is that of the last user message."""
 
     model: str
     system: str
@@ -120,7 +120,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer before it is put into a protocol: ``value`` is set where it is plain JSON of the schema."""
+    """One answer, independent of the protocol; ``value`` is set if the answer is plain JSON of the schema."""
 
     text: str
     value: dict[str, Any] | None
@@ -133,7 +133,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a post says: its CRADLE labels, FigSIM codes, the digest of its own words, what it dictates to a model."""
+    """A post's CRADLE labels, FigSIM codes, digest of its own words, and the labels that it dictates to a model."""
 
     labels: frozenset[str]
     codes: frozenset[str]
@@ -142,7 +142,7 @@ class Reading:
 
 
 def post_of(asked: Asked) -> tuple[str, bool]:
-    """Return the post of a question, and whether it stands inside a delimiter that the prompt names."""
+    """Return the post of a question, and whether it is enclosed in a delimiter that the prompt names."""
     found = [(m.group(), m.start(), m.end()) for m in DELIMITER.finditer(asked.text)]
     if found:
         places = [(start, end) for word, start, end in found if word == found[-1][0]]
@@ -154,7 +154,7 @@ def post_of(asked: Asked) -> tuple[str, bool]:
 
 @lru_cache(maxsize=50_000)
 def reading(post: str) -> Reading:
-    """Read a post; what addresses a model counts neither as content nor for the digest."""
+    """Read a post; sentences that address a model count neither as content nor towards the digest."""
     own, addressed = post, ""
     if marks(post):
         spoken = [(sentence, bool(marks(sentence))) for sentence in SENTENCES.split(post)]
@@ -177,7 +177,7 @@ def _nothing() -> str:
 
 
 def reply(asked: Asked, *, vendor: str, temper: Temper, seed: int) -> Reply:
-    """Answer one question as the vendor's temper has it; equal questions get equal answers."""
+    """Return the vendor's answer to a question at its error rates; equal questions get equal answers."""
     post, inside = post_of(asked)
     read = reading(post)
     rng = seeded(seed, vendor, "|".join(sorted(read.labels)), read.digest)
@@ -206,7 +206,7 @@ def _wariness(labels: frozenset[str], *, temper: Temper) -> float:
 
 
 def misjudged(labels: frozenset[str], *, rng: Random) -> frozenset[str]:
-    """Return another set of labels, as a model errs: wrong time, active for passive, one too many, one too few."""
+    """Return a wrong set of labels: wrong time, active for passive, one label too many, or one too few."""
     crises = sorted(labels - {CALM})
     if not crises:
         return frozenset({rng.choice(sorted(set(CRADLE) - {CALM}))})
@@ -228,7 +228,7 @@ def misjudged(labels: frozenset[str], *, rng: Random) -> frozenset[str]:
 
 
 def _value(asked: Asked, *, labels: frozenset[str], codes: frozenset[str]) -> dict[str, Any]:
-    """Return the answer with the keys that the schema asks for, or that the prompt mentions."""
+    """Return the answer with the keys that the schema requires, or that the prompt mentions."""
     fields: dict[str, Any] = dict((asked.schema or {}).get("properties", {}))
     if not fields:
         keys = dict.fromkeys(KEYS.findall(asked.system + asked.text)) or {"labels": None}
@@ -251,7 +251,7 @@ def _field(key: str, *, of: Mapping[str, Any], labels: frozenset[str], codes: fr
 
 
 def _alike(name: str, option: str) -> bool:
-    """Whether an allowed string is the label, or a merge that names it ("Suicide attempt/death")."""
+    """Return whether an allowed string is the label, or a merge that names it ("Suicide attempt/death")."""
     return name == option or (name in ("Suicide attempts", "Suicide death") and option.startswith("Suicide attempt"))
 
 
@@ -274,7 +274,7 @@ def _garbled(value: dict[str, Any], *, rng: Random) -> tuple[str, dict[str, Any]
 
 
 def _cut(asked: Asked, *, text: str, value: dict[str, Any] | None, tokens: int) -> Reply:
-    """Stop where the request says: at a stop string, or at the cap, which hidden reasoning counts against."""
+    """Return the answer cut at a stop string or at the token cap, which includes hidden reasoning."""
     hidden = HIDDEN_TOKENS if HIDDEN.match(asked.model.rpartition("/")[2]) else 0
     ended = "stop"
     for stop in asked.stops:

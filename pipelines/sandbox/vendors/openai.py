@@ -1,6 +1,6 @@
-"""OpenAI's wire formats: chat completions, and Responses, the endpoint that batches are asked by.
+"""Read and write OpenAI's wire formats: chat completions, and Responses, the endpoint used for batches.
 
-What the real ones refuse is refused: sampling parameters for models that reason, schemas outside the strict subset.
+They reject what the real API rejects: sampling parameters for reasoning models, schemas outside the strict subset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OpenAI:
         "quota": ("insufficient_quota", "insufficient_quota", "You exceeded your current quota."),
         "throttled": ("requests", "rate_limit_exceeded", "Rate limit reached."),
         "overloaded": ("server_error", None, "The server had an error while processing your request."),
-        "missing": ("invalid_request_error", "model_not_found", "There is no such thing here."),
+        "missing": ("invalid_request_error", "model_not_found", "The requested resource does not exist."),
         "invalid": ("invalid_request_error", None, "The request is not valid."),
     }
 
@@ -60,7 +60,7 @@ class OpenAI:
 
     def _sampling(self, body: Body, *, model: str) -> None:
         if body.get("stream"):
-            raise Rejected("Nothing is streamed here.", param="stream", code="unsupported_value")
+            raise Rejected("Streaming is not supported here.", param="stream", code="unsupported_value")
         if not self.REASONS.match(model):
             return
         if body.get("temperature") not in (None, 1, 1.0):
@@ -72,7 +72,7 @@ class OpenAI:
                 raise Rejected(message, param=name, code="unsupported_parameter")
 
     def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
-        """Write a chat completion, or the 400 of the content policy."""
+        """Write a chat completion, or a 400 error for a content policy refusal."""
         if answer.refused == "policy":
             return 400, self._policy()
         message: Body = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": []}
@@ -136,7 +136,7 @@ class Responses(OpenAI):
         )
 
     def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
-        """Write a response, or the 400 of the content policy."""
+        """Write a response, or a 400 error for a content policy refusal."""
         if answer.refused == "policy":
             return 400, self._policy()
         name = name_of(asked.model, asked.system, asked.text)
@@ -173,7 +173,7 @@ class Responses(OpenAI):
 
 
 def _strict(schema: Mapping[str, Any]) -> None:
-    """Refuse a schema that OpenAI's strict mode refuses."""
+    """Reject a schema that OpenAI's strict mode rejects."""
     for place in _places(schema):
         if "uniqueItems" in place:
             raise _unfit("'uniqueItems' is not permitted.")

@@ -1,7 +1,7 @@
-"""The three vendors' wire formats, as far as a labeller uses them: read a request, write an answer or an error.
+"""Read requests and write answers or errors in the three vendors' wire formats, as far as a labeller uses them.
 
-Each refuses what the real one refuses (a sampling parameter that a model does not take, a schema keyword, a missing
-header), so that a client that gets along with these gets along with those.
+Each rejects what the real vendor rejects (an unsupported sampling parameter, a schema keyword, a missing header), so a
+client that works with the simulated vendors works with the real ones.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import orjson
 from pipelines.sandbox.vendors.mind import Asked, Reply
 
 Body = dict[str, Any]
-# No clock here: every answer is from the same moment, so that equal requests get equal bytes.
+# A fixed creation time, so that equal requests get equal bytes.
 MADE = 1_767_225_600
 MADE_TEXT = "2026-01-01T00:00:00Z"
 UNTEXTUAL = ("image_url", "input_image", "image")
 
 
 class Rejected(Exception):
-    """A request that the vendor answers with 400 (or ``status``) and a reason in its own form."""
+    """A request that the vendor answers with 400 (or ``status``) and a reason in its own format."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One HTTP request to a vendor: below which address, and what its path names."""
+    """One HTTP request to a vendor, with the vendor's address and the names in the path."""
 
     vendor: str
     address: str
@@ -48,7 +48,7 @@ class Call:
         """Return the body.
 
         Raises:
-            Rejected: it is no JSON object.
+            Rejected: it is not a JSON object.
         """
         try:
             value = orjson.loads(self.body)
@@ -71,7 +71,7 @@ class Sent:
 
     @property
     def final(self) -> bool:
-        """Whether the question is answered: a refusal is an answer, an error is none."""
+        """Return whether the question is answered: a refusal is an answer, an error is not."""
         return self.status < 300 or self.refused
 
 
@@ -79,10 +79,10 @@ class Wire(Protocol):
     """A vendor's protocol."""
 
     def read(self, body: Body, *, model: str) -> Asked:
-        """Return the question of a request; ``model`` is what the path names, if it does.
+        """Return the question of a request; ``model`` is the model named in the path, if any.
 
         Raises:
-            Rejected: the real vendor would not take it.
+            Rejected: the real vendor would reject it.
         """
 
     def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
@@ -93,7 +93,7 @@ class Wire(Protocol):
 
 
 def name_of(*parts: object) -> str:
-    """Return a stable identifier for what is named by ``parts``."""
+    """Return a stable identifier derived from ``parts``."""
     return hashlib.sha256(json.dumps(parts, default=str, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -105,7 +105,7 @@ def text_of(content: Any) -> str:
 
 
 def images_of(content: Any) -> int:
-    """Return how many images a message's content holds."""
+    """Return the number of images in a message's content."""
     parts = content if isinstance(content, list) else ()
     return sum(p.get("type") in UNTEXTUAL for p in parts if isinstance(p, dict))
 
@@ -123,14 +123,14 @@ def last_asked(messages: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def strings(value: Any) -> tuple[str, ...]:
-    """Return stop strings, given as one or as several."""
+    """Return the stop strings as a tuple, given as one string or a list."""
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
 class Anthropic:
     """Messages."""
 
-    # The generation from 4.5 (and Opus 4.1) on takes either temperature or top_p; before it, no output format.
+    # Models from 4.5 on (and Opus 4.1) accept either temperature or top_p; earlier ones have no output format.
     EITHER: ClassVar = re.compile(r"claude-(?:(?:sonnet|haiku|opus)-4-[5-9](?!\d)|opus-4-1(?!\d))")
     ENDED: ClassVar = {"stop": "end_turn", "stop_string": "stop_sequence", "length": "max_tokens"}
     STATUS: ClassVar = {"key": 401, "quota": 429, "throttled": 429, "overloaded": 529, "missing": 404, "invalid": 400}
@@ -139,7 +139,7 @@ class Anthropic:
         "quota": ("insufficient_quota", "Your credit balance is too low to access the API (insufficient_quota)."),
         "throttled": ("rate_limit_error", "This request would exceed your organization's rate limit."),
         "overloaded": ("overloaded_error", "Overloaded"),
-        "missing": ("not_found_error", "There is no such thing here."),
+        "missing": ("not_found_error", "The requested resource does not exist."),
         "invalid": ("invalid_request_error", "The request is not valid."),
     }
 
@@ -149,7 +149,7 @@ class Anthropic:
         if not isinstance(body.get("max_tokens"), int):
             raise Rejected("max_tokens: Field required")
         if body.get("stream"):
-            raise Rejected("stream: nothing is streamed here")
+            raise Rejected("stream: streaming is not supported here")
         if self.EITHER.match(model) and None not in (body.get("temperature"), body.get("top_p")):
             raise Rejected("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
         form = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
@@ -169,7 +169,7 @@ class Anthropic:
         )
 
     def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
-        """Write a message; a refusal is one without content."""
+        """Write a message; a refusal is a message without content."""
         content: list[Body] = [{"type": "text", "text": answer.text}] if answer.text else []
         ended = "refusal" if answer.refused else self.ENDED[answer.ended]
         name = name_of(asked.model, asked.system, asked.text)
@@ -209,12 +209,12 @@ class Google:
         "quota": ("RESOURCE_EXHAUSTED", "You exceeded your current quota (insufficient_quota), please check billing."),
         "throttled": ("RESOURCE_EXHAUSTED", "Resource has been exhausted (requests per minute)."),
         "overloaded": ("UNAVAILABLE", "The model is overloaded. Please try again later."),
-        "missing": ("NOT_FOUND", "There is no such thing here."),
+        "missing": ("NOT_FOUND", "The requested resource does not exist."),
         "invalid": ("INVALID_ARGUMENT", "The request is not valid."),
     }
 
     def read(self, body: Body, *, model: str = "") -> Asked:
-        """Read a generateContent request, by its names in either case."""
+        """Read a generateContent request, with field names in camelCase or snake_case."""
         config = _of(body, "generationConfig") or {}
         if _of(_of(config, "thinkingConfig") or {}, "thinkingBudget") == 0 and "2.5-pro" in model:
             raise Rejected("Budget 0 is invalid. This model only works in thinking mode.")
@@ -234,7 +234,7 @@ class Google:
         )
 
     def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
-        """Write candidates, or none and why the prompt was blocked."""
+        """Write candidates, or none and the reason why the prompt was blocked."""
         usage = {"promptTokenCount": answer.input_tokens, "candidatesTokenCount": answer.output_tokens}
         usage |= {
             "thoughtsTokenCount": answer.hidden_tokens,
@@ -257,5 +257,5 @@ class Google:
 
 
 def _of(value: Mapping[str, Any], name: str) -> Any:
-    """Return a field that Google takes by either spelling: ``maxOutputTokens``, ``max_output_tokens``."""
+    """Return a field that Google accepts in either spelling: ``maxOutputTokens``, ``max_output_tokens``."""
     return value.get(name, value.get(re.sub(r"(?=[A-Z])", "_", name).lower()))

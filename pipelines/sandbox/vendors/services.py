@@ -1,4 +1,4 @@
-"""What the vendors serve besides answers: lists of models, files, batch jobs, by the paths of their own clients."""
+"""Serve the vendors' other endpoints at the paths that their own clients use: model lists, files, batch jobs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def _lines(data: bytes | None, *, name: str) -> list[Body]:
     """Return the requests of a job's file.
 
     Raises:
-        Rejected: there is no such file, or it holds something else.
+        Rejected: the file does not exist or is not JSONL.
     """
     if data is None:
         raise Rejected(f"No such file: {name}", param="input_file_id")
     try:
         return [orjson.loads(line) for line in data.splitlines() if line.strip()]
     except orjson.JSONDecodeError:
-        raise Rejected("The file is no JSONL.", param="input_file_id") from None
+        raise Rejected("The file is not valid JSONL.", param="input_file_id") from None
 
 
 def _models(_: Batches, __: Call) -> Sent | None:
@@ -70,7 +70,7 @@ def _openai_submit(batches: Batches, call: Call) -> Sent | None:
     rows = _lines(batches.files.get(name), name=name)
     endpoint = str(body["endpoint"])
     if any(row["url"] != endpoint for row in rows) or endpoint not in ("/v1/responses", "/v1/chat/completions"):
-        raise Rejected("The endpoint of the lines is not the batch's.", param="endpoint")
+        raise Rejected("The endpoint of the lines differs from the endpoint of the batch.", param="endpoint")
     lines = [Line(row["custom_id"], row["body"], endpoint.removeprefix("/v1/")) for row in rows]
     job = batches.start(lines, prefix="batch_", files={"input": name, "endpoint": endpoint})
     return _told(openai_job(batches, job))
@@ -108,7 +108,7 @@ def _anthropic_results(batches: Batches, call: Call) -> Sent | None:
 
 
 def _google_upload(batches: Batches, call: Call) -> Sent | None:
-    """Open a resumable upload, or take its bytes (one part is all that comes)."""
+    """Open a resumable upload, or receive its bytes (always in one part)."""
     if call.headers.get("x-goog-upload-command") == "start":
         place = f"{call.address}/upload/v1beta/files/{name_of(call.body.decode('utf-8', 'replace'))}"
         return Sent(200, b"{}", headers={"X-Goog-Upload-URL": place, "X-Goog-Upload-Status": "active"})
@@ -143,7 +143,7 @@ def _google_forget(batches: Batches, call: Call) -> Sent | None:
     return _told({} if batches.forget(f"files/{call.name}") else None)
 
 
-# Vendor -> method, path below its address, what answers it; None as an answer is 404.
+# Vendor -> method, path below its address, handler; a handler's None is answered with 404.
 SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
     "openai": (
         ("GET", re.compile(r"/v1/models"), _models),

@@ -1,11 +1,12 @@
-"""Three fallible vendors of language models on the sandbox's server: their keys, limits, accidents and books.
+"""Simulate three fallible vendors of language models: keys, rate limits, transport errors and request counts.
 
-``/openai/v1`` speaks chat completions, Responses, files and batches; ``/anthropic`` messages and their batches;
-``/google`` generateContent, files and batches. Any key is good but ``wrong`` (401) and ``empty`` (429,
-insufficient_quota). A request with an ``Idempotency-Key`` that was answered is answered again with the same bytes.
+``/openai/v1`` serves chat completions, Responses, files and batches; ``/anthropic`` messages and their batches;
+``/google`` generateContent, files and batches. Every key is valid except ``wrong`` (401) and ``empty`` (429,
+insufficient_quota). A request with an already answered ``Idempotency-Key`` gets the same bytes again.
 
-``vendors.jsonl`` in the sandbox's folder has a line for each question, batched ones included: vendor, model, SHA-256
-of the key (of a batched one: of its custom id), status, whether the answer was written whole, the batch. No content.
+``vendors.jsonl`` in the sandbox's folder has one line per question, batched ones included: vendor, model, SHA-256 of
+the key (for a batched question: of its custom id), status, whether the answer was sent completely, the batch. It holds
+no content.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pipelines.sandbox.vendors.services import SERVICES, Service
 LOG = "vendors.jsonl"
 WRONG, EMPTY = "wrong", "empty"
 Wires = OpenAI | Anthropic | Google
-# Vendor -> the paths by which it is asked; all others are vendor_services and stay out of the books.
+# Vendor -> the paths of its questions; all other paths are served by SERVICES and are not counted.
 QUESTIONS = {
     "openai": re.compile(r"/v1/(?P<kind>chat/completions|responses)"),
     "anthropic": re.compile(r"/v1/(?P<kind>messages)"),
@@ -53,9 +54,9 @@ SETTLING_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Book:
-    """What a vendor counted: ``keys`` are digests of the distinct keys, ``answered`` what was answered whole for good.
+    """A vendor's counts; ``keys`` are digests of the distinct keys, ``answered`` the final answers sent completely.
 
-    An answer for good is one that another try would not change: a refusal is, 429 and 5xx are not.
+    A final answer is one that a retry would not change: a refusal is final, 429 and 5xx are not.
     """
 
     received: int = 0
@@ -74,7 +75,7 @@ class Book:
 
 
 class Vendors:
-    """The vendors of one sandbox folder; ``latency`` seconds go before every answer to a question."""
+    """The vendors of one sandbox folder; each answer to a question is delayed by ``latency`` seconds."""
 
     def __init__(
         self, root: Path, *, seed: int = 0, tempers: Mapping[str, Temper] | None = None, latency: float = 0.0
@@ -92,13 +93,13 @@ class Vendors:
         self._batches = {vendor: Batches(partial(self._judge, vendor)) for vendor in QUESTIONS}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return what each vendor counted."""
+        """Return each vendor's counts."""
         self.settle()
         with self._booked:
             return {vendor: book.told() for vendor, book in self._books.items()}
 
     def settle(self) -> None:
-        """Wait until what has been answered is booked: an answer arrives a moment before its entry is written."""
+        """Wait until all sent answers are counted: an answer arrives a moment before its entry is written."""
         with self._booked:
             self._booked.wait_for(lambda: not self._open, timeout=SETTLING_SECONDS)
 
@@ -110,7 +111,7 @@ class Vendors:
                 self._file = None
 
     def serve(self, request: BaseHTTPRequestHandler, *, vendor: str, path: str, query: str, body: bytes) -> None:
-        """Answer one request for ``path`` below a vendor's address, and book it if it is a question."""
+        """Answer one request for ``path`` below a vendor's address, and count it if it is a question."""
         address = f"http://{request.headers.get('Host')}/{vendor}"
         call = partial(Call, vendor, address, dict(_lowered(request)), body)
         if request.command == "POST" and (match := QUESTIONS[vendor].fullmatch(path)):
@@ -132,7 +133,7 @@ class Vendors:
         return sent or self._failed(call.vendor, "missing")
 
     def _question(self, request: BaseHTTPRequestHandler, *, call: Call, query: str) -> None:
-        """Answer a question and write it into the books, whole or not."""
+        """Answer a question and log it, whether or not the answer is sent completely."""
         book, key = self._books[call.vendor], _digest(call.headers.get("idempotency-key"))
         with self._booked:
             self._open += 1
@@ -143,7 +144,7 @@ class Vendors:
         whole, model, sent = False, call.model, Sent(500, b"{}")
         try:
             sent, model = self._answer(call, key=key, query=query)
-            with self._booked:  # before it is sent: a client that keeps to a limit is never seen above it
+            with self._booked:  # before sending, so that a client at its limit is never counted above it
                 book.now -= 1
             whole = _send(request, sent)
         finally:
@@ -171,7 +172,7 @@ class Vendors:
         return (self._answered.setdefault((call.vendor, key), sent) if key else sent), model
 
     def _accident(self, call: Call, *, key: str | None, temper: Temper) -> Sent | None:
-        """Return what keeps some questions from an answer at their first try; some others wait a little."""
+        """Return the transport error of a question's first try, if it gets one; delay some other questions."""
         content = hashlib.sha256(call.body).hexdigest()
         tried = (call.vendor, key or content)
         with self._booked:
@@ -193,7 +194,7 @@ class Vendors:
         try:
             asked = wire.read(body, model=model)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise Rejected(f"The request is not shaped as documented ({type(error).__name__}).") from None
+            raise Rejected(f"The request does not have the documented form ({type(error).__name__}).") from None
         if asked.model.startswith("no-such"):
             raise Rejected(f"The model {asked.model[:80]} does not exist.", status=404)
         answer = reply(asked, vendor=vendor, temper=self.tempers[vendor], seed=self._seed)
@@ -201,7 +202,7 @@ class Vendors:
         return Sent(status, orjson.dumps(told), refused=answer.refused is not None)
 
     def _judge(self, vendor: str, line: Line, batch: str) -> Result:
-        """Answer one request of a batch, and book it."""
+        """Answer one request of a batch and log it."""
         try:
             sent = self._said(vendor, line.kind, body=line.body, model=line.model)
         except Rejected as error:
@@ -227,13 +228,13 @@ class Vendors:
             self._file.write(orjson.dumps(entry).decode() + "\n")
 
     def _stopped(self, call: Call, *, query: str) -> Sent | None:
-        """Return what answers a request with a bad key or without the header that its vendor wants."""
+        """Return the error for a request with a bad key or without the header that its vendor requires."""
         key = call.headers.get("x-api-key") or call.headers.get("x-goog-api-key")
         key = key or call.headers.get("authorization", "").partition(" ")[2]
         if not key and (match := re.search(r"(?:^|&)key=([^&]+)", query)):
             key = match[1]
         if not key and call.headers.get("x-goog-upload-command", "start") != "start":
-            return None  # an upload's own address is its permit
+            return None  # the address of an upload is its credential
         if not key or key == WRONG:
             return self._failed(call.vendor, "key")
         if key == EMPTY:
@@ -244,13 +245,13 @@ class Vendors:
 
     def _unfit(self, vendor: str, error: Exception) -> Sent:
         if not isinstance(error, Rejected):
-            return self._failed(vendor, "invalid", message="The request is not shaped as documented.")
+            return self._failed(vendor, "invalid", message="The request does not have the documented form.")
         if error.status == HTTPStatus.NOT_FOUND:
             return self._failed(vendor, "missing", message=error.message)
         return self._failed(vendor, "invalid", message=error.message, param=error.param, code=error.code)
 
     def _throttled(self, vendor: str, *, seconds: float) -> Sent:
-        """Return 429 with the time to wait, where each vendor says it: Google in the body, the others in headers."""
+        """Return 429 with the time to wait: in the body for Google, in headers for the others."""
         told = USUAL[vendor].fail("throttled")
         headers = {"Retry-After": str(math.ceil(seconds)), "retry-after-ms": f"{seconds * 1000:g}"}
         if vendor == "google":
@@ -273,7 +274,7 @@ def _lowered(request: BaseHTTPRequestHandler) -> Mapping[str, str]:
 
 
 def _send(request: BaseHTTPRequestHandler, sent: Sent) -> bool:
-    """Write an answer in one piece; return whether it went out whole."""
+    """Send an answer; return whether it was sent completely."""
     try:
         phrase = HTTPStatus(sent.status).phrase
     except ValueError:  # 529

@@ -42,7 +42,7 @@ def test_it_stops_once_the_window_lies_behind(opened: Any, read: Read, server: S
     assert server.counts["listing"] == 1
 
 
-def test_a_listing_that_ends_too_early_is_told_with_counts_only(
+def test_a_listing_that_ends_too_early_is_reported_with_counts_only(
     opened: Any, read: Read, server: SandboxServer, params: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = opened("reddit", at=server, page=25)
@@ -174,6 +174,6 @@ def test_a_server_error_that_outlasts_praws_retries_may_pass(opened: Any, read: 
     assert server.counts["listing"] == 3
 
 
-def test_nobody_answering_may_pass(opened: Any, read: Read) -> None:
+def test_a_missing_answer_is_transient(opened: Any, read: Read) -> None:
     with pytest.raises(SourceUnavailable, match="ConnectionError"):
         read(opened("reddit"))

@@ -1,4 +1,4 @@
-"""Every tiny base learns what it is shown, on memes that it did not see, and reads what it is said to read."""
+"""Every tiny base learns from its stated inputs, and generalizes to memes that it did not see."""
 
 from __future__ import annotations
 

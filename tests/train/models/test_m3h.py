@@ -1,4 +1,4 @@
-"""M3H: what the remarks of a labeller say reaches the prediction, and nothing stands in for them."""
+"""M3H: the remarks of a labeller affect the prediction, and nothing replaces missing ones."""
 
 from __future__ import annotations
 
