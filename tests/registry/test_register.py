@@ -236,7 +236,7 @@ def test_what_the_store_altered_gets_no_row(context: Context, folder: Path, tmp_
     place = Path(version.source.removeprefix("file://"))
     described = place / "MLmodel"
     described.write_text(described.read_text() + "\n")
-    with pytest.raises(StoredOtherwise, match="version 1 was of other files"):
+    with pytest.raises(StoredOtherwise, match="version 1 has other files"):
         put(NAME, folder, context=context, **WHO)
     changed(place)
     with pytest.raises(StoredOtherwise, match=r"words\.json"):
