@@ -32,7 +32,7 @@ def compare(
     Args:
         frozen: the test, with at least one item.
         candidate: the candidate's answers.
-        other: the champion's answers, or the majority set if there is no champion.
+        other: the champion's answers, or those of the majority set without a champion.
         champion: the champion's version.
         floors: the recall floors by label that are configured for this model.
         terms: all other settings.

@@ -241,7 +241,7 @@ def test_without_any_model_there_is_still_a_page(params: Params, tmp_path: Path)
     keys = {s.key for s in page.sections}
     assert {"results", "discrepancies", "set-up", "reading"} <= keys
     assert not {"pairs", "mixed-up", "cost", "calibration", "dev"} & keys
-    assert "is no replication" in report_page.markdown(page)
+    assert "is not a replication" in report_page.markdown(page)
 
 
 def test_a_model_that_answers_nothing_is_listed(params: Params, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_share_of_none_or_all_has_no_interval() -> None:
 def test_every_section_of_posts_is_in_order_of_reading(metrics: dict[str, Any]) -> None:
     titles = [section.title for section in cradle_parts.sections(report_parts.in_order(metrics))]
     assert titles[0] == "Results of all models (Table 4)"
-    assert titles[2] == "What fine-tuning changes (Table 8)"
+    assert titles[2] == "Changes by fine-tuning (Table 8)"
     assert titles[-1] == "How to read this page"
 
 
