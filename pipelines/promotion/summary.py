@@ -10,7 +10,7 @@ from pipelines.promotion.gate import Verdict
 
 def summary(verdict: Verdict) -> str:
     """Return Markdown: the reasons against the version, the comparison with its uncertainty, recalls with floors."""
-    against = f"champion, version {verdict.champion}" if verdict.champion else "majority set, because the model has no champion"
+    against = f"champion, version {verdict.champion}" if verdict.champion else "majority set (no version is champion)"
     lines = [f"Version {verdict.version} of **{verdict.name}** against the {against}."]
     if verdict.reasons:
         lines += ["", "Against it:", "", *(f"- {reason}" for reason in verdict.reasons)]
