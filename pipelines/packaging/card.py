@@ -128,7 +128,7 @@ def _measured(found: Json) -> Iterator[str]:
     yield from ("", "## Measured", "")
     several = f", mean of {found['runs']} runs" if found["runs"] > 1 else ""
     yield (
-        f"On the {found['items']} items of `{found['split']}` that people labelled{several}; unanswered items count "
+        f"On the {found['items']} items of `{found['split']}` that people labelled{several}; a missing answer counts "
         f"as wrong. Brackets: {found['confidence']:.0%} interval over items."
     )
     yield from ("", "| figure | value | this seed | majority |", "|---|---|---|---|")

@@ -147,7 +147,7 @@ def test_a_version_without_a_card_or_a_pack_is_refused(context: Context) -> None
     add(context, knows=6, change=lambda pack: (pack / contents.CARD).unlink())
     add(context, knows=6, after=lambda folder: (contents.place(folder) / contents.FILES).unlink())
     card, pack = (gate.judge(NAME, number, context=context) for number in (1, 2))
-    assert checks(card) == {"card", "asked"} and "it fails (ValueError)" in card.reasons[-1]
+    assert checks(card) == {"card", "asked"} and "the model fails (ValueError)" in card.reasons[-1]
     assert checks(pack) == {"files", "card", "taken_down", "asked"}
 
 
@@ -175,7 +175,7 @@ def test_what_was_scored_is_not_scored_again_until_something_changes(
     context.vault.destroy(sorted(test.record_ids)[:1], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
     after = gate.run(NAME, 1, context=context)
     assert after.basis != before.basis and after.figures["test"]["n"] == 71
-    assert after.reasons == ("asked: version 1 was not scored: it fails (RuntimeError)",)
+    assert after.reasons == ("asked: version 1 was not scored: the model fails (RuntimeError)",)
     assert events(context) == [*seen, ("refused", None, 1)]
 
 
