@@ -201,7 +201,7 @@ def unpacked(folder: Path) -> None:
         (pickled, r"pickle: python_model\.dat"),
         (changed, r"files: 1 files differ from files\.json: words\.json"),
         (uncarded, r"card: card\.json is missing or empty"),
-        (unpacked, r"0 files files\.json"),
+        (unpacked, r"0 files named files\.json"),
     ],
 )
 def test_what_may_not_be_believed_is_refused_before_it_is_stored(
