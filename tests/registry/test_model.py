@@ -138,7 +138,9 @@ def test_our_own_refusal_quotes_nothing_whatever_mlflow_adds(loaded: Any) -> Non
     error = caught.value
     error.message = f"Failed to predict data 'secret'. {error.message}"
     assert error.get_http_status_code() == 400
-    assert json.loads(error.serialize_as_json())["message"] == "The input is malformed: 'title' of row 1 is no string."
+    assert (
+        json.loads(error.serialize_as_json())["message"] == "The input is malformed: 'title' of row 1 is not a string."
+    )
     with pytest.raises(MlflowException, match="table"):
         inside.predict(None, ["secret"])
 
