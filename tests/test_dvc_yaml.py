@@ -48,8 +48,8 @@ def imported(path: Path) -> set[Path]:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names if alias.name.startswith("pipelines")}
-    files = {ROOT / (name.replace(".", "/") + ".py") for name in names}
-    return {file for file in files if file.exists()}
+    places = [ROOT / name.replace(".", "/") for name in names]
+    return {file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists()}
 
 
 def closure(*paths: Path) -> set[str]:

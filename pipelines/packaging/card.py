@@ -1,7 +1,7 @@
-"""What a model is for, what it must not be used for, and where it is wrong: ``card.json``, and ``card.md`` for people.
+"""Write the model card: intended and prohibited uses, metrics and known failures (``card.json`` and ``card.md``).
 
-Every number is one of ``evaluate.json`` (test split, gold, what was not answered counting as wrong); nothing is
-measured here. What follows from the numbers is said in sentences by ``card_failures``.
+Every number comes from ``evaluate.json`` (test split, gold, unanswered items counted as wrong); nothing is measured
+here. ``card_failures`` turns the numbers into sentences.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from pipelines.registry.contents import CARD, PAGE
 Json = dict[str, Any]
 
 INTENDED = (
-    "Research on how crises are told of in {things}: counting labels over a corpus, comparing corpora, and drawing "
-    "samples for trained annotators to look at.",
-    "Ordering a queue that trained people work through to its end, so that what may be urgent is read first.",
-    "A baseline that other models of the same labels are compared with, on the same frozen test.",
+    "Research on how {things} describe crises: counting labels over a corpus, comparing corpora, and drawing samples "
+    "for trained annotators.",
+    "Ordering a queue that trained people read completely, so that items that may be urgent are read first.",
+    "A baseline for other models of the same labels, on the same frozen test.",
 )
 PROHIBITED = (
     "Any action on a person without a human decision: no message, report, ban, removal or call that follows from an "
     "answer alone.",
-    "Diagnosis, or any judgement of a person's health or risk, also by clinicians: it reads one {thing}, knows nobody, "
-    "and was not evaluated on patients.",
-    "Leaving anybody unread because no crisis was found: it misses some, as the tables below say.",
-    "Finding out who wrote something, following authors, or joining its answers with data about persons.",
+    "Diagnosis, or any judgement of a person's health or risk, also by clinicians: it reads a single {thing} and was "
+    "not evaluated on patients.",
+    "Leaving a {thing} unread because no crisis was found: the model misses some, as the tables below show.",
+    "Identifying or tracking authors, or joining its answers with data about persons.",
     "Decisions about insurance, work, credit, policing, schooling, benefits or housing, and advertising of any kind.",
-    "Other languages than English, other kinds of texts than {things} from forums, and minors' private messages.",
-    "Making or improving content that encourages self-harm, and training of generators on what it labels.",
+    "Languages other than English, texts other than {things} from forums, and minors' private messages.",
+    "Making or improving content that encourages self-harm, and training generators on what it labels.",
 )
 HELP = (
-    "If you or somebody you know is in danger, call your local emergency number.",
+    "If you or someone you know is in danger, call your local emergency number.",
     "Helplines by country: https://findahelpline.com",
 )
 
 
 def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> Json:
-    """Write both files of the card to a pack; return what ``card.json`` says.
+    """Write both files of the card to a pack; return the content of ``card.json``.
 
     Args:
-        pack: a folder.
-        described: what the model is.
-        measured: ``Task`` of ``evaluate.json`` with its ``sampling`` and ``split`` beside it.
+        pack: the folder of the pack.
+        described: the description of the model.
+        measured: ``Task`` of ``evaluate.json``, plus its ``sampling`` and ``split``.
     """
     made = card(described, measured=measured)
     (pack / CARD).write_text(json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
@@ -87,7 +87,7 @@ def card(described: Described, *, measured: Mapping[str, Any]) -> Json:
                 }
                 for label in measured["labels"]
             },
-            # of several seeds one is in the pack
+            # the pack has one of several seeds
             "this_seed": model["by_seed"].get(str(described.seed), {}).get("all", {}).get("figures"),
             "majority": measured["baselines"].get("majority", {}).get("figures"),
             "outcomes": model["outcomes"],
@@ -108,15 +108,15 @@ def _head(made: Json) -> Iterator[str]:
     yield ""
     learnt = f", tuned on the labels '{model['subset']}'" if model["subset"] else ""
     yield (
-        f"`{model['model']}` ({model['kind']}, made of `{model['base']}`{learnt}, seed {model['seed']}) answers "
+        f"`{model['model']}` ({model['kind']}, base `{model['base']}`{learnt}, seed {model['seed']}) predicts "
         f"`{model['task']}` of the scheme `{data['scheme']}`."
     )
     yield ""
-    yield f"- Corpus `{data['corpus']}` at commit `{data['data_commit']}`; {data['train']['records']} records of train"
+    yield f"- Corpus `{data['corpus']}` at commit `{data['data_commit']}`; {data['train']['records']} training records"
     yield f"- Split `{data['split_digest'][:16]}`, scheme `{data['scheme_digest'][:16]}`"
     if data["votes_digest"]:
-        yield f"- Silver `{data['votes_digest'][:16]}`: its labels of train were voted by labellers, not by people"
-    yield "- Input in English, scrubbed of names of accounts, addresses and numbers before it is read"
+        yield f"- Silver `{data['votes_digest'][:16]}`: its training labels are votes of automatic labellers"
+    yield "- Input in English; account names, addresses and numbers are scrubbed before the model reads it"
 
 
 def _use(use: Json) -> Iterator[str]:
@@ -128,8 +128,8 @@ def _measured(found: Json) -> Iterator[str]:
     yield from ("", "## Measured", "")
     several = f", mean of {found['runs']} runs" if found["runs"] > 1 else ""
     yield (
-        f"On the {found['items']} items of `{found['split']}` that people labelled{several}; what it does not answer "
-        f"counts as wrong. Brackets: {found['confidence']:.0%} interval over items."
+        f"On the {found['items']} items of `{found['split']}` that people labelled{several}; a missing answer counts "
+        f"as wrong. Brackets: {found['confidence']:.0%} interval over items."
     )
     yield from ("", "| figure | value | this seed | majority |", "|---|---|---|---|")
     for name, cell in found["figures"].items():
@@ -143,7 +143,7 @@ def _measured(found: Json) -> Iterator[str]:
 
 def _rest(made: Json) -> Iterator[str]:
     sections: Sequence[tuple[str, list[str]]] = (
-        ("Known to be wrong", made["failures"]),
+        ("Known failures", made["failures"]),
         ("Labels", [f"`{label}`: {definition}" for label, definition in made["model"]["labels"].items()]),
         ("Help", made["help"]),
     )

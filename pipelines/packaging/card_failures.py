@@ -1,4 +1,4 @@
-"""How a model is known to fail, in sentences that its numbers on test bear out and no others."""
+"""Write sentences about a model's known failures from its numbers on test."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 Json = Mapping[str, Any]
 
-# Ours: labels that are named as the weakest, and confusions as the commonest.
+# Ours: how many labels to name as the weakest, and how many confusions as the commonest.
 WORST, COMMONEST = 3, 3
-# As for recall floors (promote.min_positives, SPEC 2.3): fewer items than this tell nothing of a label.
+# As for recall floors (promote.min_positives, SPEC 2.3): labels with fewer items are not judged.
 FEW = 5
 ANSWERED = "vote"
 
 
 def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
-    """Yield a sentence for each way of failing that ``evaluate.json`` shows.
+    """Yield a sentence for each kind of failure in ``evaluate.json``.
 
     Args:
         model: ``Model`` of ``evaluate.json``.
-        measured: the ``Task`` that it is in.
-        thing: what one input is called.
+        measured: the ``Task`` that contains it.
+        thing: the word for one input.
     """
     yield from _weakest(model, measured=measured)
     yield from _untold(measured)
@@ -30,7 +30,7 @@ def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
     yield from _beside(model["errors"], ordinal=measured["ordinal"], thing=thing)
     for label, floor in model["floors"].items():
         if floor["met"] is False:
-            yield f"`{label}` is found less often than was asked for: {rate(floor['recall'])}, floor {floor['floor']}."
+            yield f"`{label}` is found less often than required: {rate(floor['recall'])}, floor {floor['floor']}."
 
 
 def interval(cell: Json) -> str:
@@ -46,7 +46,7 @@ def share(value: float | None) -> str:
 
 
 def rate(found: Json) -> str:
-    """Return a count, what it is of, and the share."""
+    """Return a count, its total and the share."""
     return f"{found['count']} of {found['of']} ({share(found['rate'])})"
 
 
@@ -65,7 +65,7 @@ def _weakest(model: Json, *, measured: Json) -> Iterator[str]:
 def _untold(measured: Json) -> Iterator[str]:
     rare = [label for label in measured["labels"] if measured["support"][label] < FEW]
     if rare:
-        yield f"Fewer than {FEW} items of test carry {_named(rare)}: nothing can be said of how it does there."
+        yield f"Fewer than {FEW} items of test carry {_named(rare)}: too few to judge the model on them."
 
 
 def _unanswered(model: Json, *, thing: str) -> Iterator[str]:
@@ -78,20 +78,20 @@ def _unanswered(model: Json, *, thing: str) -> Iterator[str]:
 def _crises(found: Json, *, thing: str) -> Iterator[str]:
     severity = found["severity"]
     if severity["missed"]["count"]:
-        yield f"A crisis passed for none in {rate(severity['missed'])} {thing}s that tell of one."
+        yield f"A crisis was missed in {rate(severity['missed'])} {thing}s that describe one."
     if severity["alarms"]["count"]:
-        yield f"A crisis was seen in {rate(severity['alarms'])} {thing}s that tell of none."
+        yield f"A crisis was found in {rate(severity['alarms'])} {thing}s that describe none."
     swaps = [swap for confusion in found["confusions"].values() for swap in confusion["swaps"] if swap["count"]]
     for swap in sorted(swaps, key=lambda swap: (-swap["rate"], swap["gold"], swap["said"]))[:COMMONEST]:
-        yield f"What is {swap['gold']} was called {swap['said']} in {rate(swap)} cases."
+        yield f"`{swap['gold']}` was predicted as `{swap['said']}` in {rate(swap)} cases."
     wide = [(kind, over["over"]) for kind, over in found["over_extension"].items() if over["over"]["count"]]
     for kind, over in sorted(wide, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
-        yield f"{kind.replace('_', ' ').capitalize()} is what it most often adds: to {rate(over)} {thing}s without it."
+        yield f"{kind.replace('_', ' ').capitalize()} is most often added wrongly: to {rate(over)} {thing}s without it."
 
 
 def _beside(errors: Json, *, ordinal: bool, thing: str) -> Iterator[str]:
     if errors["wrong"]["count"]:
-        yield f"Its answer was not exactly the people's for {rate(errors['wrong'])} answers."
+        yield f"Its answer differed from the annotators' for {rate(errors['wrong'])} answers."
     if not ordinal:
         return
     words = {"under": "too mild", "over": "too grave"}

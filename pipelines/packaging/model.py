@@ -1,7 +1,7 @@
-"""The model that consumers load: an MLflow pyfunc that carries its pack, its code and its signature, and no pickle.
+"""Save a pack as an MLflow pyfunc with its code and signature, without pickles.
 
-MLflow runs a script to open it (models from code). The script, and the code that the script imports, travel with the
-version, so that nothing of this repository is needed but the libraries in ``requirements.txt``.
+MLflow runs a script to open the model (models from code). The script and the code that it imports are shipped with the
+version, so that consumers need only the libraries in ``requirements.txt``, not this repository.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
 ARTIFACT, SCRIPT = "pack", "serve.py"
-# Kind -> the module that opens it. What comes by a name that is made up as the code runs is a root beside it.
+# Kind -> the module that opens it. Modules that are imported by a computed name are additional roots.
 OPENERS = {
     "encoder": "model_encoder",
     "sft": "model_sft",
@@ -56,19 +56,19 @@ set_model(Served(opened))
 
 
 class NotServable(RegistryError):
-    """A pack cannot be made a model that consumers load."""
+    """A pack cannot be saved as a loadable model."""
 
     message = "The pack of '{name}' cannot be served: {detail}."
-    remedy = "Package it again: `corpus register {name}`."
+    remedy = "Package the model again: `corpus register {name}`."
     exit_code = 65
 
 
 def save(pack: Path, *, to: Path) -> Path:
-    """Write the MLflow model of a pack to the folder ``to``, which is not there yet or empty; return it.
+    """Write the MLflow model of a pack to the folder ``to``, which must be new or empty; return it.
 
     Raises:
-        NotServable: its files are not as its list says, one is or may be a pickle, it has no card, or it is of another
-            kind than ``OPENERS``.
+        NotServable: its files differ from its ``files.json``, one is or may be a pickle, it has no card, or its kind
+            is not in ``OPENERS``.
         TooMuchCode, NotLocked: see ``model_code``.
     """
     from mlflow import pyfunc
@@ -82,7 +82,7 @@ def save(pack: Path, *, to: Path) -> Path:
         script = Path(scratch) / SCRIPT
         script.write_text(ENTRY.format(package=package, opener=OPENERS[described.kind]))
         with _importable(code, package=package), warnings.catch_warnings():
-            # it asks for type hints and examples; the signature is ours
+            # MLflow warns of missing type hints and examples; the signature is given
             warnings.simplefilter("ignore", UserWarning)
             pyfunc.save_model(
                 str(to),
@@ -96,9 +96,9 @@ def save(pack: Path, *, to: Path) -> Path:
 
 
 def signature(kind: str) -> ModelSignature:
-    """Return what a model of a kind is sent, and what it answers.
+    """Return the input and output columns of a model of this kind.
 
-    ``body`` and ``text`` may be missing, and any cell may be null: a meme's words are read from the picture then.
+    ``body`` and ``text`` may be missing, and any cell may be null; a meme's words are then read from its image.
     """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
@@ -115,13 +115,13 @@ def signature(kind: str) -> ModelSignature:
 
 
 def _checked(pack: Path) -> Described:
-    """Return what a pack says of itself, once its files are what it lists."""
+    """Check a pack's files and return its description."""
     described = Described.read(pack)
     found = contents.faults(pack, registered=digest(pack))
     if wrong := [*found["files"], *found["pickle"], *found["card"]]:
         raise NotServable(name=described.name, detail="; ".join(wrong))
     if described.kind not in OPENERS:
-        raise NotServable(name=described.name, detail=f"nothing opens models of kind '{described.kind}'")
+        raise NotServable(name=described.name, detail=f"models of kind '{described.kind}' cannot be opened")
     return described
 
 
@@ -135,16 +135,16 @@ def _roots(described: Described) -> list[str]:
 
 
 def _beside(described: Described) -> list[str]:
-    """Return what must be installed though no module imports it: MLflow, and what the library wants for some models."""
-    # device_map and chat templates
+    """Return the libraries that are needed although no module imports them."""
+    # accelerate for device_map, jinja2 for chat templates
     return ["mlflow", "accelerate", "jinja2"] if described.kind == "sft" else ["mlflow"]
 
 
 @contextmanager
 def _importable(code: Path, *, package: str) -> Iterator[None]:
-    """Let MLflow run the script while it saves, as it does to see that it can; nothing of it stays behind."""
+    """Make the code importable while MLflow runs the script to validate it; remove it afterwards."""
     sys.path.insert(0, str(code))
-    # what is compiled here would be copied, too
+    # bytecode that is written here would be copied, too
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield

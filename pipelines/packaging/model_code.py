@@ -1,9 +1,8 @@
-"""The code that a registered model needs: found by following imports, and packed under a name that nothing else has.
+"""Copy the code that a registered model needs, found by following imports, into a uniquely named package.
 
-MLflow puts a version's code in front of all else that its process can import, and Python imports a name once. Under
-this package's own name two versions in one process would share the modules of whichever came first, and a consumer who
-has the repository would run its present code instead of the version's. So the copy is called by the digest of what is
-in it.
+MLflow puts a version's code first on the import path, and Python imports each name once. Under this package's own name,
+two versions in one process would share the modules of the first one, and a consumer who has the repository installed
+would run its current code instead of the version's. So the copy is named by the digest of its content.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = "pipelines"
 LOCK = "requirements.lock"
 MENTIONED = re.compile(rf"\b{OURS}(?=\.\w|\s+import\b)")
-# What would make every consumer install this project's whole house.
+# Libraries and modules that no consumer should need.
 SETTINGS = f"{OURS}.config.params"
 UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argilla", SETTINGS})
 
 
 class TooMuchCode(ConfigError):
-    """What a registered model imports leads to a library that no consumer should need."""
+    """The code of a registered model imports, directly or indirectly, a library that no consumer should need."""
 
-    message = "The code of a registered model would need {libraries}, by way of {modules}."
-    remedy = "Split the module, so that what a model needs to answer stands apart."
+    message = "The code of a registered model would need {libraries}, imported by {modules}."
+    remedy = "Split these modules, so that the code that a model needs for predictions does not import it."
 
 
 class NotLocked(ConfigError):
     """A library that a registered model needs has no pinned version."""
 
-    message = "{library} is not among the pins of requirements.lock."
-    remedy = "Start it in a clone of the corpus, and lock the requirements again if a library is new."
+    message = "{library} is not pinned in requirements.lock."
+    remedy = "Run the command in a clone of the corpus; if the library is new, lock the requirements again."
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:
-    """Return the files of this package that these modules need, by module name in order; packages' own ones included.
+    """Return the files of this package that these modules need, by module name, in order, with parent packages.
 
-    What is imported inside a function counts; what stands under ``TYPE_CHECKING`` does not. Modules that are imported
-    by a name made up as the code runs must be among the roots.
+    Imports inside functions count; imports under ``TYPE_CHECKING`` do not. Modules that are imported by a computed name
+    must be among the roots.
     """
     found: dict[str, Path] = {}
     waiting = list(roots)
@@ -62,7 +61,7 @@ def closure(roots: Sequence[str]) -> dict[str, Path]:
 
 
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield every name that a file may import a module by, and whether it does so as soon as it is imported itself."""
+    """Yield every module name that a file may import, and whether the import runs when the file is imported."""
     tree = ast.parse(path.read_bytes())
     late = {id(node) for each in ast.walk(tree) if isinstance(each, _FUNCTION) for node in ast.walk(each)}
     skipped = {
@@ -86,10 +85,10 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def write(roots: Sequence[str], *, to: Path) -> str:
-    """Write the package of what ``roots`` need below the folder ``to``; return its name.
+    """Write the package of the modules that ``roots`` need below the folder ``to``; return its name.
 
     Raises:
-        TooMuchCode: they import what a consumer should not need.
+        TooMuchCode: they import a library that no consumer should need.
     """
     files = closure(roots)
     refuse(files)
@@ -105,7 +104,7 @@ def write(roots: Sequence[str], *, to: Path) -> str:
 
 
 def refuse(files: dict[str, Path]) -> None:
-    """Raise TooMuchCode where modules import, at once or later, what a consumer should not need."""
+    """Raise TooMuchCode if modules import, at import time or later, what no consumer should need."""
     guilty: dict[str, set[str]] = {}
     for module, path in files.items():
         for name, _ in imported(path):
@@ -118,10 +117,10 @@ def refuse(files: dict[str, Path]) -> None:
 
 
 def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path = ROOT / LOCK) -> list[str]:
-    """Return the pinned libraries that the modules of :func:`closure` import at once, and ``more`` by import name.
+    """Return the pins of the libraries in ``more`` and of those that :func:`closure`'s modules import at import time.
 
     Raises:
-        NotLocked: one has no pin.
+        NotLocked: a library has no pin.
     """
     names = {name for path in closure(roots).values() for name, at_once in imported(path) if at_once}
     foreign = {name for name in {*names, *more} if name.partition(".")[0] not in {OURS, *sys.stdlib_module_names}}
@@ -145,7 +144,7 @@ def _packages() -> dict[str, list[str]]:
 
 
 def _distribution(name: str) -> str | None:
-    """Return who brings an importable name; ``None`` where it is none (a class that is imported from a module)."""
+    """Return the distribution that provides an importable name, or ``None`` if there is none."""
     top = name.partition(".")[0]
     owners = [_normal(owner) for owner in _packages().get(top, ())]
     if len(owners) < 2 or _normal(top) in owners:

@@ -1,4 +1,4 @@
-"""What ``model.json`` of a pack says: all that a registered model needs to open itself, beside weights and tokens."""
+"""Define ``model.json`` of a pack: what a registered model needs besides weights and tokenizer."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from pipelines.taxonomy.loader import load_file
 from pipelines.taxonomy.task import Task, task_of
 
 FILE, SCHEME = "model.json", "scheme.yaml"
-# Weights that the library does not save with its own: of what stands on a base.
+# The weights of the head, which the library does not save with the base.
 REST = "rest.safetensors"
 
-# The kinds that are sent title and body; all others are sent a picture.
+# The kinds whose input is title and body; the input of all others is an image.
 OF_POSTS = ("encoder", "sft")
 
 Count = Annotated[int, Field(ge=0)]
 
 
 class Trained(Section):
-    """Who it has learnt from: how many records, and the SHA-256 of their sorted ids, a line each."""
+    """The number of training records and the SHA-256 of their sorted ids, one per line."""
 
     records: Count
     digest: str
 
 
 class Described(Section):
-    """A model, where it comes from, and how it is asked.
+    """A model, its origin and its preprocessing.
 
     Args:
-        name: under which it is registered.
-        corpus: whose records it was made of.
+        name: the registered model.
+        corpus: the corpus that it was trained on.
         kind: ``encoder`` or ``sft`` (posts); ``text``, ``image`` or ``fusion`` (memes).
-        task: the category of the scheme that it answers.
-        model: its entry of ``params.models``.
-        subset: of posts: whose labels it has learnt.
-        base: what it was made of; of a folder the last part of its name alone.
-        seed: that it was trained from.
-        labels: in the scheme's order, which is that of probabilities.
-        definitions: what each label means.
-        scheme: its name; the file lies beside, as ``scheme.yaml``.
-        scheme_digest: of that file.
-        data_commit: of the corpus that it was trained on.
-        split_digest: of who was in which split.
-        votes_digest: of the silver that it has learnt from, where it has.
-        train: who that was.
-        spec: the entry of ``params.models``, its base being this folder.
-        scrub: what is taken out of every text, as the corpus does.
-        batch: records that are read together.
-        max_tokens: of memes: tokens of a caption.
-        max_new_tokens: of ``sft``: the room of an answer.
-        thresholds: of memes: from which probability on a label is given.
-        decode: of memes: how strangers' pictures are decoded.
-        ocr: of memes: by what words are read where none are given.
+        task: the category of the scheme that it predicts.
+        model: its entry in ``params.models``.
+        subset: posts: the subset of labels that it was trained on.
+        base: its base model; for a folder only the last part of the path.
+        seed: the training seed.
+        labels: in the scheme's order, which is the order of the probabilities.
+        definitions: the meaning of each label.
+        scheme: the name of the label scheme; the file is ``scheme.yaml`` in the pack.
+        scheme_digest: the digest of that file.
+        data_commit: the commit of the corpus that it was trained on.
+        split_digest: the digest of the assignment of items to splits.
+        votes_digest: the digest of the silver labels that it was trained on, if any.
+        train: the training records.
+        spec: the entry in ``params.models``, with this folder as the base.
+        scrub: the kinds of text that are scrubbed, as in the corpus.
+        batch: records per batch.
+        max_tokens: memes: tokens of a caption.
+        max_new_tokens: ``sft``: the maximum length of an answer.
+        thresholds: memes: the least probability at which each label is given.
+        decode: memes: settings for decoding untrusted images.
+        ocr: memes: the OCR engine for images that come without text.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Described(Section):
 
     @property
     def measured_as(self) -> str:
-        """What the stage ``evaluate`` calls it."""
+        """The model's name in the stage ``evaluate``."""
         return self.model if self.subset is None else f"{self.model}-{self.subset}"
 
     @classmethod
     def read(cls, pack: Path) -> Described:
-        """Read ``model.json`` of a pack that was verified."""
+        """Read ``model.json`` of a verified pack."""
         return cls.model_validate_json((pack / FILE).read_bytes())
 
     def write(self, pack: Path) -> None:
@@ -102,6 +102,6 @@ class Described(Section):
 
 
 def asked(pack: Path, *, described: Described) -> tuple[Scheme, Task]:
-    """Return the scheme and the task of a pack, as its own file has them, whatever schemes are installed."""
+    """Return the scheme and the task from a pack's own scheme file, independent of the installed schemes."""
     scheme = load_file(pack / SCHEME)
     return scheme, task_of(scheme, described.task)

@@ -1,4 +1,4 @@
-"""A tuned encoder of posts as it answers from the registry: calibrated probabilities, and the set that can be true."""
+"""Serve a registered encoder of posts: calibrated probabilities and a consistent label set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.packaging.model_pyfunc import Answer, Asker
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Open the encoder of a pack; see ``train.encoder.EncoderPredictor``, whose answers these are."""
+    """Open the encoder of a pack; its answers equal those of ``train.encoder.EncoderPredictor``."""
     _, task = asked(pack, described=described)
     thresholds, stored = recall_constraints.load(pack, task=task)
     calibration = Calibration.of_json(stored["calibration"])

@@ -1,4 +1,4 @@
-"""One pass over many inputs: alike ones together, answers in the order of the inputs, on a GPU where there is one."""
+"""Compute probabilities of many inputs in batches of similar length, on a GPU if available."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.train.classifiers.batches import cut
 
 
 def ready(module: Any) -> Any:
-    """Return a module on the device that there is, in evaluation mode and without gradients."""
+    """Return a module on the available device, in evaluation mode and without gradients."""
     return module.to(_device()).eval().requires_grad_(False)
 
 
@@ -27,24 +27,24 @@ def probabilities(
     labels: int,
     kind: Literal["single", "multi"],
 ) -> npt.NDArray[np.float32]:
-    """Return what a module says of each input, shape (inputs, labels).
+    """Return the probabilities of each input, shape (inputs, labels), in the order of the inputs.
 
-    The longest come first, so that what does not fit in memory shows at once. An input's answer is the same in any
-    company, but for float32's last digits.
+    The longest come first, so that an input that does not fit in memory fails at once. An input's probabilities do not
+    depend on the rest of its batch, except for float32's last digits.
 
     Args:
-        module: what :func:`ready` gave; its ``forward(**batch)`` gives logits.
-        lengths: about how much work each input is.
-        prepare: makes the tensors of the inputs at these places.
-        batch: inputs that are read together.
-        labels: how many.
-        kind: ``single`` rows add up to 1; of ``multi`` each cell is its own.
+        module: the result of :func:`ready`; its ``forward(**batch)`` returns logits.
+        lengths: the approximate cost of each input.
+        prepare: returns the tensors of the inputs at these indices.
+        batch: inputs per batch.
+        labels: the number of labels.
+        kind: ``single``: rows sum to 1; ``multi``: cells are independent.
     """
     where = _device()
     gpu = where.type == "cuda" and torch.cuda.is_bf16_supported()
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     scores = np.zeros((len(lengths), labels), np.float32)
-    # as ``train.loop.predict`` does, without what only several processes need
+    # as ``train.loop.predict``, without its handling of several processes
     with torch.inference_mode(), torch.autocast(where.type, dtype=torch.bfloat16, enabled=gpu):
         for rows in cut(order, batch=batch):
             tensors = {name: tensor.to(where, non_blocking=True) for name, tensor in prepare(rows).items()}

@@ -1,4 +1,4 @@
-"""Memes as a registered model is sent them: pictures from anywhere, decoded, read and scrubbed as the corpus does."""
+"""Serve registered models of memes: decode, OCR and scrub the input as the corpus does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ START_OF_SCAN = b"\xff\xda"
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Open the classifier of a pack: the library's weights as a base, and what stands on it from ``rest.safetensors``.
+    """Open the classifier of a pack: the library's weights as the base, and the head from ``rest.safetensors``.
 
     Raises:
         BaseUnfit: weights are missing.
@@ -40,7 +40,7 @@ def opened(pack: Path, described: Described) -> Asker:
     built = build(spec, task=task, seed=0, folder=pack, max_tokens=described.max_tokens or 0)
     rest = load_file(pack / REST) if (pack / REST).is_file() else {}
     if {name for name in built.module.state_dict() if name.startswith(HEAD)} != set(rest):
-        raise BaseUnfit(base=described.base, detail=f"{REST} has not the weights of its head")
+        raise BaseUnfit(base=described.base, detail=f"{REST} does not have the weights of its head")
     built.module.load_state_dict(rest, strict=False)
     module = ready(built.module)
     # float64: see ``decide``
@@ -69,10 +69,10 @@ def opened(pack: Path, described: Described) -> Asker:
 
 
 class Seen:
-    """Makes examples of what was sent, ``None`` where there is nothing to judge; not for several threads."""
+    """Makes examples of input rows, ``None`` for rows without content; not thread-safe."""
 
     def __init__(self, described: Described) -> None:
-        """Take what the corpus decodes, reads and scrubs by; the OCR engine is opened once it is needed."""
+        """Take the settings of decoding, OCR and scrubbing; the OCR engine is opened on first use."""
         if described.decode is None:
             raise ValueError(described.kind)
         self._decode, self._ocr, self._kinds = described.decode, described.ocr, described.scrub
@@ -83,7 +83,8 @@ class Seen:
         """Return the example of each row.
 
         Raises:
-            Malformed: a cell is neither bytes nor base64, or no string; or words are missing and there is no OCR.
+            Malformed: an image is neither bytes nor base64, a text is not a string, or a text is missing and the model
+                has no OCR.
         """
         given = texts(frame, "text")
         pictures = [_bytes(cell, row=row) for row, cell in enumerate(cells(frame, "image"))]
@@ -122,10 +123,10 @@ class Seen:
 
 
 def _plain(data: bytes, *, decoder: Decoder) -> bytes | None:
-    """Return a picture as the corpus stores it, ``None`` where it does not decode.
+    """Return an image in the corpus's format, or ``None`` if it does not decode.
 
-    One that the corpus has stored already stays as it is, or encoding it again would alter its pixels: it is told by
-    all that stands before its pixels, which are the size, the tables and nothing else.
+    An image that is already in that format is returned unchanged, because encoding it again would alter its pixels. It
+    is recognised by the bytes before its pixels: size and tables, nothing else.
     """
     picture = decoder.decode(data)
     if not isinstance(picture, Picture):

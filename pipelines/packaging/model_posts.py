@@ -1,4 +1,4 @@
-"""Posts as a registered model is sent them: title and body, scrubbed as the corpus is before anything reads them."""
+"""Serve registered models of posts: scrub title and body as the corpus does, then run the model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pipelines.datasets.post import Post
 from pipelines.packaging.model_pyfunc import SILENT, Answer, Asker, texts
 from pipelines.pii.scrub import scrub
 
-# What scrubbing leaves in the place of what it took.
+# The placeholders that scrubbing leaves.
 PLACEHOLDER = re.compile(r"<[a-z0-9]+>")
 
 Reader = Callable[[Sequence[str]], Sequence[Answer]]
 
 
 def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
-    """Return what answers a table of ``title`` and ``body``; a post without a word is not asked about.
+    """Return a function that answers a table of ``title`` and ``body`` and abstains for posts without words.
 
     Args:
-        reader: answers texts as ``Post.text`` has them, in their order.
-        kinds: what is scrubbed.
+        reader: answers texts in the form of ``Post.text``, in their order.
+        kinds: the kinds that are scrubbed.
     """
 
     def ask(frame: pd.DataFrame) -> list[Answer]:
@@ -40,5 +40,5 @@ def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
 
 
 def says(text: str) -> bool:
-    """Whether anything is left of a scrubbed text beside placeholders, blanks and signs."""
+    """Whether a scrubbed text contains anything but placeholders, blanks and signs."""
     return any(sign.isalnum() for sign in PLACEHOLDER.sub("", text))

@@ -1,6 +1,7 @@
-"""What a consumer's ``predict`` runs: checks what it was sent, asks the model, and says when it has no answer.
+"""Serve ``predict`` of a registered model: check the input, run the model, and abstain if there is no answer.
 
-The modules ``model_*`` and what they import travel with every version; nothing here may need the rest of the package.
+The modules ``model_*`` and what they import are shipped with every version, so nothing here may need the rest of the
+package.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from pipelines.registry.model_opening import opening
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of one input; one that abstains says nothing else.
+    """A model's answer for one input; an abstention has no labels and no probabilities.
 
     Args:
         labels: in the scheme's order.
-        probabilities: of every label of the task in that order, or nothing where a model gives none.
-        abstain: whether there is nothing to judge, or no answer.
+        probabilities: of every label of the task in that order; empty if the model gives none.
+        abstain: whether the input is empty or the model gave no valid answer.
     """
 
     labels: tuple[str, ...] = ()
@@ -40,14 +41,14 @@ Asker = Callable[[pd.DataFrame], Sequence[Answer]]
 
 
 class Malformed(MlflowException):  # type: ignore[misc]
-    """What was sent is no input; MLflow's server answers 400 with this sentence, which quotes nothing."""
+    """The input is malformed; MLflow's server answers 400 with this message, which never quotes the input."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(f"The input is malformed: {detail}.", error_code=INVALID_PARAMETER_VALUE)
 
     @property
     def message(self) -> str:
-        """What is wrong. It is said once: MLflow's server would write the data that it was sent in front of it."""
+        """What is wrong; set only once, because MLflow's server would prepend the input data to it."""
         return str(self.__dict__["said"])
 
     @message.setter
@@ -56,11 +57,11 @@ class Malformed(MlflowException):  # type: ignore[misc]
 
 
 class Served(PythonModel):  # type: ignore[misc]
-    """A registered model; ``opened`` makes what answers, of the folder of a pack and its description."""
+    """A registered model; ``opened`` makes its answering function from a pack's folder and description."""
 
     def __init__(self, opened: Callable[[Path, Described], Asker]) -> None:
         self._opened = opened
-        # a server asks from several threads, and neither tokenizers nor OCR engines are made for that
+        # a server calls from several threads; tokenizers and OCR engines are not thread-safe
         self._alone = Lock()
 
     def load_context(self, context: Any) -> None:
@@ -70,10 +71,10 @@ class Served(PythonModel):  # type: ignore[misc]
             self._ask = self._opened(pack, Described.read(pack))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return a table of ``labels``, ``probabilities`` and ``abstain``, a row for each row of the input.
+        """Return a table of ``labels``, ``probabilities`` and ``abstain``, one row per input row.
 
         Raises:
-            Malformed: the input is no table, or a cell is none of what its column may hold.
+            Malformed: the input is not a table, or a cell has a type that its column does not allow.
         """
         if not isinstance(model_input, pd.DataFrame):
             raise Malformed("it must be a table, such as dataframe_records")
@@ -89,16 +90,16 @@ class Served(PythonModel):  # type: ignore[misc]
 
 
 def texts(frame: pd.DataFrame, column: str) -> list[str | None]:
-    """Return the strings of a column, ``None`` where a cell, or all of the column, is missing.
+    """Return the strings of a column, ``None`` where a cell or the whole column is missing.
 
     Raises:
-        Malformed: a cell is something else.
+        Malformed: a cell is not a string.
     """
     return [_text(cell, row=row, column=column) for row, cell in enumerate(cells(frame, column))]
 
 
 def cells(frame: pd.DataFrame, column: str) -> list[Any]:
-    """Return the values of a column, ``None`` for what is missing."""
+    """Return the values of a column, ``None`` for missing ones."""
     if column not in frame.columns:
         return [None] * len(frame)
     return [None if missing else cell for cell, missing in zip(frame[column], frame[column].isna(), strict=True)]
@@ -106,5 +107,5 @@ def cells(frame: pd.DataFrame, column: str) -> list[Any]:
 
 def _text(cell: Any, *, row: int, column: str) -> str | None:
     if cell is not None and not isinstance(cell, str):
-        raise Malformed(f"'{column}' of row {row} is no string")
+        raise Malformed(f"'{column}' of row {row} is not a string")
     return cell

@@ -1,4 +1,4 @@
-"""A tuned causal model of posts as it answers from the registry: labels without probabilities."""
+"""Serve a registered causal model of posts: labels without probabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.train.sft.generate import Generator
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Open the causal model of a pack; an answer that is malformed, as an unfinished one would be, is none."""
+    """Open the causal model of a pack; a malformed or unfinished answer is an abstention."""
     scheme, task = asked(pack, described=described)
     if not isinstance(described.spec, SftModel) or described.max_new_tokens is None:
         raise ValueError(described.kind)

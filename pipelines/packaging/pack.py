@@ -1,9 +1,9 @@
-"""A model as a folder that anybody can open: what the stages left in a clone, described, digested, with its card.
+"""Package a trained model of a clone as a self-contained folder.
 
-A pack holds weights (safetensors), the base's configuration and tokens, the label scheme, thresholds and calibration,
-``model.json`` (:class:`pipelines.packaging.model_described.Described`), ``records.parquet`` (the ids of the records
-that it has learnt from or was chosen by), the card, and ``files.json``, which has the SHA-256 of all others and is
-written last. No neighbour, text or picture of anybody is in it.
+A pack holds weights (safetensors), the base's configuration and tokenizer, the label scheme, thresholds and
+calibration, ``model.json`` (:class:`pipelines.packaging.model_described.Described`), ``records.parquet`` (the ids of
+the records that it has learnt from or was selected on), the card, and ``files.json``, which has the SHA-256 of all
+other files and is written last. It contains no neighbours, texts or images of the corpus.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from pipelines.vault.vault import Vault
 
 
 def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> Path:
-    """Write the pack of a model to the folder ``to``, which is not there yet or empty; return it.
+    """Write the pack of a model to the folder ``to``, which must be new or empty; return it.
 
     Args:
-        name: under which it is to be registered.
-        chosen: of posts a model and a subset, whose folder the stage ``finetune`` left; of memes a model, whose runs
-            MLflow has: the seed of the best validation macro-F1, the smallest of equals.
-        params: for the corpus, the scheme, and what was done to texts and pictures before the model saw them.
+        name: the registered model.
+        chosen: for posts a model and a subset, from the output folder of ``finetune``; for memes a model, from its runs
+            in MLflow: the seed with the best validation macro-F1 (the smallest on ties).
+        params: for the corpus, the scheme, and the preprocessing of texts and images.
         settings: for ``MLFLOW_TRACKING_URI`` (memes).
-        vault: who was taken down.
+        vault: for the records that were taken down.
         root: a clone of the corpus.
-        to: where.
+        to: the folder.
 
     Raises:
-        UnknownModel: nothing is registered under this name.
-        NotPackable: the model is of a kind that cannot be, or of another task.
-        NothingToPack: files, numbers or weights are not there.
+        UnknownModel: models cannot be registered under this name.
+        NotPackable: the model is of an unsupported kind, or of another task.
+        NothingToPack: files, metrics or weights are missing.
         LearntFromDeleted: a record that it has learnt from was taken down.
         NoModel, ModelOutdated: see ``train.finetuned``.
     """
@@ -60,10 +60,10 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
 
 
 def finish(to: Path, *, described: Described, records: Collection[str], root: Path) -> Path:
-    """Write what every pack has beside its weights: description, ids, scheme, card, and last of all the list of files.
+    """Write the description, the ids, the scheme, the card and, last, the list of files of a pack.
 
     Raises:
-        NothingToPack: the stage ``evaluate`` has no numbers of this model.
+        NothingToPack: the stage ``evaluate`` has no metrics of this model.
     """
     from pipelines.packaging import card
 
@@ -76,10 +76,10 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
 
 
 def measured(described: Described, *, root: Path) -> dict[str, object]:
-    """Return what ``metrics/<corpus>/evaluate.json`` says of the model's task, and of nothing else.
+    """Return the part of ``metrics/<corpus>/evaluate.json`` about the model's task.
 
     Raises:
-        NothingToPack: it is not there, or does not know the model.
+        NothingToPack: the file is missing, or has no metrics of the model.
     """
     path = root / "metrics" / described.corpus / "evaluate.json"
     if not path.is_file():
@@ -87,6 +87,6 @@ def measured(described: Described, *, root: Path) -> dict[str, object]:
     found = json.loads(path.read_bytes())
     task = found["tasks"].get(described.task, {})
     if described.measured_as not in task.get("models", {}):
-        detail = f"the stage evaluate@{described.corpus} has no numbers of '{described.measured_as}'"
+        detail = f"the stage evaluate@{described.corpus} has no metrics of '{described.measured_as}'"
         raise NothingToPack(name=described.name, detail=detail)
     return {**task, "sampling": found["sampling"], "split": found["split"]}

@@ -1,4 +1,4 @@
-"""The pack of a trained model of memes: the weights that MLflow has of its run, on the base that they are of."""
+"""Fill the pack of a trained model of memes from the weights of its MLflow run and their base."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from pipelines.vault.vault import Vault
 
 HEAD = "head."
 SCORE = "validation_macro_f1"
-# Of decimal digits: as many as a float has.
+# Tolerance for equal metrics: about the precision of a float.
 SAME = 1e-12
 Spec = TextModel | ImageModel | FusionModel
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the stage ``train``: its seed, its numbers, and its commit and weights as MLflow has them."""
+    """One run of the stage ``train``: its seed, its metrics, and its run id and commit in MLflow."""
 
     seed: int
     metrics: Mapping[str, Any]
@@ -55,10 +55,10 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Write weights, base configuration, tokens and picture settings; return the description and whom it knows.
+    """Write weights, base configuration, tokenizer and image processor; return description and record ids.
 
     Raises:
-        see ``pack``; and NoRegistry, where MLFLOW_TRACKING_URI is not set.
+        see ``pack``; and NoRegistry if MLFLOW_TRACKING_URI is not set.
     """
     spec = _spec(name, model=chosen.model, params=params)
     scheme = scheme_of(params.corpora[corpus].scheme)
@@ -94,14 +94,14 @@ def filled(
         max_tokens=params.train.max_tokens,
         thresholds=tuple(metrics["thresholds"][label] for label in task.labels),
         decode=params.images.decode,
-        # a consumer's pictures are not sent to Google because the corpus's were
+        # a consumer's images must not be sent to Google just because the corpus's were
         ocr=None if params.images.ocr.engine == "google_vision" else params.images.ocr,
     )
     return described, records[TRAIN] | records[VALIDATION]
 
 
 def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
-    """Write a trained model as the library saves one, and beside it the head that stands on it.
+    """Write a trained model in the library's format, and its head in a separate file.
 
     Raises:
         BaseMissing, BaseUnfit: see ``train.models.bases``.
@@ -126,7 +126,7 @@ def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, 
 
 
 def _whole(module: Any, *, place: str, base: str) -> Any:
-    """Return the library's model of which a module is made."""
+    """Return the library's model inside a module."""
     from transformers import Blip2ForImageTextRetrieval
 
     from pipelines.models.backbones import weights
@@ -145,18 +145,18 @@ def _spec(name: str, *, model: str, params: Params) -> Spec:
     if isinstance(spec, TextModel | ImageModel | FusionModel):
         return spec
     reasons = {
-        "m3h": "it reads a labeller's remarks on every meme, which no consumer has",
-        "yadav": "it is made of two bases, which a pack has no place for",
+        "m3h": "it needs a labeller's remarks on every meme, which consumers do not have",
+        "yadav": "it has two bases, and a pack can hold only one",
     }
     kind = spec.kind if spec else "unknown"
-    detail = reasons.get(kind, f"its kind is {kind}; text, image and fusion can be")
+    detail = reasons.get(kind, f"its kind is {kind}; only text, image and fusion can be packaged")
     raise NotPackable(name=name, model=model, detail=detail)
 
 
 def _best(
     name: str, *, corpus: str, task: Task, model: str, params: Params, root: Path
 ) -> tuple[int, Mapping[str, Any]]:
-    """Return the seed of the best validation macro-F1, the smallest of equals, and the numbers of its run."""
+    """Return the seed with the best validation macro-F1 (the smallest on ties), and the metrics of its run."""
     found = {}
     for seed in params.train.seeds:
         path = root / "metrics" / corpus / f"train-{task.key}-{model}-{seed}.json"
@@ -164,7 +164,7 @@ def _best(
             found[seed] = json.loads(path.read_bytes())
     known = {seed: metrics for seed, metrics in found.items() if SCORE in metrics}
     if not known:
-        detail = f"the stage train@{corpus} has no numbers of '{model}' for '{task.key}'"
+        detail = f"the stage train@{corpus} has no metrics of '{model}' for '{task.key}'"
         raise NothingToPack(name=name, detail=detail)
     best = min(known, key=lambda seed: (-known[seed][SCORE], seed))
     return best, known[best]
@@ -181,15 +181,15 @@ def _records(
     vault: Vault,
     root: Path,
 ) -> dict[str, set[str]]:
-    """Return whom the run has learnt from and was chosen by: the live items of the split with gold of its task.
+    """Return by split the records that the run learnt from or was selected on: the live items with gold of its task.
 
-    That nobody is gone who was there is told by its numbers, and that nobody has come, by its predictions.
+    Its metrics show that no item was taken down since, and its predictions that no item was added.
     """
     folder = root / "snapshot" / corpus
     predictions = folder / "predictions" / "train" / task.key / model / str(seed) / "predictions.parquet"
     paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet", predictions
     if missing := [path.name for path in paths if not path.is_file()]:
-        raise NothingToPack(name=name, detail=f"{', '.join(missing)} of '{model}' is not there")
+        raise NothingToPack(name=name, detail=f"{', '.join(missing)} of '{model}' is missing")
     splits, gold, said = (
         tables.read(path, name=kind).to_pylist()
         for path, kind in zip(paths, ("splits", "gold", "predictions"), strict=True)
@@ -211,9 +211,10 @@ def _records(
 def _run(
     name: str, *, corpus: str, task: Task, model: str, seed: int, metrics: Mapping[str, Any], settings: Settings
 ) -> Run:
-    """Return the finished run that these numbers are of, the latest of several that have them.
+    """Return the latest finished run with these metrics.
 
-    A stage that was a hit of the run-cache has the numbers of a run on an earlier commit: numbers tell it, not HEAD.
+    A stage from DVC's run cache has the metrics of a run on an earlier commit, so the run is found by metrics, not by
+    HEAD.
     """
     wanted = {int(epoch["epoch"]): epoch[SCORE] for epoch in metrics["history"]}
     client = _client(settings)
@@ -230,7 +231,7 @@ def _run(
         history = {m.step: m.value for m in client.get_metric_history(run.info.run_id, SCORE)}
         if history.keys() == wanted.keys() and all(abs(history[step] - wanted[step]) < SAME for step in wanted):
             return Run(seed, metrics, run.info.run_id, run.data.tags.get("data_commit", "none"))
-    detail = f"MLflow has no finished run of '{model}', seed {seed}, with the numbers of metrics/{corpus}"
+    detail = f"MLflow has no finished run of '{model}', seed {seed}, with the metrics in metrics/{corpus}"
     raise NothingToPack(name=name, detail=detail)
 
 
@@ -239,7 +240,7 @@ def _weights(name: str, *, run: Run, settings: Settings, to: Path) -> Path:
     client = _client(settings)
     paths = [file.path for file in client.list_artifacts(run.run_id, "model") if file.path.endswith(".safetensors")]
     if len(paths) != 1:
-        detail = f"run {run.run_id} has {len(paths)} files of weights, where one must be"
+        detail = f"run {run.run_id} has {len(paths)} files of weights, expected one"
         raise NothingToPack(name=name, detail=detail)
     return Path(client.download_artifacts(run.run_id, paths[0], str(to)))
 

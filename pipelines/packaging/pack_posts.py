@@ -1,4 +1,4 @@
-"""The pack of a tuned model of posts: what the stage ``finetune`` left in its folder."""
+"""Fill the pack of a tuned model of posts from the output folder of the stage ``finetune``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.train import finetuned
 from pipelines.train.classifiers.loop import AT_ONCE
 from pipelines.vault.vault import Vault
 
-# Of the folder that ``finetune`` writes: what the pack has of its own, and an adapter that is merged already.
+# Files of the ``finetune`` folder that are not copied: the pack writes its own, and the adapter is already merged.
 LEFT_OUT = frozenset({finetuned.CARD, finetuned.LINEAGE, "adapter"})
 
 
@@ -34,20 +34,20 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Copy weights, tokens, thresholds and calibration; return the description and whom the model knows.
+    """Copy weights, tokenizer, thresholds and calibration; return the description and the ids of its records.
 
     Raises:
         see ``pack``.
     """
     if chosen.subset is None:
-        raise NotPackable(name=name, model=chosen.model, detail="whose labels it has learnt (subset) is not told")
+        raise NotPackable(name=name, model=chosen.model, detail="the subset of its training labels is missing")
     folder = finetuned.folder_of(corpus, subset=chosen.subset, model=chosen.model, root=root)
     told = finetuned.read(folder)
     if isinstance(told.spec, KnnModel):
-        detail = "its neighbours are people's posts, sealed under keys that no consumer has"
+        detail = "its neighbours are posts, sealed under keys that consumers do not have"
         raise NotPackable(name=name, model=chosen.model, detail=detail)
     if told.task != category:
-        raise NotPackable(name=name, model=chosen.model, detail=f"it answers '{told.task}', not '{category}'")
+        raise NotPackable(name=name, model=chosen.model, detail=f"it predicts '{told.task}', not '{category}'")
     task = finetuned.task_asked(told, folder=folder)
     records = finetuned.lineage(folder)
     refuse_deleted(records, model=told.name, vault=vault)
@@ -73,7 +73,7 @@ def filled(
         train=Trained(**told.train.model_dump()),
         spec=told.spec.model_copy(update={"base": public(told.base)}),
         scrub=params.collect.scrub,
-        # of an encoder as many as the stage ``predict`` reads together
+        # for an encoder the batch of the stage ``predict_finetuned``
         batch=AT_ONCE * told.spec.batch if isinstance(told.spec, EncoderModel) else params.predict_finetuned.batch,
         max_new_tokens=None if isinstance(told.spec, EncoderModel) else params.finetune.max_new_tokens,
     )
@@ -81,9 +81,9 @@ def filled(
 
 
 def _silver(name: str, *, corpus: str, params: Params, root: Path) -> str:
-    """Return the SHA-256 of the counted votes that train's labels are made of."""
+    """Return the SHA-256 of the silver labels that the model was trained on."""
     path = root / "snapshot" / corpus / "silver" / params.finetune.ensemble / "silver.parquet"
     if not path.is_file():
-        detail = f"the silver of ensemble '{params.finetune.ensemble}', which it has learnt from, is not there"
+        detail = f"the silver labels of ensemble '{params.finetune.ensemble}', which it was trained on, are missing"
         raise NothingToPack(name=name, detail=detail)
     return sha256(path)

@@ -10,37 +10,37 @@ from pipelines.vault.vault import Vault
 
 
 class NotPackable(ConfigError):
-    """What was chosen is no model that can be registered."""
+    """The chosen model cannot be registered."""
 
     message = "'{model}' cannot be registered as '{name}': {detail}."
-    remedy = "Name another model under registry.{name} in params.yaml."
+    remedy = "Set another model under registry.{name} in params.yaml."
 
 
 class NothingToPack(ConfigError):
-    """What a pack is made of is not where the command was started."""
+    """The inputs of a pack are missing from the current folder."""
 
     message = "There is nothing to package as '{name}': {detail}."
-    remedy = "Start it in a clone of the corpus after `dvc pull --allow-missing`, or run that stage."
+    remedy = "Run the command in a clone of the corpus after `dvc pull --allow-missing`, or run the missing stage."
 
 
 class LearntFromDeleted(DataError):
-    """A model knows somebody who asked to be forgotten."""
+    """A model has learnt from records that were taken down."""
 
-    message = "{count} of the records that '{model}' has learnt from, or was chosen by, were taken down since."
-    remedy = "It cannot be registered. Train it again, and register that."
+    message = "{count} of the records that '{model}' has learnt from, or was selected on, were taken down since."
+    remedy = "It cannot be registered. Train it again, then register the new model."
     exit_code = 77
 
 
 def refuse_deleted(records: Collection[str], *, model: str, vault: Vault) -> None:
-    """Refuse a model that knows records which were taken down.
+    """Refuse a model that has learnt from records that were taken down.
 
     Raises:
-        LearntFromDeleted: naming how many.
+        LearntFromDeleted: at least one was; the error has their number.
     """
     if gone := len(vault.tombstoned(set(records))):
         raise LearntFromDeleted(count=gone, model=model)
 
 
 def public(base: str) -> str:
-    """Return a base by its name: where a folder lies on this machine is nobody's business."""
+    """Return the name of a base; for a folder only the last part, so that no local path is published."""
     return Path(base).name if Path(base).is_absolute() or Path(base).is_dir() else base

@@ -1,8 +1,8 @@
-"""How a model gets into the registry: packed, looked at, stored, read back, numbered, put on record.
+"""Register a model: package it, check its files, store them in MLflow, read them back and journal the version.
 
-What is registered is a pack, known by the SHA-256 of its ``files.json``: the same pack is the same version, however
-often it is registered and wherever an earlier try was killed. Only the row of the journal makes a version one that may
-be asked; what was stored without it is trusted by nobody.
+A pack is identified by the SHA-256 of its ``files.json``: the same pack is always the same version, however often it is
+registered and at whichever step an earlier attempt was killed. A version may be loaded only if the journal has the row
+of its registration; files that were stored without it are not trusted.
 """
 
 from __future__ import annotations
@@ -36,48 +36,48 @@ if TYPE_CHECKING:
 
 # Tag of runs and versions: the SHA-256 of the pack's files.json.
 PACK = "pack"
-# Where a run has the files, as MLflow's own examples do.
+# Artifact path of the files in a run, as in MLflow's own examples.
 PLACE = "model"
 Step = Literal["stored", "added", "recorded"]
 Say = Callable[[Step], None]
 
 
 class Unregistrable(RegistryError):
-    """A model's files are not what a version's must be."""
+    """A model's files are not fit for registration."""
 
-    message = "This may not be registered as '{name}': {detail}."
-    remedy = "Nothing was stored. Package it again: `corpus register {name}`."
+    message = "These files may not be registered as '{name}': {detail}."
+    remedy = "Nothing was stored. Package the model again: `corpus register {name}`."
     exit_code = 65
 
 
 class StoredOtherwise(RegistryError):
-    """What MLflow hands out is not what was handed to it."""
+    """The files in MLflow differ from those that were uploaded."""
 
-    message = "MLflow has stored '{name}' otherwise than it was given (run {run}): {detail}."
-    remedy = "Delete that run, look at MLflow's artifact store, and register again."
+    message = "The files of '{name}' in MLflow differ from those that were uploaded (run {run}): {detail}."
+    remedy = "Delete that run, check MLflow's artifact store, then run `corpus register {name}` again."
     exit_code = 65
 
 
 class NumberTaken(RegistryError):
-    """A version has a number that the journal knows of other files."""
+    """The journal has this version number with other files."""
 
-    message = "The journal knows version {version} of '{name}' with other files than MLflow has."
-    remedy = "Trust no version of this model. MLflow's registry was begun anew or altered: restore it from a backup."
+    message = "The journal has other files for version {version} of '{name}' than MLflow has."
+    remedy = "Do not trust any version of this model. MLflow was reset or altered: restore it from a backup."
     exit_code = 65
 
 
 def register(
     name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say | None = None
 ) -> tuple[Version, bool]:
-    """Register what the stages left in the clone ``context.root``; see :func:`put`.
+    """Package and register the outputs of the stages in the clone ``context.root``; see :func:`put`.
 
     Args:
-        name: under which; one of :data:`pipelines.registry.versions.NAMES`.
-        chosen: which model, tuned on which subset.
-        context: see there.
-        who: registers; not empty.
+        name: one of :data:`pipelines.registry.versions.NAMES`.
+        chosen: the model, and the subset that it was tuned on.
+        context: see :class:`pipelines.registry.candidate.Context`.
+        who: the person or the step that registers; not empty.
         why: their reason; not empty.
-        say: told after each step.
+        say: called after each step.
 
     Raises:
         BadParams: who or why is empty.
@@ -98,19 +98,19 @@ def register(
 def put(
     name: str, folder: Path, *, context: Context, who: str, why: str, say: Say | None = None
 ) -> tuple[Version, bool]:
-    """Register the folder of a saved MLflow model that has a pack inside.
+    """Register the folder of a saved MLflow model that contains a pack.
 
-    Killed after any step, it is finished by repeating it. Two at once who register the same pack get one version.
+    If it is killed after any step, repeating it finishes it. Simultaneous registrations of one pack make one version.
 
     Returns:
-        the version, and whether its registration is on record by this call.
+        the version, and whether this call recorded its registration.
 
     Raises:
         BadParams: who or why is empty.
-        UnknownModel: ``name`` is no name that models are registered under.
-        Unregistrable: a file is or may be a pickle, a card is missing, the pack is not as ``files.json`` lists it.
-        StoredOtherwise: MLflow hands out other files.
-        NumberTaken: the journal knows the version with other files.
+        UnknownModel: models cannot be registered under ``name``.
+        Unregistrable: a file is or may be a pickle, a card is missing, or the pack differs from its ``files.json``.
+        StoredOtherwise: MLflow returns other files than were uploaded.
+        NumberTaken: the journal has other files for the version.
         JournalBroken: the journal was altered.
         RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """
@@ -138,11 +138,11 @@ def put(
         tell("added")
         version = _known(name, mark=mark, context=context) or added
         if version.run_id != run_id:
-            # who registers the same at the same time was first, with files of their own saving
+            # a simultaneous registration of the same pack was first; its files are from another run
             run_id = str(version.run_id)
             found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
     if version.digest != found:
-        raise StoredOtherwise(name=name, run=run_id, detail=f"version {version.version} was of other files")
+        raise StoredOtherwise(name=name, run=run_id, detail=f"version {version.version} has other files")
     metrics = {
         PACK: mark,
         "run": run_id,
@@ -151,7 +151,7 @@ def put(
         "data_commit": pack.manifest.data_commit,
         "split": pack.manifest.split_digest,
         "records": len(pack.records),
-        # the pack lists its own files; with these a consumer can name any file that was changed
+        # the pack lists its own files; these are the others, so that consumers can name any changed file
         "outside": outside,
     }
     written = _record(version, context=context, who=who, why=why, metrics=metrics)
@@ -160,7 +160,7 @@ def put(
 
 
 def _looked_at(name: str, folder: Path) -> tuple[Pack, str]:
-    """Return the pack of a folder and its mark, if there is nothing to say against it."""
+    """Check a folder; return its pack and the SHA-256 of the pack's ``files.json``."""
     found = contents.faults(folder, registered=digest(folder))
     wrong = [f"{check}: {reason}" for check, reasons in found.items() for reason in reasons]
     if wrong:
@@ -173,9 +173,9 @@ def _looked_at(name: str, folder: Path) -> tuple[Pack, str]:
 
 
 def _known(name: str, *, mark: str, context: Context) -> Version | None:
-    """Return the version of a pack: of several, the oldest; those after it that are not on record are deleted.
+    """Return the version of a pack: the oldest, if there are several; delete later ones that are not on record.
 
-    A version that is on record is of the pack that its row names, whatever its tag says.
+    For a version that is on record, the pack in its row counts, not its tag alone.
     """
     first: Version | None = None
     for version in context.registry.versions(name):
@@ -185,7 +185,7 @@ def _known(name: str, *, mark: str, context: Context) -> Version | None:
         if first is None:
             first = version
         elif row is None:
-            # who registers the same at the same time may have deleted it already
+            # a simultaneous registration of the same pack may have deleted it already
             with suppress(UnknownVersion), missing(name=name, version=version.version):
                 _client(context).delete_model_version(name, str(version.version))
     return first
@@ -194,9 +194,9 @@ def _known(name: str, *, mark: str, context: Context) -> Version | None:
 def _stored(
     name: str, folder: Path, *, pack: Pack, mark: str, context: Context
 ) -> tuple[str, tuple[str, dict[str, str]]]:
-    """Hand the files to a run of the corpus's registry experiment, or find one that has them.
+    """Upload the files to a run of the corpus's registry experiment, or find a run that has them.
 
-    Returns the run's id, and what :func:`_read_back` found there.
+    Returns the run's id and the result of :func:`_read_back`.
     """
     client, experiment = _client(context), f"{subject(name, params=context.params)[0]}-registry"
     with translated():
@@ -206,8 +206,8 @@ def _stored(
     if known:
         run_id = str(known[0].info.run_id)
         return run_id, _read_back(name, run_id=run_id, mark=mark, context=context)
-    # never gone on with: two savings of one pack differ (MLflow writes when), and who registers the same at the same
-    # time would read files that are being written
+    # an unfinished run is never continued: two savings of one pack differ (MLflow writes the time), and a simultaneous
+    # registration of the same pack would read files that are being written
     key = f"{name}-{secrets.token_hex(8)}"
     tags = {PACK: mark, "name": name, "data_commit": pack.manifest.data_commit}
     with tracking.run(context.settings, experiment=experiment, key=key, params={}, tags=tags) as log:
@@ -216,12 +216,12 @@ def _stored(
         run_id = str(log.run_id)
         found = _read_back(name, run_id=run_id, mark=mark, context=context)
         if found[0] != digest(folder):
-            raise StoredOtherwise(name=name, run=run_id, detail="the digest is another one")
+            raise StoredOtherwise(name=name, run=run_id, detail="their digest is different")
     return run_id, found
 
 
 def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[str, dict[str, str]]:
-    """Return the digest of what MLflow has, and the SHA-256 of each file outside the pack."""
+    """Return the digest of the files in MLflow, and the SHA-256 of each file outside the pack."""
     with scratch(context.settings) as folder:
         with translated():
             stored = Path(_client(context).download_artifacts(run_id, PLACE, str(folder)))
@@ -230,14 +230,14 @@ def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[
         except Unregistrable as error:
             raise StoredOtherwise(name=name, run=run_id, detail=error.fields["detail"]) from None
         if found != mark:
-            raise StoredOtherwise(name=name, run=run_id, detail="it is another pack")
+            raise StoredOtherwise(name=name, run=run_id, detail="they contain another pack")
         inside = f"{pack.folder.relative_to(stored).as_posix()}/"
         outside = {path: value for path, value in listing(stored).items() if not path.startswith(inside)}
         return digest(stored), outside
 
 
 def _record(version: Version, *, context: Context, who: str, why: str, metrics: dict[str, Any]) -> bool:
-    """Write the row of a registration if it is not there; return whether it was written."""
+    """Write the row of a registration unless it exists; return whether it was written."""
     name, journal = version.name, context.journal
     while True:
         head = journal.last(name)

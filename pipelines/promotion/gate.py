@@ -1,20 +1,20 @@
-"""What a version must pass before a person is asked whether it may become champion.
+"""Judge whether a version may become champion, before a person approves it.
 
-Every check is made and every failed one is named with its numbers; nothing stops at the first. The checks:
+All checks are made, and each failed check is reported with its numbers:
 
-- ``withdrawn``: the version was not taken back.
-- ``files``, ``pickle``, ``card``: :func:`pipelines.registry.contents.faults`. Files that are not what was registered,
-  or hold a pickle, are not loaded: then ``asked`` says that nothing could be scored.
-- ``taken_down``: no record that it learnt from was taken down.
-- ``split``: none of the records that candidate or champion learnt from, or were chosen by, stands in the test on which
-  both are scored now. Split digests are compared and put on record; that they differ is no fault by itself, for the
-  split's digest changes when the corpus grows and when somebody's post is deleted, but no item ever changes its split.
-- ``labels``: it answers with the task's labels.
-- ``champion``: the champion can be compared with: unaltered, and it loads.
-- ``better``, ``recall``: :mod:`pipelines.promotion.scores`. Without a champion the majority set is to be beaten.
+- ``withdrawn``: the version was not withdrawn.
+- ``files``, ``pickle``, ``card``: :func:`pipelines.registry.contents.faults`. Files that differ from what was
+  registered, or contain a pickle, are not loaded; then ``asked`` reports that nothing could be scored.
+- ``taken_down``: no record that the version learnt from was taken down.
+- ``split``: no record that candidate or champion learnt from, or was selected on, is in the test on which both are
+  scored now. Split digests are recorded; a difference alone is not a fault, because the split's digest changes when the
+  corpus grows and when a post is deleted, but no item ever changes its split.
+- ``labels``: its labels are the task's labels.
+- ``champion``: the champion is unaltered and loads, so that a comparison is possible.
+- ``better``, ``recall``: :mod:`pipelines.promotion.scores`. Without a champion, the version must beat the majority set.
 
-The verdict is a row of the journal. What was scored once is not scored again while candidate, champion, test and terms
-are the same: whoever approves has seen the numbers by which the alias moves.
+The verdict is written to the journal. Scores are reused while candidate, champion, test and terms are the same, so the
+approver sees exactly the numbers on which the alias moves.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ JUDGED = ("gated", "refused")
 
 
 class ChampionAlready(ConfigError):
-    """A champion has nobody to be compared with but itself."""
+    """The candidate is already champion, so there is nothing to compare it with."""
 
-    message = "Version {version} of '{name}' is champion already."
-    remedy = "Name another version; `corpus registry {name}` lists them."
+    message = "Version {version} of '{name}' is already champion."
+    remedy = "Choose another version; list them with `corpus registry {name}`."
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate found.
+    """The result of the gate.
 
     Args:
         name: the registered model.
         version: the candidate.
-        champion: whom it was compared with, ``None``: the majority set.
-        reasons: of every failed check, ``check: what``; none: it passed.
+        champion: the version that it was compared with; ``None``: the majority set.
+        reasons: ``check: reason`` for every failed check; empty if it passed.
         figures: numbers, names of labels and digests.
-        basis: a digest of what the scores follow from.
-        files: the digest of the candidate's files as they were found.
+        basis: a digest of everything that determines the scores.
+        files: the digest of the candidate's downloaded files.
     """
 
     name: str
@@ -70,18 +70,18 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether every check passed."""
         return not self.reasons
 
     @property
     def metrics(self) -> Json:
-        """What the journal keeps of it."""
+        """The part of the verdict that the journal stores."""
         return {"reasons": list(self.reasons), "figures": self.figures, "basis": self.basis}
 
 
 @dataclass
 class _Case:
-    """What is being found out about a candidate."""
+    """The state of judging a candidate."""
 
     test: Frozen
     entries: dict[int, Entry]
@@ -91,9 +91,9 @@ class _Case:
 
 
 def run(name: str, version: int, *, context: Context, who: str = WHO) -> Verdict:
-    """Judge a version, write the verdict into the journal, and make it challenger if it passed.
+    """Judge a version, write the verdict to the journal, and make the version challenger if it passed.
 
-    Repeating it writes nothing as long as the verdict is the same.
+    Repeating this writes nothing while the verdict is the same.
 
     Raises:
         UnknownModel: no model has this name.
@@ -118,7 +118,7 @@ def run(name: str, version: int, *, context: Context, who: str = WHO) -> Verdict
             files=verdict.files,
         )
     if verdict.passed:
-        # whoever is judged at the same time may be the newer one
+        # a version that is judged at the same time may have become challenger
         with suppress(AliasAstray):
             context.registry.point(name, CHALLENGER, version)
     else:
@@ -127,13 +127,13 @@ def run(name: str, version: int, *, context: Context, who: str = WHO) -> Verdict
 
 
 def dismiss(name: str, version: int, *, registry: Registry) -> None:
-    """Take the alias ``challenger`` from a version that has it."""
+    """Remove the alias ``challenger`` if it is on this version."""
     if registry.alias(name, CHALLENGER) == version:
         registry.point(name, CHALLENGER, None)
 
 
 def judge(name: str, version: int, *, context: Context) -> Verdict:
-    """Judge a version and write nothing; see :func:`run`."""
+    """Judge a version without writing anything; see :func:`run`."""
     corpus, category = subject(name, params=context.params)
     now = standing(context.journal, name)
     candidate = context.registry.version(name, version)
@@ -152,7 +152,7 @@ def judge(name: str, version: int, *, context: Context) -> Verdict:
 
 
 def _look(case: _Case, entry: Entry, *, standing: Standing, context: Context) -> None:
-    """Make every check that asks the model nothing."""
+    """Make every check that does not run the model."""
     version = entry.version.version
     gone = [f"version {version} was withdrawn"] if version in standing.withdrawn else []
     case.reasons["withdrawn"] = gone
@@ -167,14 +167,14 @@ def _look(case: _Case, entry: Entry, *, standing: Standing, context: Context) ->
     for other in case.entries.values():
         _learnt(case, other, candidate=other is entry, vault=context.vault)
     if entry.pack is None:
-        case.reasons["taken_down"].append("nothing says whose records it has learnt from")
+        case.reasons["taken_down"].append("the records that it has learnt from are unknown")
     elif entry.pack.manifest.labels != case.test.task.labels:
         found, wanted = len(entry.pack.manifest.labels), len(case.test.task.labels)
         case.reasons["labels"].append(f"its {found} labels are not the {wanted} of '{case.test.task.key}'")
 
 
 def _learnt(case: _Case, entry: Entry, *, candidate: bool, vault: Vault) -> None:
-    """Check whose records a model has learnt from; the champion's takedowns are not the candidate's fault."""
+    """Check the records that a model has learnt from; takedowns count only against the candidate."""
     if entry.pack is None:
         return
     records, role = entry.pack.records, "candidate" if candidate else "champion"
@@ -190,16 +190,16 @@ def _learnt(case: _Case, entry: Entry, *, candidate: bool, vault: Vault) -> None
     }
     if gone and candidate:
         case.reasons["taken_down"].append(
-            f"{gone} of the {len(records)} records that it has learnt from are taken down"
+            f"{gone} of the {len(records)} records that it has learnt from were taken down"
         )
     if inside:
         case.reasons["split"].append(
-            f"the {role} (version {entry.version.version}) has learnt from {inside} of the records of the test"
+            f"the {role} (version {entry.version.version}) has learnt from {inside} records of the test"
         )
 
 
 def _basis(case: _Case, *, terms: Promote) -> str:
-    """Return a digest of all that scores follow from."""
+    """Return a digest of everything that determines the scores."""
     files = {str(version): entry.found for version, entry in case.entries.items()}
     sampling = case.test.board.sampling
     values = {
@@ -213,7 +213,7 @@ def _basis(case: _Case, *, terms: Promote) -> str:
 
 
 def _score(case: _Case, version: int, *, basis: str, context: Context) -> None:
-    """Ask both and compare, or take what was found when they were asked before."""
+    """Run and compare both models, or reuse their earlier scores."""
     name = case.entries[version].version.name
     known = _known(context.journal, name=name, version=version, basis=basis)
     if known is not None:
@@ -236,7 +236,7 @@ def _score(case: _Case, version: int, *, basis: str, context: Context) -> None:
 
 
 def _asked(case: _Case, version: int) -> tuple[Run, Run] | None:
-    """Return what candidate and champion say; ``None`` where one cannot be asked, which is a reason."""
+    """Return the answers of candidate and champion; add a reason and return ``None`` if one cannot be run."""
     if not case.test.board.items:
         case.reasons["asked"] = ["the test has no item with gold, so nothing was scored"]
         return None
@@ -245,7 +245,7 @@ def _asked(case: _Case, version: int) -> tuple[Run, Run] | None:
         check = "asked" if number == version else "champion"
         try:
             if not entry.sound:
-                raise CannotBeAsked(detail="its files are not to be trusted, so it was not loaded")
+                raise CannotBeAsked(detail="its files failed verification, so it was not loaded")
             said[number] = holdout.ask(entry.folder, frozen=case.test)
         except CannotBeAsked as error:
             remedy = "" if check == "asked" else "; withdraw it, or restore its files"
@@ -263,7 +263,7 @@ def _judged(journal: Journal, *, name: str, version: int) -> Row | None:
 
 
 def _known(journal: Journal, *, name: str, version: int, basis: str) -> Any | None:
-    """Return the scores of the gate's last verdict, if they follow from the same."""
+    """Return the scores of the gate's last verdict if its basis is the same."""
     last = _judged(journal, name=name, version=version)
     if last is None or last.metrics["basis"] != basis:
         return None

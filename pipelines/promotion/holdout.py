@@ -1,8 +1,8 @@
-"""The test that never moves, and what a registered model says of it.
+"""Open the frozen test of a corpus and run registered models on it.
 
-Candidate and champion are asked here, now and both, by the files that consumers load: what a stage predicted with its
-own weights some months ago says nothing of a package. The test's labels never leave this module but as a board for
-scoring; a model sees what a consumer would send.
+Candidate and champion are both run here from the files that consumers load, because earlier predictions of a stage with
+its own weights would not test the package. The test's labels leave this module only as a board for scoring; models
+receive only the input that a consumer would send.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 
 TEST = "test"
 COLUMNS = ("labels", "probabilities", "abstain")
-# Ours: items of one request, so that pictures are not all in memory twice.
+# Ours: items per request, so that not all images are in memory twice.
 TOGETHER = 64
 
 
 class CannotBeAsked(RegistryError):
-    """A registered model does not load, or does not answer as its signature says."""
+    """Prediction failed: a registered model does not load, or its output does not fit its signature."""
 
-    message = "It cannot be asked: {detail}."
-    remedy = "Package and register it again: `corpus register`."
+    message = "Prediction failed: {detail}."
+    remedy = "Package and register the model again: `corpus register`."
     exit_code = 65
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """A corpus's test items of one category that are live and have gold.
+    """The live test items of a corpus that have gold of one category.
 
     Args:
-        corpus: whose.
+        corpus: the corpus.
         board: items, gold and groups, for scoring.
-        majority: the most frequent label set of validation: what a model without a mind would say.
-        digest: of the items and their gold; what was scored on another is not comparable.
-        split: of the whole split (:func:`split_digest`).
-        taken_down: how many items of the test are gone.
-        inputs: what a model is sent, column by column, in the board's order.
+        majority: the most frequent label set of validation: the constant baseline.
+        digest: of the items and their gold; scores on different digests are not comparable.
+        split: the digest of the whole split (:func:`split_digest`).
+        taken_down: how many test items were taken down.
+        inputs: the model's input columns of each item, in the board's order.
     """
 
     corpus: str
@@ -65,23 +65,23 @@ class Frozen:
 
     @property
     def task(self) -> Task:
-        """The category that is asked about."""
+        """The category that is predicted."""
         return self.board.task
 
     @property
     def record_ids(self) -> frozenset[str]:
-        """Whose items they are."""
+        """The records of the test items."""
         return frozenset(record_id for record_id, _ in self.board.items)
 
     def frames(self) -> Iterator[pd.DataFrame]:
-        """Give the inputs as a model takes them, some at a time."""
+        """Yield the inputs as tables for a model, ``TOGETHER`` items at a time."""
         import pandas as pd
 
         for start in range(0, len(self.inputs), TOGETHER):
             yield pd.DataFrame(list(self.inputs[start : start + TOGETHER]))
 
     def constant(self) -> Run:
-        """Return what the majority set scores as: the least that a first champion must beat."""
+        """Return a run that answers the majority set for all items: a first champion must beat it."""
         return Run(0, dict.fromkeys(self.board.items, VOTE), dict.fromkeys(self.board.items, self.majority))
 
 
@@ -91,7 +91,7 @@ def open_test(
     """Open the test of a category in a clone of the corpus.
 
     Raises:
-        NotCurated: the split or the gold is not there (posts).
+        NotCurated: the split or the gold is missing (posts).
         NoGold: the same (memes).
         CorpusError: see :func:`pipelines.datasets.posts.load` and :func:`pipelines.datasets.memes.load`.
     """
@@ -136,7 +136,7 @@ def of_items(
     taken_down: int,
     sampling: Sampling,
 ) -> Frozen:
-    """Return a test of these items, all given in one order; ``validation`` are label sets, for the majority."""
+    """Return a test of these items, with all sequences in one order; ``validation`` has the majority's label sets."""
     counts = Counter(validation)
     labels = task.labels
     majority = min(counts, key=lambda s: (-counts[s], sorted(map(labels.index, s))), default=frozenset())
@@ -146,10 +146,10 @@ def of_items(
 
 
 def ask(folder: Path, *, frozen: Frozen) -> Run:
-    """Load the model of a folder whose files were verified, and ask it about the test.
+    """Load the model of a folder with verified files, and run it on the test.
 
     Raises:
-        CannotBeAsked: it does not load, fails, or answers otherwise than its signature says.
+        CannotBeAsked: it does not load, fails, or its output does not fit its signature.
     """
     from mlflow import pyfunc
 
@@ -162,8 +162,8 @@ def ask(folder: Path, *, frozen: Frozen) -> Run:
         except CorpusError as error:
             raise CannotBeAsked(detail=str(error)) from None
         except Exception as error:
-            # a model's own message may quote what it was asked
-            raise CannotBeAsked(detail=f"it fails ({type(error).__name__})") from None
+            # a model's own message may quote its input
+            raise CannotBeAsked(detail=f"the model fails ({type(error).__name__})") from None
     outcomes, answers = {}, {}
     for item, (labels, abstained) in zip(frozen.board.items, said, strict=True):
         outcomes[item] = ABSTAINED if abstained else VOTE
@@ -180,19 +180,19 @@ def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, bool]]:
     import pandas as pd
 
     if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
-        raise CannotBeAsked(detail=f"its answer has not the columns {', '.join(COLUMNS)}")
+        raise CannotBeAsked(detail=f"the output must have the columns {', '.join(COLUMNS)}")
     if len(answer) != asked:
-        raise CannotBeAsked(detail=f"{len(answer)} answers to {asked} items")
+        raise CannotBeAsked(detail=f"{len(answer)} answers for {asked} items")
     for labels, abstained in zip(answer["labels"].tolist(), answer["abstain"].tolist(), strict=True):
         if not isinstance(abstained, bool | np.bool_):
-            raise CannotBeAsked(detail="abstain is not true or false")
+            raise CannotBeAsked(detail="the column abstain has values that are not boolean")
         yield labels, bool(abstained)
 
 
 def _labels(labels: Any, *, task: Task) -> frozenset[str]:
     if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-        raise CannotBeAsked(detail="its labels are no list")
+        raise CannotBeAsked(detail="the column labels has values that are not lists")
     named = frozenset(map(str, labels))
     if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
-        raise CannotBeAsked(detail=f"its labels are none of '{task.key}', or too many")
+        raise CannotBeAsked(detail=f"its labels are not all of '{task.key}', or not one where one is required")
     return named

@@ -1,7 +1,7 @@
-"""How a champion changes and how that is undone: the decisions; :mod:`pipelines.registry.transitions` has the steps.
+"""Promote, roll back, withdraw and decline versions; :mod:`pipelines.registry.transitions` moves the alias.
 
-Each function may be repeated: what was begun is finished, what was done is not done twice. What is half done is
-finished by repeating it or undone by :func:`abandon`, and by nothing else.
+Each function is idempotent: repeating it finishes an open move, and changes nothing if the move is done. An open move
+can only be finished by repeating it or undone by :func:`abandon`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from pipelines.registry.transitions import Deed, Move, Say, Step
 
 
 class NotPromoted(RegistryError):
-    """The gate, or a look at the files, speaks against a version."""
+    """A version failed the gate or the check of its files."""
 
     message = "Version {version} of '{name}' may not be champion: {detail}."
-    remedy = "Nothing was changed. `corpus registry {name}` shows the figures."
+    remedy = "The champion was not changed. See the figures: `corpus registry {name}`."
     exit_code = 77
 
 
 class NothingToUndo(ConfigError):
-    """There is no earlier champion, or nothing that was begun."""
+    """There is no earlier champion, or no open move."""
 
     message = "There is nothing to undo for '{name}': {detail}."
-    remedy = "`corpus registry {name}` shows the journal."
+    remedy = "See the journal: `corpus registry {name}`."
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What came of it: the champion now, and the row that says so; ``already``: nothing was left to do."""
+    """The result of a decision: the champion now, and the row that records it; ``already``: it was done before."""
 
     name: str
     champion: int | None
@@ -52,15 +52,15 @@ def promote(
     Args:
         name: the registered model.
         version: the candidate.
-        who: decides; not empty.
+        who: the person or the step that decides; not empty.
         why: their reason; not empty.
-        context: see there.
-        dry_run: judge, and write nothing at all.
-        say: told after each step; a test kills the process there.
+        context: see :class:`pipelines.registry.candidate.Context`.
+        dry_run: judge without writing anything.
+        say: called after each step; a test kills the process there.
 
     Raises:
         BadParams: who or why is empty.
-        NotPromoted: the gate speaks against it; the reasons are on record.
+        NotPromoted: it failed the gate; the reasons are in the journal.
         PromotionAhead: another move is open, or has just changed the champion that the gate compared with.
         UnknownModel: no model has this name.
         UnknownVersion: the model has no such version.
@@ -77,7 +77,7 @@ def promote(
     try:
         verdict = gate.run(name, version, context=context, who=who)
     except ChampionAlready:
-        # repeated after all was done but, perhaps, the last steps
+        # repeated after the move was recorded; the last steps may be missing
         return _settled(name, context=context)
     (say or _nobody)("gated")
     if not verdict.passed:
@@ -90,23 +90,23 @@ def promote(
 def rollback(
     name: str, *, who: str, why: str, context: Context, leaving: int | None = None, say: Say | None = None
 ) -> Moved:
-    """Make the champion before the present one champion again, if its files are what was registered.
+    """Make the previous champion champion again, if its files are those that were registered.
 
-    Records of it that were taken down since are counted in the row and do not hinder: over a threshold such a version
-    is withdrawn, and then it is no champion to go back to.
+    Records of it that were taken down since are counted in the row but do not prevent the rollback: above a threshold
+    such a version is withdrawn, and rollback skips withdrawn versions.
 
     Args:
         name: the registered model.
-        who: decides; not empty.
+        who: the person or the step that decides; not empty.
         why: their reason; not empty.
-        context: see there.
-        leaving: the champion to be left; with it, repeating a rollback that was done goes no further back.
-        say: told after each step.
+        context: see :class:`pipelines.registry.candidate.Context`.
+        leaving: the champion to roll back from; with it, repeating a finished rollback does not go further back.
+        say: called after each step.
 
     Raises:
         BadParams: who or why is empty.
-        NothingToUndo: there is no champion before.
-        NotPromoted: its files are not what was registered.
+        NothingToUndo: there is no earlier champion.
+        NotPromoted: its files differ from what was registered.
         PromotionAhead: another move is open.
         JournalBroken: the journal was altered.
     """
@@ -129,14 +129,15 @@ def rollback(
 
 
 def withdraw(name: str, version: int, *, who: str, why: str, context: Context, say: Say | None = None) -> Moved:
-    """Take a version back for good: it loses its aliases, and is no champion to go back to; its files stay.
+    """Withdraw a version permanently: remove its aliases and exclude it from rollbacks; its files are kept.
 
-    Repeating it changes nothing. If it was champion, there is none afterwards, and ``rollback`` names the one before.
+    Repeating it changes nothing. If the version was champion, the model has no champion until ``rollback`` restores the
+    previous one.
 
     Raises:
         BadParams: who or why is empty.
         UnknownVersion: there is no such version.
-        PromotionAhead: another move is open; if it is towards this version, abandon it first.
+        PromotionAhead: another move is open; if it promotes this version, abandon it first.
         JournalBroken: the journal was altered.
     """
     said(who, where="who")
@@ -153,7 +154,7 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
 
 
 def reject(name: str, version: int, *, who: str, why: str, context: Context) -> Row:
-    """Put on record that a person said no to a version that had passed the gate; it is challenger no more.
+    """Record that a person rejected a version that had passed the gate, and remove its alias ``challenger``.
 
     Raises:
         BadParams: who or why is empty.
@@ -178,12 +179,12 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
 
 
 def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
-    """Give up a move that was begun and not finished: the alias goes back to where it was.
+    """Abandon an open move and restore the alias.
 
     Raises:
         BadParams: who or why is empty.
-        NothingToUndo: nothing is open.
-        JournalMoved: it was finished at this moment.
+        NothingToUndo: no move is open.
+        JournalMoved: the move was finished at the same time.
         JournalBroken: the journal was altered.
     """
     now = standing(context.journal, name)
@@ -191,7 +192,7 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
         closing = [row for row in context.journal.rows(name) if row.event in (*MOVES, "abandoned")]
         if not closing or closing[-1].event != "abandoned":
             raise NothingToUndo(name=name, detail="no move is open")
-        # repeated after the row was written and, perhaps, not the alias
+        # repeated after the row was written; the alias may not be restored yet
         return replace(_settled(name, context=context), row=closing[-1])
     row = context.journal.append(
         name,
@@ -207,11 +208,11 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
 
 
 def _nobody(step: Step) -> None:
-    """Tell nobody."""
+    """Do nothing: the default of ``say``."""
 
 
 def _begun(name: str, *, context: Context, deed: Deed, version: int | None) -> tuple[Standing, Row | None]:
-    """Return where the model stands, and the intention of this very move if it was begun before.
+    """Return the model's state, and the intention of this move if it was begun before.
 
     Raises:
         PromotionAhead: another move is open.
@@ -237,7 +238,7 @@ def _finish(intention: Row, *, context: Context, say: Say | None) -> Moved:
 
 
 def _fit(name: str, version: int, *, context: Context) -> tuple[int, str]:
-    """Return how many records of a version were taken down, and the digest of its files, if these are whole."""
+    """Check a version's files; return how many of its records were taken down, and the digest of its files."""
     with scratch(context.settings) as folder:
         entry = enter(context.registry.version(name, version), context=context, folder=folder)
         wrong = [f"{check}: {reason}" for check, reasons in entry.faults.items() for reason in reasons]

@@ -1,4 +1,4 @@
-"""Candidate and champion on the frozen test: who is ahead, how surely, and what of the gravest is missed."""
+"""Compare candidate and champion on the frozen test: macro-F1 with its uncertainty, and recall of severe labels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipelines.evaluate.benchmark import ABSTAINED, Board, Json, Run, Scored, bo
 from pipelines.evaluate.paired import TIE
 from pipelines.promotion.holdout import Frozen
 
-METRIC = "macro_f1"  # by which both papers rank (FigSIM 5, CRADLE T4)
+METRIC = "macro_f1"  # both papers rank by it (FigSIM 5, CRADLE T4)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What scoring found: ``figures`` for the journal, ``reasons`` against the candidate by check."""
+    """The result of scoring: ``figures`` for the journal, ``reasons`` against the candidate by check."""
 
     figures: Json
     reasons: Mapping[str, list[str]]
@@ -27,23 +27,25 @@ class Comparison:
 def compare(
     frozen: Frozen, *, candidate: Run, other: Run, champion: int | None, floors: Mapping[str, float], terms: Promote
 ) -> Comparison:
-    """Score both on all items, an abstention being wrong, and judge.
+    """Score both on all items, with abstentions as wrong answers, and compare.
 
     Args:
-        frozen: the test, of one item at least.
-        candidate: what the candidate said.
-        other: what the champion said, or the majority set where there is no champion.
+        frozen: the test, with at least one item.
+        candidate: the candidate's answers.
+        other: the champion's answers, or those of the majority set without a champion.
         champion: the champion's version.
-        floors: the least recall by label that is named for this model.
-        terms: for everything else.
+        floors: the recall floors by label that are configured for this model.
+        terms: all other settings.
 
     Raises:
-        BadParams: a floor is of no label of the task.
+        BadParams: a floor names a label that the task does not have.
     """
-    # as in train/floors.py a floor of 0 drops an entry of params.yaml
+    # as in train/floors.py, a floor of 0 removes an entry of params.yaml
     floors = {label: floor for label, floor in floors.items() if floor > 0}
     if unknown := sorted(floors.keys() - set(frozen.task.labels)):
-        raise BadParams(where="promote.recall_floors", detail=f"{', '.join(unknown)} is no label of {frozen.task.key}")
+        raise BadParams(
+            where="promote.recall_floors", detail=f"{', '.join(unknown)} not among the labels of {frozen.task.key}"
+        )
     ours, theirs = (score(frozen.board, runs=[run], valid=False) for run in (candidate, other))
     ahead, reasons = _ahead(ours, theirs, terms=terms)
     wanted = dict(floors)
@@ -64,7 +66,7 @@ def compare(
 def _ahead(ours: Scored, theirs: Scored, *, terms: Promote) -> tuple[Json, list[str]]:
     drawn = ours.drawn[METRIC] - theirs.drawn[METRIC]
     low, high = bounds(drawn)
-    # sums of the same parts may differ in the last bit: that is a tie, too
+    # sums of the same parts may differ in the last bit: that counts as a tie
     probability = float(np.mean((drawn > TIE) + 0.5 * (np.abs(drawn) <= TIE)))
     mine, other = _own(ours, METRIC), _own(theirs, METRIC)
     figures = {
@@ -78,13 +80,13 @@ def _ahead(ours: Scored, theirs: Scored, *, terms: Promote) -> tuple[Json, list[
     if probability >= terms.min_probability:
         return figures, []
     return figures, [
-        f"macro-F1 {mine:.4f} against {other:.4f} is ahead in {probability:.1%} of resamples,"
-        f" and {terms.min_probability:.1%} are asked for"
+        f"macro-F1 {mine:.4f} against {other:.4f} is better in {probability:.1%} of resamples,"
+        f" but {terms.min_probability:.1%} are required"
     ]
 
 
 def _relative(frozen: Frozen, *, theirs: Scored, terms: Promote) -> dict[str, float]:
-    """Return the floors of severe labels that follow from what the champion finds."""
+    """Return the floors of severe labels that follow from the champion's recall."""
     severe = [label for label, s in frozen.task.category.severities.items() if s >= terms.severe]
     return {
         label: max(0.0, _own(theirs, f"{label}/recall") - terms.tolerance)

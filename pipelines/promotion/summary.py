@@ -1,4 +1,4 @@
-"""A verdict of the gate in a few lines, for the person who approves: figures, names of labels, nothing else."""
+"""Summarise a verdict of the gate for the approver: figures and label names only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pipelines.promotion.gate import Verdict
 
 
 def summary(verdict: Verdict) -> str:
-    """Return Markdown: what speaks against the version, who is ahead and how surely, recalls with a floor."""
-    against = f"champion, version {verdict.champion}" if verdict.champion else "majority set, as there is no champion"
+    """Return Markdown: the reasons against the version, the comparison with its uncertainty, recalls with floors."""
+    against = f"champion, version {verdict.champion}" if verdict.champion else "majority set (no version is champion)"
     lines = [f"Version {verdict.version} of **{verdict.name}** against the {against}."]
     if verdict.reasons:
         lines += ["", "Against it:", "", *(f"- {reason}" for reason in verdict.reasons)]
@@ -22,7 +22,7 @@ def _figures(figures: Json) -> Iterator[str]:
         yield f"\nTest: {test['n']} items, split `{test['split'][:12]}`; {test['taken_down']} taken down since."
     if learnt := figures.get("candidate"):
         yield (
-            f"\nIt has learnt from {learnt['records']} records of `{learnt['data_commit'][:12]}`,"
+            f"\nThe candidate has learnt from {learnt['records']} records of `{learnt['data_commit'][:12]}`,"
             f" {learnt['taken_down']} of which were taken down since."
         )
     if scores := figures.get("scores"):
@@ -32,8 +32,8 @@ def _figures(figures: Json) -> Iterator[str]:
         yield f"| exact match | {scores['exact']['candidate']:.4f} | {scores['exact']['other']:.4f} |"
         yield f"| abstained | {scores['abstained']['candidate']} | {scores['abstained']['other']} |"
         yield (
-            f"\nAhead by {found['difference']:.4f} [{found['low']:.4f}, {found['high']:.4f}],"
-            f" in {found['probability']:.1%} of resamples."
+            f"\nDifference in macro-F1: {found['difference']:.4f} [{found['low']:.4f}, {found['high']:.4f}];"
+            f" the candidate is better in {found['probability']:.1%} of resamples."
         )
         if scores["recall"]:
             yield "\n| recall of | of | found | floor | judged |\n|---|---|---|---|---|"

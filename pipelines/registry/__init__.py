@@ -1,1 +1,1 @@
-"""The registry: models that load safely, say what they are for, and change only by a recorded decision."""
+"""Register, load and inspect models, and journal every decision about them."""

@@ -1,4 +1,4 @@
-"""A version at hand: its files downloaded, looked at and not yet run, beside what every decision about it needs."""
+"""Download a version and inspect its files, and open what decisions about models need."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pipelines.registry.versions import TAKEN_DOWN, Registry, Version, digest, s
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
-# The outs of stages that a model is packaged from or tested on.
+# The stage outputs that a model is packaged from or tested on.
 CHECKED_OUT = ("split", "gold", "silver", "finetuned", "predictions")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What every decision about models needs; ``root`` is a clone of the corpus with split, gold and data."""
+    """The inputs of every decision about models; ``root`` is a clone of the corpus with split, gold and data."""
 
     registry: Registry
     journal: Journal
@@ -40,7 +40,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Entry:
-    """A version that was downloaded and looked at: what is wrong with its files by check, and its pack."""
+    """A downloaded and inspected version: the digest of its files (``found``), their faults by check, and its pack."""
 
     version: Version
     folder: Path
@@ -54,13 +54,13 @@ class Entry:
         return not (self.faults["files"] or self.faults["pickle"])
 
     def taken_down(self, vault: Vault) -> int:
-        """Return how many records that it has learnt from were taken down, on its list still or off it since."""
+        """Return how many of its records were taken down, whether still on its list or already removed from it."""
         listed = vault.tombstoned(self.pack.records) if self.pack else ()
         return int(self.version.tags.get(TAKEN_DOWN, 0)) + len(listed)
 
 
 def enter(version: Version, *, context: Context, folder: Path) -> Entry:
-    """Download a version below ``folder`` and look at its files, without running any of them."""
+    """Download a version below ``folder`` and inspect its files without running them."""
     place = context.registry.fetch(version, to=folder / str(version.version))
     registered = registration(context.journal, version)
     try:
@@ -72,7 +72,7 @@ def enter(version: Version, *, context: Context, folder: Path) -> Entry:
 
 
 def registration(journal: Journal, version: Version) -> Row | None:
-    """Return the row of a version's registration."""
+    """Return the journal row of a version's registration, or ``None``."""
     rows = [r for r in journal.rows(version.name) if r.event == "registered" and r.to_version == version.version]
     return rows[-1] if rows else None
 
@@ -81,7 +81,7 @@ def registration(journal: Journal, version: Version) -> Row | None:
 def opened(
     settings: Settings, *, name: str | None = None, base: str | None = None, vault: Vault | None = None
 ) -> Iterator[Context]:
-    """Open what decisions about models need; with a ``name`` also what its models learn from and are tested on."""
+    """Open the context of decisions; with a ``name``, also check out the data that its models are made from."""
     with (
         nullcontext(vault) if vault else Vault.open(settings.vault_url, secret=settings.secret()) as held,
         Journal.open(settings.journal_url, clock=now) as journal,
@@ -96,7 +96,7 @@ def opened(
 
 @contextmanager
 def scratch(settings: Settings) -> Iterator[Path]:
-    """Give a folder that goes afterwards; if the process is killed, the next workspace sweeps it by its name."""
+    """Yield a temporary folder; if the process is killed, the next workspace removes it by its name."""
     place = settings.home / "scratch"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=place) as folder:

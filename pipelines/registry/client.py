@@ -1,12 +1,12 @@
-"""For who uses a model: load it by name, sure that it is what somebody decided on; and see when that changes.
+"""Load registered models by name, verify them, and detect changes of the champion.
 
     from pipelines.registry.client import load
     model = load("crisis-posts@champion")
     model.predict(pandas.DataFrame({"title": ["..."], "body": ["..."]}))
 
-Who is champion is what the journal says; MLflow's alias must say the same. Every file is compared with the journal's
-digest, each time a model is loaded and before any of its code runs. Nothing of Airflow or DVC is imported, and nothing
-of MLflow but when a model is loaded.
+The journal decides which version is champion; MLflow's alias must agree with it. Every file is compared with the
+digest in the journal each time a model is loaded, before any of its code runs. Airflow and DVC are never imported;
+MLflow is imported only when a model is loaded.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 
 
 class NotLoaded(RegistryError):
-    """A model's files are right and it does not load here."""
+    """A model's files are intact, but it does not load on this machine."""
 
     message = "Version {version} of '{name}' does not load here ({detail})."
-    remedy = "Install what its requirements.txt names: `mlflow models prepare-env`, or docs/registry.md."
+    remedy = "Install the packages in its requirements.txt with `mlflow models prepare-env`; see docs/registry.md."
     exit_code = 69
 
 
 @dataclass(frozen=True)
 class Model:
-    """A version that was verified and loaded.
+    """A verified and loaded version.
 
     Args:
         name: the registered model.
         version: its number.
         files: the digest of its files.
-        token: what :func:`changed` is asked with.
+        token: the argument for :func:`changed`.
         labels: in the order of the probabilities.
-        card: what it is for and what not, and how well it does: see docs/registry.md.
+        card: intended and prohibited uses, and measured quality; see docs/registry.md.
     """
 
     name: str
@@ -65,10 +65,10 @@ class Model:
     _model: Any = field(repr=False)
 
     def predict(self, asked: pd.DataFrame) -> pd.DataFrame:
-        """Return ``labels``, ``probabilities`` and ``abstain``, a row for each that is asked about.
+        """Return ``labels``, ``probabilities`` and ``abstain``, one row per input row.
 
         Raises:
-            MlflowException: what is asked does not fit the signature; its ``get_http_status_code()`` is a 4xx.
+            MlflowException: the input does not fit the signature; its ``get_http_status_code()`` is a 4xx.
         """
         return self._model.predict(asked)
 
@@ -76,21 +76,21 @@ class Model:
 def load(
     reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
 ) -> Model:
-    """Load ``<name>@champion`` or ``<name>/<version>``, also with ``models:/`` before it.
+    """Load ``<name>@champion`` or ``<name>/<version>``, optionally prefixed with ``models:/``.
 
     Args:
-        reference: which.
-        tracking_uri: of MLflow; by default ``MLFLOW_TRACKING_URI``.
-        journal_url: of the journal; by default ``CORPUS_JOURNAL_URL``. An account that may only read will do.
-        cache: keeps what was downloaded, by the digest of its files; by default ``<CORPUS_HOME>/models``.
+        reference: the reference.
+        tracking_uri: the MLflow server; by default ``MLFLOW_TRACKING_URI``.
+        journal_url: the journal; by default ``CORPUS_JOURNAL_URL``. A read-only account is enough.
+        cache: the folder for downloaded versions, by the digest of their files; by default ``<CORPUS_HOME>/models``.
 
     Raises:
-        BadReference: it names no model in this way.
+        BadReference: the reference has another form or names an unknown model.
         NoRegistry, NoJournal: an address is missing.
-        NoChampion, AliasUntrusted, Withdrawn, NotOnRecord: there is nothing that may be loaded.
+        NoChampion, AliasUntrusted, Withdrawn, NotOnRecord: there is no version that may be loaded.
         UnknownVersion: there is no such version.
-        FilesChanged: a file is not what was registered; named where it can be.
-        NotLoaded: the files are right, and a library is missing.
+        FilesChanged: a file differs from what was registered; the error names the file where possible.
+        NotLoaded: the files are intact, but a library is missing.
         JournalBroken: the journal was altered or cut.
         RegistryUnavailable, JournalUnavailable: try later.
     """
@@ -105,15 +105,14 @@ def load(
 def download(
     reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
 ) -> Path:
-    """Return the folder of a version's files, verified as :func:`load` does, for who serves it; none of it is run."""
+    """Return the folder of a version's files, verified as by :func:`load`, for serving; none of its code runs."""
     return _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)[1]
 
 
 def token(name: str, *, journal_url: str | None = None) -> str:
-    """Return a token that changes when a version is promoted, rolled back to or withdrawn, and at nothing else.
+    """Return a token that changes only when a version is promoted, rolled back to or withdrawn.
 
-    It is the digest of the journal's last row of these: registrations, verdicts and intentions change nothing for who
-    uses a model.
+    It is the digest of the journal's last such row: registrations, verdicts and intentions do not affect consumers.
 
     Raises:
         UnknownModel: there is no such name.
@@ -126,7 +125,7 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
     """Return the new token if something changed since ``token``, else ``None``.
 
     Raises:
-        JournalBroken: the journal has no row of this token, so it was cut or exchanged.
+        JournalBroken: the journal has no row with this token, so it was cut or replaced.
         UnknownModel, NoJournal, JournalUnavailable: see :func:`token`.
     """
     now = _asked(name, known=token, journal_url=journal_url)
@@ -135,7 +134,7 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
 
 @contextmanager
 def unpickled() -> Iterator[None]:
-    """Have MLflow load no pickle, whatever is set; put back what was."""
+    """Forbid MLflow to load pickles in this context, whatever the environment says; restore the setting afterwards."""
     before = os.environ.get(PICKLE)
     os.environ[PICKLE] = "false"
     try:
@@ -150,7 +149,7 @@ def unpickled() -> Iterator[None]:
 def _had(
     reference: str, *, tracking_uri: str | None, journal_url: str | None, cache: Path | None
 ) -> tuple[Trusted, Path]:
-    """Return the version that a reference is of, and the folder of its verified files."""
+    """Return the version that a reference names, and the folder of its verified files."""
     name, number = trusted.parsed(reference)
     settings = Settings.from_env()
     uri = tracking_uri or settings.mlflow_tracking_uri
@@ -174,8 +173,8 @@ def _loaded(version: Version, folder: Path) -> Any:
         from mlflow import pyfunc
 
         try:
-            # without its comparison of every installed package, which takes half a second
+            # suppress_warnings skips the comparison of every installed package, which takes half a second
             return pyfunc.load_model(str(folder), suppress_warnings=True)
         except Exception as error:
-            # its own code runs while it is loaded, and what that says may name anything
+            # the model's own code runs during loading, and its message may contain anything
             raise NotLoaded(name=version.name, version=version.version, detail=type(error).__name__) from None

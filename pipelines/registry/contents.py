@@ -1,7 +1,7 @@
-"""What a version's files must be before any of them is believed: all of them, unaltered, none pickled, with a card.
+"""Check a version's files without loading them: complete, unaltered, not pickled, with a card.
 
-A version is what MLflow stored (``MLmodel``, the model's code) and, somewhere below it, one *pack*: the folder that has
-``files.json``. What is wrong is told in words with numbers, and nothing is loaded here.
+A version is what MLflow stored (``MLmodel``, the model's code) with exactly one *pack* below it: the folder that
+contains ``files.json``.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pipelines.errors import RegistryError
 from pipelines.registry.versions import digest, listing
 
 MODEL, CARD, PAGE, FILES, RECORDS = "model.json", "card.json", "card.md", "files.json", "records.parquet"
-# What only ever holds a pickle, or may: PyTorch's, joblib's, NumPy's arrays of objects.
+# Extensions of files that are or may be pickles: PyTorch's, joblib's, NumPy's object arrays.
 PICKLED = frozenset({".pkl", ".pickle", ".dill", ".joblib", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz"})
-# Opcodes of a pickle that bring in code, and the one that every pickle since protocol 2 begins with.
+# Pickle opcodes that import or call code, and the first opcode of every pickle since protocol 2.
 CALLS = frozenset({"PROTO", "GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"})
-# A safetensors file begins with the length of its JSON header, which its own reader bounds so (100 MB).
+# A safetensors file begins with the length of its JSON header; the safetensors reader has the same limit (100 MB).
 HEADER_BYTES = 100_000_000
-SHOWN = 5  # ours: names of files in one reason
+SHOWN = 5  # ours: file names per reason
 
 
 class NoPack(RegistryError):
-    """A version has no pack, or one whose description cannot be read."""
+    """A version has no pack, or its pack cannot be read."""
 
-    message = "Its pack cannot be read: {detail}."
-    remedy = "Package and register it again: `corpus register`."
+    message = "The pack of this version cannot be read: {detail}."
+    remedy = "Package and register the model again: `corpus register`."
     exit_code = 65
 
 
 class Learnt(BaseModel):
-    """How many records a model has learnt from, and the SHA-256 of their sorted ids, a line each."""
+    """The number of training records and the SHA-256 of their sorted ids, one per line."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -47,7 +47,7 @@ class Learnt(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What the registry itself reads of ``model.json``; the rest is the model's."""
+    """The fields of ``model.json`` that the registry reads; the rest is for the model."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
@@ -63,7 +63,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Pack:
-    """The pack of a version that was downloaded: its folder, what it says of itself, whose records it learnt from."""
+    """The pack of a downloaded version: its folder, its manifest and the ids of the records it learnt from."""
 
     folder: Path
     manifest: Manifest
@@ -74,7 +74,7 @@ class Pack:
         """Read the pack below a version's folder.
 
         Raises:
-            NoPack: there is none or more than one, or ``model.json`` or ``records.parquet`` is not as it must be.
+            NoPack: there is none or more than one, or ``model.json`` or ``records.parquet`` is invalid.
         """
         folder = place(version)
         return cls(folder, read_manifest(folder / MODEL), read_records(folder / RECORDS))
@@ -88,7 +88,7 @@ def place(version: Path) -> Path:
     """
     found = sorted(version.rglob(FILES))
     if len(found) != 1:
-        raise NoPack(detail=f"{len(found)} files {FILES} are there, where one must be")
+        raise NoPack(detail=f"{len(found)} files named {FILES} found, expected one")
     return found[0].parent
 
 
@@ -96,7 +96,7 @@ def read_manifest(path: Path) -> Manifest:
     """Read ``model.json``.
 
     Raises:
-        NoPack: it is missing, or says too little.
+        NoPack: it is missing, or a field is missing or invalid.
     """
     try:
         return Manifest.model_validate_json(path.read_bytes())
@@ -104,14 +104,14 @@ def read_manifest(path: Path) -> Manifest:
         raise NoPack(detail=f"{MODEL} is missing") from None
     except ValidationError as error:
         names = sorted({".".join(map(str, fault["loc"])) or "all" for fault in error.errors()})
-        raise NoPack(detail=f"{MODEL} lacks a valid {', '.join(names)}") from None
+        raise NoPack(detail=f"{MODEL} has missing or invalid fields: {', '.join(names)}") from None
 
 
 def read_records(path: Path) -> frozenset[str]:
-    """Return the ids of the records that a model has learnt from or was chosen by.
+    """Return the ids of the records that a model has learnt from or was selected on.
 
     Raises:
-        NoPack: the table is missing or is none.
+        NoPack: the table is missing or unreadable.
     """
     try:
         return frozenset(pq.read_table(path, columns=["record_id"])["record_id"].to_pylist())
@@ -120,11 +120,11 @@ def read_records(path: Path) -> frozenset[str]:
 
 
 def faults(version: Path, *, registered: str | None) -> dict[str, list[str]]:
-    """Return what is wrong with a version's files, by check: ``files``, ``pickle``, ``card``; empty lists for nothing.
+    """Return the faults of a version's files by check (``files``, ``pickle``, ``card``); an empty list is a pass.
 
     Args:
         version: the folder that it was downloaded to.
-        registered: the digest of its files when it was registered, as the journal has it.
+        registered: the digest of its files that the journal recorded at registration.
     """
     return {
         "files": [*_changed(version, registered=registered), *_misnamed(version)],
@@ -134,9 +134,9 @@ def faults(version: Path, *, registered: str | None) -> dict[str, list[str]]:
 
 
 def pickles(folder: Path) -> list[str]:
-    """Return the paths of the files that hold a pickle, or are of a kind that may, or call themselves safetensors.
+    """Return the paths of files that are or may be pickles, or falsely have a safetensors extension.
 
-    Looks at names and contents: a pickle under another name is found by reading it as one, without running it.
+    Checks names and contents: a pickle under another name is found by parsing its opcodes, without running them.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path.relative_to(folder).as_posix() for path in paths if _suspicious(path)]
@@ -162,24 +162,24 @@ def _is_safetensors(path: Path) -> bool:
 def _reads_as_pickle(path: Path) -> bool:
     with path.open("rb") as file:
         try:
-            # the first thing that is no opcode ends it; pickles of every protocol end with STOP
+            # parsing ends at STOP, the last opcode of every protocol, and fails at the first invalid opcode
             codes = [code.name for code, _, _ in pickletools.genops(file)]
         except (ValueError, OverflowError):
             return False
-        # a text may begin with a full stop, which is STOP
+        # a text may begin with a full stop, which is the opcode STOP
         return bool(CALLS.intersection(codes)) or (len(codes) > 1 and not file.read(1))
 
 
 def _changed(version: Path, *, registered: str | None) -> Iterator[str]:
     found = digest(version)
     if registered is None:
-        yield "the journal does not know its registration, so nothing says what its files must be"
+        yield "the journal has no registration of this version, so its files cannot be verified"
     elif found != registered:
-        yield f"its files have the digest {found[:12]}, and {registered[:12]} was registered"
+        yield f"its files have the digest {found[:12]}, but {registered[:12]} was registered"
 
 
 def _misnamed(version: Path) -> Iterator[str]:
-    """Tell which files of the pack are not as ``files.json`` lists them."""
+    """Yield the differences between the pack's files and ``files.json``."""
     try:
         folder = place(version)
         listed = json.loads((folder / FILES).read_bytes())
@@ -188,7 +188,7 @@ def _misnamed(version: Path) -> Iterator[str]:
         yield str(error.fields["detail"])
         return
     except (ValueError, AttributeError):
-        yield f"{FILES} is no list of digests"
+        yield f"{FILES} is not a list of digests"
         return
     found = listing(folder)
     found.pop(FILES, None)
@@ -199,7 +199,7 @@ def _misnamed(version: Path) -> Iterator[str]:
     altered = sorted(name for name in wanted.keys() & found.keys() if wanted[name] != found[name])
     for what, names in {
         "differ from": altered,
-        "are missing of": sorted(wanted.keys() - found.keys()),
+        "are missing although listed in": sorted(wanted.keys() - found.keys()),
         "are not in": sorted(found.keys() - wanted.keys()),
     }.items():
         if names:
@@ -211,7 +211,7 @@ def _card(version: Path) -> Iterator[str]:
     try:
         folder = place(version)
     except NoPack:
-        yield "without a pack there is no card"
+        yield "there is no card, because there is no pack"
         return
     for name in (CARD, PAGE):
         path = folder / name
@@ -219,6 +219,6 @@ def _card(version: Path) -> Iterator[str]:
             yield f"{name} is missing or empty"
     try:
         if (folder / CARD).is_file() and not json.loads((folder / CARD).read_bytes()):
-            yield f"{CARD} says nothing"
+            yield f"{CARD} has no content"
     except ValueError:
-        yield f"{CARD} is no JSON"
+        yield f"{CARD} is not valid JSON"

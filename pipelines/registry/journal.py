@@ -1,9 +1,9 @@
-"""Why each model is what it is: who decided what, when and on which numbers, in rows that nobody alters.
+"""Record who decided what about each model, when, why and on which numbers, in append-only rows.
 
 The journal says which version is champion; MLflow's alias follows it. Rows are numbered by model from 1, without gaps,
-and each has the digest of the one before, so a row that is changed, moved or lost inside breaks the chain. What is cut
-off at the end does not: whoever keeps a digest (a consumer's token) hands it to :meth:`Journal.verify`. The database
-refuses updates and deletes, and takes a number once: that is the compare-and-set that MLflow's aliases lack.
+and each has the digest of the one before, so a row that is changed, moved or removed breaks the chain. Rows cut off at
+the end do not: to detect that, pass a digest that was kept (a consumer's token) to :meth:`Journal.verify`. The database
+refuses updates and deletes, and accepts each number once: that is the compare-and-set that MLflow's aliases lack.
 
 SQLite by default, PostgreSQL by URL (``CORPUS_JOURNAL_URL``).
 """
@@ -22,9 +22,9 @@ import sqlalchemy as sa
 from pipelines.errors import BadParams, RegistryError
 from pipelines.vault.engine import Engine
 
-# Any constant will do that is no other database's.
+# Any constant that no other database uses.
 WRITER_LOCK = 0x0C0_4B5_707
-# Ours: room for a sentence or two and the number of a request.
+# Ours: room for one or two sentences and a request number.
 CHARACTERS = {"who": 128, "why": 500}
 BEGINNING = "0" * 64
 
@@ -67,23 +67,23 @@ class JournalUnavailable(RegistryError):
     """The journal's database is busy, unreachable or refuses a write."""
 
     message = "The journal cannot be used now: {detail}."
-    remedy = "Check CORPUS_JOURNAL_URL, then run the same again: a row is whole or absent, and nothing is done twice."
+    remedy = "Check CORPUS_JOURNAL_URL, then repeat the command: rows are written atomically, and no step is repeated."
     exit_code = 75
 
 
 class JournalMoved(RegistryError):
-    """Somebody else wrote first: what was decided here was decided on an older state."""
+    """Another row was written first, so the decision is based on an older state."""
 
-    message = "The journal of '{name}' stands at row {number}, not at {expected}: {who} wrote '{event}'."
-    remedy = "Look at it with `corpus registry {name}`, then decide again."
+    message = "The journal of '{name}' is at row {number}, not at {expected}: {who} wrote '{event}'."
+    remedy = "Read it with `corpus registry {name}`, then decide again."
     exit_code = 75
 
 
 class JournalBroken(RegistryError):
-    """A row of the journal is not what was written."""
+    """A row of the journal differs from what was written."""
 
     message = "The journal of '{name}' was altered at row {number}: {detail}."
-    remedy = "Trust no alias of this model. Restore the journal's database from a backup, and compare both."
+    remedy = "Do not trust any alias of this model. Restore the journal's database from a backup, and compare both."
     exit_code = 65
 
 
@@ -93,18 +93,19 @@ class Row:
 
     Args:
         name: the registered model.
-        number: of this row among the model's, from 1.
-        at: when, UTC, as ISO 8601.
-        event: what. ``intended`` comes before the alias moves; ``promoted``, ``rolled_back``, ``withdrawn`` or
-            ``abandoned`` after it did.
-        from_version: the champion before, where there was one.
-        to_version: whom it is about; for the three that move the alias the champion afterwards (``None``: none).
+        number: its number among the model's rows, from 1.
+        at: the time, UTC, as ISO 8601.
+        event: ``intended`` is written before the alias moves; ``promoted``, ``rolled_back``, ``withdrawn`` or
+            ``abandoned`` afterwards.
+        from_version: the champion before, if any.
+        to_version: the version concerned; for the three events that move the alias, the champion afterwards
+            (``None``: none).
         who: the person or the step that decided.
         why: their reason; never empty.
         metrics: numbers, names of checks and labels, digests; no content.
         files: the digest of the version's files (:func:`pipelines.registry.versions.digest`).
-        previous: the digest of the row before, zeros for the first.
-        digest: SHA-256 of all the others.
+        previous: the digest of the previous row, zeros for the first.
+        digest: SHA-256 of all other fields.
     """
 
     name: str
@@ -122,12 +123,12 @@ class Row:
 
 
 def utc_now() -> datetime:
-    """Return the time, for whoever opens a journal outside a test."""
+    """Return the current UTC time; tests use another clock."""
     return datetime.now(UTC)
 
 
 class Journal:
-    """The open journal of all models; one writer at a time, between processes too."""
+    """The open journal of all models; one writer at a time, across processes too."""
 
     def __init__(self, engine: Engine, *, clock: Clock) -> None:
         """Use :meth:`open` instead."""
@@ -135,10 +136,10 @@ class Journal:
 
     @classmethod
     def open(cls, url: str, *, clock: Clock = utc_now) -> Self:
-        """Open or make the journal at ``sqlite:///file`` or ``postgresql+psycopg2://...``.
+        """Open or create the journal at ``sqlite:///file`` or ``postgresql+psycopg2://...``.
 
         Raises:
-            BadParams: the address is malformed or of another database.
+            BadParams: the address is malformed or of another kind of database.
             JournalUnavailable: the database does not answer.
         """
         engine = Engine(url, where="CORPUS_JOURNAL_URL", lock=WRITER_LOCK, unavailable=JournalUnavailable)
@@ -150,15 +151,15 @@ class Journal:
         return cls(engine, clock=clock)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self.engine.close()
 
     def __enter__(self) -> Self:
-        """Give the journal itself."""
+        """Return the journal."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the journal."""
         self.close()
 
     def append(
@@ -178,28 +179,28 @@ class Journal:
 
         Args:
             name: the registered model.
-            event: see :class:`Row`, as all that is not named here.
+            event: see :class:`Row`.
             who: must not be empty.
             why: must not be empty.
             from_version: see :class:`Row`.
             to_version: see :class:`Row`.
             metrics: JSON values without NaN.
             files: see :class:`Row`.
-            after: the number of the last row on which this was decided (0: none was there); ``None``: any.
+            after: the number of the last row at the time of the decision (0: no row); ``None``: any.
 
         Raises:
             BadParams: who or why is empty, too long or not one line; the metrics are not JSON.
             JournalMoved: there is a row after ``after``; nothing was written.
-            JournalBroken: there is not even the row ``after``.
+            JournalBroken: the row ``after`` does not exist.
         """
         decided = {"who": said(who, where="who"), "why": said(why, where="why")}
         if event not in get_args(Event):
-            raise BadParams(where="event", detail=f"'{event}' is no event of the journal")
+            raise BadParams(where="event", detail=f"'{event}' is not an event of the journal")
         with self.engine.writing() as connection:
             last = _last(connection, name=name)
             number = last.number if last else 0
             if last is None and after:
-                raise JournalBroken(name=name, number=1, detail="rows that were there are gone")
+                raise JournalBroken(name=name, number=1, detail="rows are missing")
             if last is not None and after not in (None, number):
                 moved = {"name": name, "number": number, "expected": after, "who": last.who, "event": last.event}
                 raise JournalMoved(**moved, version=last.to_version, at=last.at)
@@ -211,7 +212,7 @@ class Journal:
                 "from_version": from_version,
                 "to_version": to_version,
                 **decided,
-                # twice: keys become strings first, and are sorted as such then
+                # twice, because keys must be strings before they are sorted
                 "metrics": canonical(json.loads(canonical(metrics or {}))),
                 "files": files,
                 "previous": last.digest if last else BEGINNING,
@@ -221,7 +222,7 @@ class Journal:
         return _row(values)
 
     def rows(self, name: str | None = None) -> list[Row]:
-        """Return the rows of a model, or of all by name, oldest first."""
+        """Return the rows of a model, or of all models by name, oldest first."""
         query = sa.select(journal).order_by(journal.c.name, journal.c.number)
         if name is not None:
             query = query.where(journal.c.name == name)
@@ -229,19 +230,19 @@ class Journal:
             return [_row(found) for found in connection.execute(query).mappings()]
 
     def last(self, name: str) -> Row | None:
-        """Return the last row of a model; its digest is the token by which a consumer sees that something changed."""
+        """Return the last row of a model, or ``None``."""
         with self.engine.reading() as connection:
             return _last(connection, name=name)
 
     def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
-        """Check the chain of a model, or of all; return how many rows were checked.
+        """Check the chain of a model, or of all models; return the number of rows checked.
 
         Args:
-            name: whose.
-            known: model -> the digest of a row that was its last once, by which a journal that was cut is noticed.
+            name: the registered model; ``None``: all.
+            known: model -> the digest of an earlier last row, which must still exist; it reveals a cut journal.
 
         Raises:
-            JournalBroken: naming the first row that is not what was written.
+            JournalBroken: the journal was altered; the error names the first altered row.
         """
         rows = self.rows(name)
         chains: dict[str, list[Row]] = {}
@@ -252,25 +253,25 @@ class Journal:
                 raise JournalBroken(name=row.name, number=expected[0], detail="a row is missing or out of place")
             values = asdict(row) | {"metrics": canonical(row.metrics)}
             if values.pop("digest") != _sealed(values):
-                raise JournalBroken(name=row.name, number=row.number, detail="its digest does not fit its values")
+                raise JournalBroken(name=row.name, number=row.number, detail="its digest does not match its values")
             chain.append(row)
         for model, digest in (known or {}).items():
             chain = chains.get(model, [])
             if digest not in {row.digest for row in chain}:
-                raise JournalBroken(name=model, number=len(chain) + 1, detail="a row that was there is gone")
+                raise JournalBroken(name=model, number=len(chain) + 1, detail="a row that existed is missing")
         return len(rows)
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """Return JSON that is the same for the same values.
+    """Return canonical JSON.
 
     Raises:
-        BadParams: they hold NaN, or what JSON has not.
+        BadParams: the values contain NaN or something that JSON cannot represent.
     """
     try:
         return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise BadParams(where="metrics", detail=f"are no JSON ({type(error).__name__})") from None
+        raise BadParams(where="metrics", detail=f"cannot be written as JSON ({type(error).__name__})") from None
 
 
 def _sealed(values: Mapping[str, Any]) -> str:
@@ -278,14 +279,14 @@ def _sealed(values: Mapping[str, Any]) -> str:
 
 
 def said(text: str, *, where: Literal["who", "why"]) -> str:
-    """Return who decides or why, without blanks around it.
+    """Return who decides or why, without surrounding blanks.
 
     Raises:
-        BadParams: it is empty, too long or not one line.
+        BadParams: the text is empty, too long or not one line.
     """
     found = text.strip()
     if not found or len(found) > CHARACTERS[where] or not found.isprintable():
-        detail = f"needs one line of 1 to {CHARACTERS[where]} characters: every decision is on record"
+        detail = f"needs one line of 1 to {CHARACTERS[where]} characters, because every decision is recorded"
         raise BadParams(where=where, detail=detail)
     return found
 
@@ -300,4 +301,6 @@ def _row(found: Mapping[Any, Any]) -> Row:
     try:
         return Row(**{**found, "metrics": json.loads(found["metrics"])})
     except ValueError:
-        raise JournalBroken(name=found["name"], number=found["number"], detail="its metrics are no JSON") from None
+        raise JournalBroken(
+            name=found["name"], number=found["number"], detail="its metrics are not valid JSON"
+        ) from None

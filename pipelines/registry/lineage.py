@@ -1,9 +1,9 @@
-"""Which version was made of what, and which versions have learnt from a record: asked in both directions.
+"""Trace versions to their training data, and records to the versions that learnt from them.
 
 A version leads to its run, the commit of the corpus, the digests of split and votes, and the ids of the records that it
-learnt from or was chosen by; a record leads back to its versions. The ids stand in the packs that MLflow has. A copy of
-each pack's ids is kept by the digest of the version's files under ``<CORPUS_HOME>/registry``, so that a takedown does
-not download every model: ids of records, nothing else.
+learnt from or was selected on; a record leads back to its versions. The ids are stored in the packs in MLflow. A copy
+of each pack's ids (nothing else) is cached under ``<CORPUS_HOME>/registry`` by the digest of the version's files, so
+that a takedown does not download every model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelines.registry.candidate import scratch
 from pipelines.registry.contents import FILES, MODEL, RECORDS, Manifest, NoPack, read_manifest, read_records
 from pipelines.registry.versions import NAMES, Registry, Version
 
-# A tag is whatever somebody wrote there, and this one names a folder.
+# The tag names a folder, and anyone can write tags: accept only digests.
 DIGESTED = re.compile(r"[0-9a-f]{64}")
 
 
@@ -30,9 +30,9 @@ class Lineage:
     """What one version was made of.
 
     Args:
-        version: which.
-        manifest: kind, task, commit of the corpus, digests of scheme, split and votes, as the pack says.
-        records: whose records it has learnt from or was chosen by.
+        version: the version.
+        manifest: kind, task, commit of the corpus, digests of scheme, split and votes, from the pack.
+        records: the ids of the records that it learnt from or was selected on.
     """
 
     version: Version
@@ -40,7 +40,7 @@ class Lineage:
     records: frozenset[str] = field(repr=False)
 
     def summary(self) -> dict[str, object]:
-        """Return it as JSON for people: counts and digests, no id of a record."""
+        """Return a JSON summary of counts and digests, without record ids."""
         return {
             "name": self.version.name,
             "version": self.version.version,
@@ -59,11 +59,11 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Holders:
-    """Who has learnt from some records.
+    """The versions that have learnt from some records.
 
     Args:
-        versions: record id -> its versions; a record that none has learnt from is not there.
-        unknown: versions whose pack does not say; nobody can tell of them.
+        versions: record id -> its versions; records that no version learnt from are absent.
+        unknown: versions whose pack cannot be read, so that their records are unknown.
     """
 
     versions: Mapping[str, tuple[Version, ...]] = field(repr=False)
@@ -71,14 +71,14 @@ class Holders:
 
 
 def of_version(version: Version, *, registry: Registry, settings: Settings) -> Lineage:
-    """Return what a version was made of.
+    """Return the lineage of a version.
 
     Raises:
-        NoPack: its pack does not say.
+        NoPack: its pack cannot be read.
         RegistryUnavailable: MLflow does not answer.
     """
     if not DIGESTED.fullmatch(version.digest):
-        # nothing says that another time its files are the same
+        # without a digest a cached copy could not be matched to the files
         with scratch(settings) as folder:
             return _read(version, _download(version, registry=registry, to=folder))
     kept = _place(version, settings=settings)
@@ -86,7 +86,7 @@ def of_version(version: Version, *, registry: Registry, settings: Settings) -> L
         kept.parent.mkdir(parents=True, exist_ok=True)
         with scratch(settings) as folder:
             made = _download(version, registry=registry, to=folder)
-            # another process may be faster; its copy is the same
+            # another process may have been faster; its copy is the same
             with suppress(OSError):
                 made.rename(kept)
     return _read(version, kept)
@@ -98,10 +98,10 @@ def versions_of(
     """Return the versions that have learnt from each of these records.
 
     Args:
-        record_ids: whose.
-        registry: where the versions are.
-        settings: for the place of the copies.
-        names: the registered models to look at.
+        record_ids: the records.
+        registry: the registry that has the versions.
+        settings: for the folder of the cached ids.
+        names: the registered models to search.
 
     Raises:
         RegistryUnavailable: MLflow does not answer.
@@ -121,7 +121,7 @@ def versions_of(
 
 
 def forget(version: Version, *, settings: Settings) -> None:
-    """Remove the copy of a version's ids, for a takedown that leaves none anywhere."""
+    """Remove the cached ids of a version, so that a takedown leaves no copy."""
     if DIGESTED.fullmatch(version.digest):
         shutil.rmtree(_place(version, settings=settings), ignore_errors=True)
 
@@ -139,7 +139,7 @@ def _download(version: Version, *, registry: Registry, to: Path) -> Path:
     names = registry.files(version)
     packs = [name.removesuffix(FILES) for name in names if name.rpartition("/")[2] == FILES]
     if len(packs) != 1:
-        raise NoPack(detail=f"{len(packs)} files {FILES} are there, where one must be")
+        raise NoPack(detail=f"{len(packs)} files named {FILES} found, expected one")
     made = to / "pack"
     made.mkdir()
     for name in (MODEL, RECORDS):

@@ -1,4 +1,7 @@
-"""How a version is imported and opened; it travels with every version, and imports nothing."""
+"""Import and open a model without side effects on its files.
+
+This module is shipped with every version and imports nothing from this package.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """Import and open without leaving compiled code among files whose digests are on record, and fast.
+    """Disable bytecode writing and garbage collection in this context.
 
-    Of the seconds that libraries take to import, Python spends one in five collecting what nobody has dropped yet.
+    Compiled files would change the recorded digest of the files. Garbage collection takes one fifth of the time that
+    importing the libraries takes, and frees nothing.
     """
     compiling, collecting = sys.dont_write_bytecode, gc.isenabled()
     sys.dont_write_bytecode = True

@@ -1,7 +1,6 @@
-"""What `corpus registry` tells: versions, who is champion and why, each decision with its figures; lineage both ways.
+"""Show the registry for `corpus registry`: versions, the champion, each decision with its figures, and lineage.
 
-It shows what is wrong, too, and refuses to show nothing: a broken journal and an alias gone astray are what people look
-here for.
+Faults, such as a broken journal or a moved alias, are shown with the rest and never prevent the output.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ Json = dict[str, Any]
 
 
 def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Json]:
-    """Return what is known of a model, or of all that have a version or a row.
+    """Return the state of a model, or of all models that have a version or a row.
 
     Args:
-        name: which.
-        registry: asked for versions and aliases.
-        journal: asked for everything else.
+        name: the registered model; ``None``: all.
+        registry: the source of versions and aliases.
+        journal: the source of everything else.
 
     Returns:
-        for each ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (who a rollback would go
-        back to, oldest first), ``open`` (the number of a move's row that was begun and not ended), ``faults`` (in
-        words), ``versions`` and ``journal``.
+        for each model ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (the versions for a
+        rollback, oldest first), ``open`` (the number of the row of an unfinished move), ``faults`` (sentences),
+        ``versions`` and ``journal``.
 
     Raises:
         UnknownModel: there is no such name.
@@ -58,18 +57,18 @@ def summary(journal: Journal) -> list[Json]:
 
 
 def records_of(name: str, version: int, *, registry: Registry, settings: Settings) -> Json:
-    """Return what a version was made of, and the ids of the records that it learnt from or was chosen by.
+    """Return the lineage of a version and the ids of the records that it learnt from or was selected on.
 
     Raises:
-        UnknownVersion: there is none of this number.
-        NoPack: its pack does not say.
+        UnknownVersion: there is no version with this number.
+        NoPack: its pack cannot be read.
     """
     found = lineage.of_version(registry.version(name, version), registry=registry, settings=settings)
     return {**found.summary(), "record_ids": sorted(found.records)}
 
 
 def versions_of(record_ids: Sequence[str], *, registry: Registry, settings: Settings) -> Json:
-    """Return by record the versions that have learnt from it, and the versions of which nobody can tell."""
+    """Return by record the versions that have learnt from it, and the versions whose records are unknown."""
     found = lineage.versions_of(record_ids, registry=registry, settings=settings)
     return {
         "records": {one: [held.uri for held in found.versions.get(one, ())] for one in record_ids},
@@ -78,13 +77,13 @@ def versions_of(record_ids: Sequence[str], *, registry: Registry, settings: Sett
 
 
 def render(models: Sequence[Json], *, console: Console | None = None) -> None:
-    """Print what :func:`gather` returned for people."""
+    """Print the result of :func:`gather` as text and tables."""
     console = console or Console()
     if not models:
         console.print("Nothing is registered.")
     for model in models:
         champion = model["champion"]
-        console.print(f"{model['name']}: " + (f"version {champion} is champion" if champion else "nobody is champion"))
+        console.print(f"{model['name']}: " + (f"version {champion} is champion" if champion else "no champion"))
         for fault in model["faults"]:
             console.print(Text(f"! {fault}", style="bold red"))
         console.print(_table(["version", "is", "data commit", "files", "run"], map(_version_cells, model["versions"])))
@@ -128,14 +127,16 @@ def _astray(now: Standing, *, alias: int | None) -> list[str]:
         return [f"a move is open since row {now.intention.number}: repeat it, or `corpus promote {now.name} --abandon`"]
     if alias == now.champion:
         return []
-    return [f"the alias is on {alias or 'no version'}, and by the journal {now.champion or 'nobody'} is champion"]
+    return [
+        f"the alias points to {alias or 'no version'}, but {now.champion or 'no version'} is champion in the journal"
+    ]
 
 
 def _doubts(version: Version, *, recorded: dict[int | None, str | None]) -> list[str]:
     if version.version not in recorded:
-        return [f"the journal does not know the registration of version {version.version}"]
+        return [f"the journal has no registration of version {version.version}"]
     if recorded[version.version] != version.digest:
-        return [f"version {version.version} is tagged with another digest than was registered"]
+        return [f"version {version.version} has a digest tag that differs from the registered digest"]
     return []
 
 
@@ -152,7 +153,7 @@ def _version(version: Version, *, now: Standing, aliases: dict[str, int | None])
 
 
 def _row(row: Row) -> Json:
-    """Return a row with the figures that it was decided on; the rest of its metrics stays in the journal."""
+    """Return a row with the figures of its decision, without its other metrics."""
     told: Json = {
         "number": row.number,
         "at": row.at,
@@ -195,6 +196,6 @@ def _figures(row: Json) -> list[str]:
 def _table(columns: Sequence[str], rows: Any) -> Table:
     table = Table(*columns)
     for row in rows:
-        # what people wrote is text, whatever brackets are in it
+        # Text, so that brackets in a reason are not read as markup
         table.add_row(*map(Text, row))
     return table

@@ -1,4 +1,4 @@
-"""Where a model stands by its journal: who is champion, who was before, what was begun and not finished."""
+"""Derive the state of a model from its journal: the champion, earlier champions and the open move."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from pipelines.registry.journal import Journal, Row
 
-# Events after which the alias is where ``to_version`` says.
+# Events that put the alias on ``to_version``.
 MOVES = ("promoted", "rolled_back", "withdrawn")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What the rows of one model add up to.
+    """The state of one model after its journal rows.
 
     Args:
         name: the registered model.
         head: the number of its last row, 0 before the first.
-        champion: the version that the alias must point to, ``None``: it must not be there.
-        before: the champions to go back to, oldest first, without those withdrawn.
-        intention: the row of a move that was begun and not ended.
+        champion: the version that the alias must point to; ``None``: the alias must not exist.
+        before: the earlier champions for a rollback, oldest first, without the withdrawn ones.
+        intention: the row of a move that was begun and not finished.
         withdrawn: the versions that may not be champion again.
     """
 
@@ -32,7 +32,7 @@ class Standing:
     withdrawn: frozenset[int] = frozenset()
 
     def after(self, row: Row) -> Standing:
-        """Return where the model stands after one more row."""
+        """Return the state after one more row."""
         champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
         match row.event:
             case "intended":
@@ -44,7 +44,7 @@ class Standing:
                 if row.event == "promoted" and self.champion is not None:
                     before.append(self.champion)
                 elif row.event == "rolled_back":
-                    # back to the latest time when it was champion
+                    # back to the last time at which it was champion
                     while before and before.pop() != champion:
                         pass
             case "withdrawn":
@@ -56,12 +56,12 @@ class Standing:
 
 
 def _withdrawn(row: Row) -> int:
-    """Return whom a withdrawal is about: its ``from_version``, for ``to_version`` is the champion afterwards."""
+    """Return the withdrawn version: ``from_version``, because ``to_version`` is the champion afterwards."""
     return int(row.from_version or 0)
 
 
 def of_rows(name: str, rows: Iterable[Row]) -> Standing:
-    """Return where a model stands after its rows, oldest first."""
+    """Return the state of a model after its rows, oldest first."""
     standing = Standing(name)
     for row in rows:
         standing = standing.after(row)
@@ -69,10 +69,10 @@ def of_rows(name: str, rows: Iterable[Row]) -> Standing:
 
 
 def standing(journal: Journal, name: str) -> Standing:
-    """Return where a model stands now, from a journal whose chain holds.
+    """Verify a model's journal and return the model's current state.
 
     Raises:
-        JournalBroken: it does not.
+        JournalBroken: the journal was altered.
     """
     journal.verify(name)
     return of_rows(name, journal.rows(name))

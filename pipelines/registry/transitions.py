@@ -1,8 +1,8 @@
-"""How the alias moves: an intention on record, the alias, its reading back, the deed on record.
+"""Move the champion alias: record the intention, set the alias, verify it, record the move.
 
-The journal takes each number once, so of two intentions at once one comes second and its author is told who is ahead.
-Killed after any step, the move is finished by repeating it. A process that was frozen meanwhile and wakes up finds its
-intention closed, and puts the alias where the journal says.
+The journal accepts each row number once, so of two simultaneous intentions one fails with PromotionAhead. A move that
+was killed after any step is finished by repeating it. A process that resumes after a pause may find its intention
+closed; then it sets the alias to the journal's champion.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pipelines.registry.versions import CHALLENGER, CHAMPION, Registry
 Step = Literal["gated", "intended", "moved", "recorded", "settled"]
 Say = Callable[[Step], None]
 Deed = Literal["promoted", "rolled_back", "withdrawn"]
-# Tag of a version: the digest of the row by which it last became champion, by which a journal that was cut is noticed.
+# Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
 RECORDED = "journal"
 
 
 class PromotionAhead(RegistryError):
-    """Somebody else moves, or has just moved, this model's champion."""
+    """Another move of this model's champion is in progress or was just made."""
 
-    message = "{who} is ahead: row {number} of the journal of '{name}' ({event}, version {version}, {at})."
+    message = "Another move of '{name}' came first: {event}, version {version}, by {who}, {at} (journal row {number})."
     remedy = (
-        "Nothing was changed. If that is still open, it is finished by repeating it, or undone by"
+        "Nothing was changed. If that move is still open, repeat it to finish it, or undo it with"
         " `corpus promote {name} --abandon`; then decide again."
     )
     exit_code = 75
@@ -36,17 +36,17 @@ class PromotionAhead(RegistryError):
 
 @dataclass(frozen=True)
 class Move:
-    """A move that was decided.
+    """A decided move.
 
     Args:
         name: the registered model.
-        deed: what it is called when it is done.
-        champion: on whom it was decided.
-        from_version: who goes: the champion, or the version that is withdrawn.
+        deed: the event of its last row.
+        champion: the champion at the time of the decision.
+        from_version: the champion that is replaced, or the version that is withdrawn.
         to_version: the champion afterwards.
-        who: decided.
+        who: the person or the step that decided.
         why: their reason.
-        metrics: what it was decided on.
+        metrics: the basis of the decision.
         files: the digest of the version's files.
     """
 
@@ -62,7 +62,7 @@ class Move:
 
 
 def intend(move: Move, *, journal: Journal) -> Row:
-    """Write the intention, if the champion still is the one on whom it was decided, and nothing else is open.
+    """Write the intention if the champion is still that of the decision and no other move is open.
 
     Raises:
         PromotionAhead: the champion is another one now, or another move is open.
@@ -87,15 +87,15 @@ def intend(move: Move, *, journal: Journal) -> Row:
                 after=now.head,
             )
         except JournalMoved:
-            # a registration or a verdict came between, or another move: look again
+            # another row was written meanwhile, perhaps of another move: check again
             continue
 
 
 def finish(intention: Row, *, registry: Registry, journal: Journal, say: Say) -> Row:
-    """Move the alias as intended, and return the row that says so.
+    """Move the alias as intended, and return the row that records the move.
 
     Raises:
-        PromotionAhead: somebody gave the move up meanwhile; the alias is where the journal says.
+        PromotionAhead: the move was abandoned meanwhile; the alias is on the journal's champion.
     """
     name = intention.name
     registry.point(name, CHAMPION, intention.to_version)
@@ -110,11 +110,11 @@ def finish(intention: Row, *, registry: Registry, journal: Journal, say: Say) ->
 
 
 def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
-    """Put the alias where the journal says and return that version; an open move is left to whoever began it.
+    """Set the alias to the journal's champion and return that version; leave the alias unchanged if a move is open.
 
     Raises:
         JournalBroken: the journal was altered.
-        AliasAstray: somebody moves the alias at the same time.
+        AliasAstray: another process moves the alias at the same time.
     """
     now = standing(journal, name)
     if now.intention is None:
@@ -128,7 +128,7 @@ def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
 
 
 def ahead(row: Row) -> PromotionAhead:
-    """Return what to tell whoever comes second to this row."""
+    """Return the error for a move that was overtaken by this row."""
     version = row.from_version if row.to_version is None else row.to_version
     return PromotionAhead(
         name=row.name, who=row.who, number=row.number, event=row.event, version=version, at=row.at[:19] + "Z"
@@ -136,12 +136,12 @@ def ahead(row: Row) -> PromotionAhead:
 
 
 def last_move(journal: Journal, name: str) -> Row | None:
-    """Return the row by which the champion last changed."""
+    """Return the last row that promoted, rolled back to or withdrew a version."""
     return next((row for row in reversed(journal.rows(name)) if row.event in MOVES), None)
 
 
 def _record(intention: Row, *, journal: Journal) -> Row:
-    """Write the row that closes an intention, or return the one by which somebody else did."""
+    """Write the row that closes an intention, or return the row of another process that closed it."""
     while True:
         rows = journal.rows(intention.name)
         later = [row for row in rows if row.number > intention.number]

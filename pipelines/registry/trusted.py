@@ -1,6 +1,6 @@
-"""Which version of a model may be loaded: what the journal says, where MLflow says the same.
+"""Find the version of a model that may be loaded: the journal's, if MLflow agrees.
 
-Nothing here makes a journal, moves an alias or reads a file of a version.
+Nothing here creates a journal, moves an alias or reads a file of a version.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from pipelines.registry.transitions import RECORDED
 from pipelines.registry.versions import CHAMPION, NAMES, Registry, UnknownModel, Version
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
-# Ours: a champion that changes more often than this while it is looked at is nothing to wait for.
+# Ours: attempts to read alias and journal in agreement while the champion changes.
 LOOKS = 3
 
 
 class BadReference(ConfigError):
-    """A model is named in another way than this project names them."""
+    """A model reference is malformed or names an unknown model."""
 
-    message = "'{reference}' names no model."
+    message = "'{reference}' is not a model reference."
     remedy = "Write <name>@champion or <name>/<version>; the names are {known}."
 
 
 class NoJournal(ConfigError):
-    """The journal that says what may be trusted is not there."""
+    """The journal does not exist."""
 
-    message = "There is no journal of models at the address given."
-    remedy = "Set CORPUS_JOURNAL_URL to the journal of those who register models; see docs/registry.md."
+    message = "There is no journal of models at the given address."
+    remedy = "Set CORPUS_JOURNAL_URL to the journal in which models are registered; see docs/registry.md."
 
 
 class NoChampion(RegistryError):
-    """No version of a model is in use."""
+    """No version of a model is champion."""
 
-    message = "Nobody is champion of '{name}'."
-    remedy = "Load a version by its number, or wait until one is promoted; `corpus registry {name}` says why."
+    message = "'{name}' has no champion."
+    remedy = "Load a version by its number, or wait until one is promoted; `corpus registry {name}` shows the journal."
     exit_code = 69
 
 
 class AliasUntrusted(RegistryError):
-    """Alias and journal name different versions, and no move is under way that would explain it."""
+    """Alias and journal name different versions, and no move in progress explains it."""
 
-    message = "The alias 'champion' of '{name}' is on {alias}, and by the journal {journal} is champion."
-    remedy = "Nothing was loaded. Whoever keeps the registry finds out who moved the alias: `corpus registry {name}`."
+    message = "The alias 'champion' of '{name}' points to {alias}, but {journal} is champion in the journal."
+    remedy = "Nothing was loaded. Ask the registry's maintainer to find out what moved it: `corpus registry {name}`."
     exit_code = 77
 
 
 class Withdrawn(RegistryError):
-    """A version was taken back for good."""
+    """A version was withdrawn permanently."""
 
     message = "Version {version} of '{name}' was withdrawn ({at}, row {number}): {why}"
     remedy = "Load the champion, or another version."
@@ -64,20 +64,20 @@ class Withdrawn(RegistryError):
 
 
 class NotOnRecord(RegistryError):
-    """Nothing says what a version's files must be."""
+    """The journal has no registration of a version, so its files cannot be verified."""
 
-    message = "The journal does not know the registration of version {version} of '{name}'."
-    remedy = "Load another version, or have it registered by `corpus register`."
+    message = "The journal has no registration of version {version} of '{name}'."
+    remedy = "Load another version, or register the model with `corpus register`."
     exit_code = 77
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """A version that may be loaded if its files are right.
+    """A version that may be loaded once its files are verified.
 
     Args:
-        version: which.
-        registered: the row that says what its files must be.
+        version: the version.
+        registered: the row of its registration, with the digest of its files.
         token: see :func:`token`.
     """
 
@@ -92,10 +92,10 @@ class Trusted:
 
 
 def parsed(reference: str) -> tuple[str, int | None]:
-    """Return name and number that a reference is of; ``None``: the champion.
+    """Return the name and the number in a reference; ``None`` for the champion.
 
     Raises:
-        BadReference: it is of another form, or the name is none of this project's.
+        BadReference: the reference has another form or names an unknown model.
     """
     match = REFERENCE.fullmatch(reference)
     if match is None or match[1] not in NAMES:
@@ -105,7 +105,7 @@ def parsed(reference: str) -> tuple[str, int | None]:
 
 @contextmanager
 def opened(url: str) -> Iterator[Journal]:
-    """Open a journal that is there; opening never makes one.
+    """Open an existing journal; never create one.
 
     Raises:
         NoJournal: there is no such file.
@@ -126,12 +126,12 @@ def token(name: str, *, journal: Journal, known: str = BEGINNING) -> str:
 
     Args:
         name: the registered model.
-        journal: which.
-        known: a token that was handed out before.
+        journal: the open journal.
+        known: a token that was returned earlier.
 
     Raises:
         UnknownModel: there is no such name.
-        JournalBroken: the journal was altered, or has no row of ``known``.
+        JournalBroken: the journal was altered, or has no row with the token ``known``.
     """
     if name not in NAMES:
         raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
@@ -139,15 +139,15 @@ def token(name: str, *, journal: Journal, known: str = BEGINNING) -> str:
 
 
 def find(name: str, number: int | None, *, registry: Registry, journal: Journal) -> Trusted:
-    """Return the version that may be loaded: of this number, or the champion.
+    """Return the version that may be loaded: the one with this number, or the champion.
 
-    While a move is under way the champion is who was champion before: a decision counts when it is on record.
+    During a move the earlier champion is returned: a decision takes effect when it is recorded.
 
     Raises:
-        NoChampion: nobody is.
+        NoChampion: the model has no champion.
         AliasUntrusted: alias and journal differ.
-        Withdrawn: the version was taken back.
-        NotOnRecord: its registration is not known.
+        Withdrawn: the version was withdrawn.
+        NotOnRecord: the journal has no registration of it.
         UnknownVersion: there is no such version.
         JournalBroken: the journal was altered or cut.
     """
@@ -164,7 +164,7 @@ def find(name: str, number: int | None, *, registry: Registry, journal: Journal)
     if len({row.files for row in registered}) != 1 or not registered[0].files:
         raise NotOnRecord(name=name, version=number)
     if RECORDED in version.tags:
-        # a journal that was cut at its end holds together; the version's own tag tells
+        # the chain of a journal that was cut at its end is intact; the version's own tag reveals the cut
         journal.verify(name, known={name: version.tags[RECORDED]})
     return Trusted(version, registered[-1], _token(rows))
 
@@ -180,11 +180,11 @@ def _champion(name: str, *, registry: Registry, journal: Journal) -> tuple[int, 
         last = journal.last(name)
         if last is None or last.number == now.head:
             break
-    raise AliasUntrusted(name=name, alias=alias or "no version", journal=now.champion or "nobody")
+    raise AliasUntrusted(name=name, alias=alias or "no version", journal=now.champion or "no version")
 
 
 def _agreed(now: Standing, alias: int | None) -> bool:
-    # between the alias and the row that says so
+    # a move is between setting the alias and recording it
     moving = now.intention is not None and alias == now.intention.to_version
     return moving or alias == now.champion
 

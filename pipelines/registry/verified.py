@@ -1,4 +1,4 @@
-"""The files of a version on this machine, each compared with what the journal says before any of it runs."""
+"""Download a version's files and verify them against the journal before any of its code runs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pipelines.registry.versions import Registry, digest, listing
 
 
 class FilesChanged(RegistryError):
-    """A version's files are not what was registered."""
+    """A version's files differ from what was registered."""
 
     message = "The files of version {version} of '{name}' are not those that were registered: {detail}."
-    remedy = "None of its code was run. Tell whoever keeps the registry: `corpus registry {name}`."
+    remedy = "None of its code was run. Report it to the registry's maintainer; details: `corpus registry {name}`."
     exit_code = 65
 
 
 def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
-    """Return the folder of a version's files, each as it was registered; one process at a time downloads it.
+    """Return the folder of a version's verified files; only one process at a time downloads a version.
 
     Args:
         trusted: the version.
-        registry: where its files are.
-        cache: keeps them, by their digest; what is there is compared again.
+        registry: the registry that has its files.
+        cache: the folder for verified files, by their digest; cached files are verified again.
 
     Raises:
-        FilesChanged: they are not what was registered; nothing is kept.
+        FilesChanged: they differ from what was registered; nothing is kept.
         RegistryUnavailable: MLflow does not answer.
     """
     version, wanted = trusted.version, trusted.files
@@ -40,13 +40,13 @@ def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
     with (cache / f"{wanted}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if place.is_dir():
-            # what a server that was started on the folder compiled there: never part of a version
+            # a server that was started on the folder may have compiled code there; it is never part of a version
             for compiled in list(place.rglob("__pycache__")):
                 shutil.rmtree(compiled, ignore_errors=True)
             if digest(place) == wanted:
                 return place
             shutil.rmtree(place)
-        # what a killed process left
+        # left behind by a killed process
         shutil.rmtree(half, ignore_errors=True)
         try:
             fetched = registry.fetch(version, to=half)
@@ -59,7 +59,7 @@ def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
 
 
 def _faults(folder: Path, *, row: Row) -> list[str]:
-    """Tell what is wrong with files, and which of those outside the pack they are."""
+    """Return the faults of a version's files, naming also the altered files outside the pack."""
     found = contents.faults(folder, registered=row.files)
     wrong = [reason for check in found.values() for reason in check]
     outside, now = row.metrics.get("outside"), listing(folder)

@@ -1,8 +1,8 @@
-"""Registered versions as MLflow keeps them: what a version is, which files it has, and where an alias points.
+"""Read and write versions, their files and aliases in MLflow.
 
-MLflow has no compare-and-set for aliases, and a version's files can be altered behind its back. So an alias is believed
-only where the journal says the same (:mod:`pipelines.registry.journal`), and a version's files only where their digest
-is the one that the journal has of its registration. Both are told here and judged by others.
+MLflow has no compare-and-set for aliases, and a version's files can be altered without its knowledge. So an alias is
+trusted only if the journal (:mod:`pipelines.registry.journal`) agrees, and a version's files only if they have the
+digest that the journal recorded at registration. Other modules make these checks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pipelines.errors import ConfigError, RegistryError
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 ALIASES = (CHAMPION, CHALLENGER)
-# Tag of a version: what :func:`digest` says of its files.
+# Tag of a version: :func:`digest` of its files.
 DIGEST = "digest"
-# Tag of a version: how many records that it has learnt from were taken off its list by a takedown.
+# Tag of a version: how many of its training records a takedown removed from its list.
 TAKEN_DOWN = "taken_down"
-# MLflow writes it into every copy that it downloads of a registered model.
+# MLflow writes this file into every downloaded copy of a registered model.
 WRITTEN_BY_MLFLOW = frozenset({"registered_model_meta"})
-# Registered name -> corpus and category; posts are tuned on the category that params.finetune names.
+# Registered name -> corpus and category; models of posts use the category of params.finetune.
 NAMES: Mapping[str, tuple[str, str | None]] = {
     "crisis-posts": ("posts", None),
     "meme-severity": ("memes", "severity"),
@@ -36,39 +36,39 @@ NAMES: Mapping[str, tuple[str, str | None]] = {
 
 
 class NoRegistry(ConfigError):
-    """There is no registry to speak of."""
+    """No registry is configured."""
 
     message = "MLFLOW_TRACKING_URI is not set, so there is no registry."
-    remedy = "Set it to the address of the MLflow server; `make demo` prints the one that it starts."
+    remedy = "Set it to the address of the MLflow server; `make demo` starts one and prints its address."
 
 
 class UnknownModel(ConfigError):
-    """Nothing is registered under this name."""
+    """No model is registered under this name."""
 
     message = "No model is registered as '{name}'."
-    remedy = "Name one of {known}, or register a first version: `corpus register`."
+    remedy = "Use one of {known}, or register a first version: `corpus register`."
 
 
 class UnknownVersion(ConfigError):
-    """A model has no such version, or no version of this alias."""
+    """A model has no such version, or no version with this alias."""
 
     message = "There is no version {version} of '{name}'."
-    remedy = "`corpus registry {name}` lists the versions that there are."
+    remedy = "List its versions: `corpus registry {name}`."
 
 
 class RegistryUnavailable(RegistryError):
-    """MLflow does not answer, or not as asked."""
+    """MLflow does not answer, or answers with an error."""
 
     message = "The registry cannot be used now: {detail}."
-    remedy = "Check MLFLOW_TRACKING_URI, then run the same again: what was begun is finished, nothing is done twice."
+    remedy = "Check MLFLOW_TRACKING_URI, then repeat the command: it continues where it stopped and repeats no step."
     exit_code = 75
 
 
 class AliasAstray(RegistryError):
-    """An alias does not point where it was just put: somebody else moves it, past the journal."""
+    """An alias does not point where it was just set: another process moves it without the journal."""
 
-    message = "Alias '{alias}' of '{name}' was put on {wanted} and reads {found}."
-    remedy = "Find out who moves aliases beside `corpus promote`, and run it again."
+    message = "Alias '{alias}' of '{name}' was set to {wanted} but points to {found}."
+    remedy = "Find out what moves aliases other than `corpus promote`, stop it, and repeat the command."
     exit_code = 75
 
 
@@ -77,11 +77,11 @@ class Version:
     """One version of a registered model.
 
     Args:
-        name: under which it is registered.
+        name: the registered model.
         version: its number, from 1.
-        digest: of its files, as its registration said; ``""`` where it was registered by other means.
-        source: where MLflow has the files.
-        run_id: of the run that made it.
+        digest: the digest of its files at registration; ``""`` if this project did not register it.
+        source: the place of the files in MLflow.
+        run_id: the run that made it.
         tags: such as ``data_commit``; no content.
     """
 
@@ -94,15 +94,15 @@ class Version:
 
     @property
     def uri(self) -> str:
-        """What MLflow calls it."""
+        """Its URI in MLflow."""
         return f"models:/{self.name}/{self.version}"
 
 
 def subject(name: str, *, params: Params) -> tuple[str, str]:
-    """Return the corpus that a registered model is of, and the category that it answers.
+    """Return the corpus of a registered model and the category that it predicts.
 
     Raises:
-        UnknownModel: the name is none of :data:`NAMES`.
+        UnknownModel: the name is not in :data:`NAMES`.
     """
     if name not in NAMES:
         raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
@@ -111,16 +111,16 @@ def subject(name: str, *, params: Params) -> tuple[str, str]:
 
 
 def listing(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by its path with slashes, in order."""
+    """Return the SHA-256 of every file below a folder, by its POSIX path, in order."""
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     return {name: sha256(paths[name]) for name in sorted(paths) if name not in WRITTEN_BY_MLFLOW}
 
 
 def digest(folder: Path) -> str:
-    """Return one SHA-256 for all files below a folder: MLflow's own and the pack's, as ``sha256sum`` would list them.
+    """Return the SHA-256 of the ``sha256sum`` listing of all files below a folder: MLflow's own and the pack's.
 
-    A file that is changed, added, lost or renamed changes it; what MLflow writes into a copy that it hands out does
-    not.
+    It changes if a file is changed, added, removed or renamed. The files that MLflow writes into downloaded copies do
+    not count.
     """
     lines = "".join(f"{found}  {name}\n" for name, found in listing(folder).items())
     return hashlib.sha256(lines.encode()).hexdigest()
@@ -133,7 +133,7 @@ def sha256(path: Path) -> str:
 
 
 class Registry:
-    """MLflow's registry, as far as this project uses it; safe to be asked by several processes."""
+    """The MLflow registry, limited to what this project uses; safe for use by several processes."""
 
     def __init__(self, uri: str) -> None:
         """Use :meth:`open` instead."""
@@ -144,10 +144,10 @@ class Registry:
 
     @classmethod
     def open(cls, settings: Settings) -> Registry:
-        """Open the registry at ``MLFLOW_TRACKING_URI``; nothing is asked yet.
+        """Open the registry at ``MLFLOW_TRACKING_URI`` without sending a request.
 
         Raises:
-            NoRegistry: it is not set.
+            NoRegistry: the variable is not set.
         """
         if not settings.mlflow_tracking_uri:
             raise NoRegistry()
@@ -158,7 +158,7 @@ class Registry:
         return sorted(model.name for model in _pages(self._client.search_registered_models))
 
     def versions(self, name: str) -> list[Version]:
-        """Return the versions of a model, oldest first; none where nothing is registered as ``name``."""
+        """Return the versions of a model, oldest first; empty if no model is registered as ``name``."""
         found = _pages(self._client.search_model_versions, filter_string=f"name = '{name}'")
         return sorted(map(_version, found), key=lambda version: version.version)
 
@@ -166,23 +166,23 @@ class Registry:
         """Return one version.
 
         Raises:
-            UnknownVersion: there is none of this number.
+            UnknownVersion: there is no version with this number.
         """
         with missing(name=name, version=number):
             return _version(self._client.get_model_version(name, str(number)))
 
     def add(self, name: str, *, source: str, run_id: str | None, tags: Mapping[str, str]) -> Version:
-        """Register files that MLflow has already as the next version of ``name``, which is made where it is not there.
+        """Register files that MLflow already has as the next version of ``name``; create the model if necessary.
 
         ``tags`` should have :data:`DIGEST`.
         """
         from mlflow.exceptions import MlflowException
 
         with translated():
-            # two may begin together: one of them finds the model made
+            # the model may exist, or a concurrent registration may create it first
             with suppress(MlflowException):
                 self._client.create_registered_model(name)
-            # a server takes the source of a logged model only from whoever names the model, too
+            # an MLflow server accepts a logged model as the source only together with its model id
             model_id = source.removeprefix("models:/") if source.startswith("models:/m-") else None
             found = self._client.create_model_version(name, source, run_id, dict(tags), model_id=model_id)
             return _version(found)
@@ -194,23 +194,23 @@ class Registry:
                 self._client.set_model_version_tag(version.name, str(version.version), key, value)
 
     def alias(self, name: str, alias: str = CHAMPION) -> int | None:
-        """Return the version that an alias points to, ``None`` where there is none."""
+        """Return the version that an alias points to, or ``None`` if the alias is not set."""
         with suppress(UnknownVersion), missing(name=name, version=alias):
             return int(self._client.get_model_version_by_alias(name, alias).version)
         return None
 
     def point(self, name: str, alias: str, version: int | None) -> None:
-        """Put an alias on a version, or take it away (``None``), and read it back; repeating it is harmless.
+        """Set an alias to a version, or delete it (``None``), and verify it; idempotent.
 
         Raises:
             UnknownVersion: there is no such version.
-            AliasAstray: it reads otherwise.
+            AliasAstray: the alias points elsewhere afterwards.
         """
         if self.alias(name, alias) != version:
             try:
                 self._put(name, alias, version)
             except RegistryUnavailable:
-                # MLflow inserts what another has inserted since it looked, and fails; this time it updates
+                # MLflow's insert fails if another process inserted the alias meanwhile; the second try updates it
                 self._put(name, alias, version)
         found = self.alias(name, alias)
         if found != version:
@@ -224,7 +224,7 @@ class Registry:
                 self._client.set_registered_model_alias(name, alias, str(version))
 
     def files(self, version: Version) -> list[str]:
-        """Return the paths of a version's files, sorted; nothing is downloaded but lists."""
+        """Return the paths of a version's files, sorted, without downloading the files."""
         repository, found, folders = self._files_of(version), list[str](), [""]
         with translated():
             while folders:
@@ -233,9 +233,9 @@ class Registry:
         return sorted(found)
 
     def fetch(self, version: Version, *, to: Path, path: str = "") -> Path:
-        """Download a version's files, or the one at ``path``, below the folder ``to``, which is made; return its place.
+        """Download a version's files, or the one at ``path``, into the new folder ``to``; return the local path.
 
-        What came is not judged: compare :func:`digest` with what the journal says.
+        The files are not verified: compare :func:`digest` with the journal.
         """
         to.mkdir(parents=True, exist_ok=True)
         with translated():
@@ -265,7 +265,7 @@ def _pages(search: Any, **asked: Any) -> Iterator[Any]:
 
 @contextmanager
 def missing(*, name: str, version: int | str | None) -> Iterator[None]:
-    """Tell a version that is not there from a registry that does not answer."""
+    """Raise UnknownVersion if MLflow reports a missing version, else as :func:`translated`."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST, ErrorCode
 
@@ -274,7 +274,7 @@ def missing(*, name: str, version: int | str | None) -> Iterator[None]:
         try:
             yield
         except MlflowException as error:
-            # an alias that is not there is an invalid parameter to MLflow
+            # MLflow reports a missing alias as an invalid parameter
             if error.error_code in absent:
                 raise UnknownVersion(name=name, version=version) from None
             raise
@@ -282,7 +282,7 @@ def missing(*, name: str, version: int | str | None) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn what MLflow raises into an error without its words."""
+    """Raise RegistryUnavailable, without MLflow's message, for MLflow's errors."""
     from mlflow.exceptions import MlflowException
 
     try:

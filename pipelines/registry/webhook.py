@@ -1,6 +1,7 @@
-"""What is sent to who wants to be told, and how it is signed: Standard Webhooks 1.0 (https://www.standardwebhooks.com).
+"""Build, sign and send webhooks.
 
-Receivers find libraries for it. Nothing that is answered but the status is read.
+The format is Standard Webhooks 1.0 (https://www.standardwebhooks.com), for which receivers find libraries. Only the
+status of an answer is read, never its body.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ import httpx
 from pipelines.errors import BadParams
 from pipelines.registry.journal import Row, canonical
 
-# How long after each failed attempt the next one is (Standard Webhooks, its example schedule: 75 hours in all); after
-# the last the delivery is dead.
+# Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
+# attempt after the last delay fails.
 DELAYS = tuple(timedelta(seconds=s) for s in (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400))
-# A receiver says by it that it wants no more (there, "delivery success and failure").
+# With this status a receiver ends its subscription (Standard Webhooks, "delivery success and failure").
 GONE = 410
-# The least of what is advised there.
+# The shortest timeout that Standard Webhooks recommends.
 TIMEOUT_SECONDS = 15
-# Within the 24 to 64 that are asked for there.
+# Standard Webhooks requires 24 to 64 bytes.
 SECRET_BYTES = 32
 PREFIX = "whsec_"
 URL_CHARACTERS = 500
 
 
 def new_secret() -> str:
-    """Return a secret for signatures: ``whsec_`` and base64."""
+    """Return a new signing secret: ``whsec_`` and base64."""
     return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
@@ -40,10 +41,10 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
     """Return the header ``webhook-signature``: HMAC-SHA256 of ``id.at.body``.
 
     Args:
-        secret: as :func:`new_secret` gives it.
-        id: of the delivery.
-        at: of the attempt, in seconds since 1970.
-        body: as it is sent.
+        secret: a value of :func:`new_secret`.
+        id: the id of the delivery.
+        at: the time of the attempt, in seconds since 1970.
+        body: the request body.
     """
     key = base64.b64decode(secret.removeprefix(PREFIX))
     found = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
@@ -51,7 +52,7 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
 
 
 def body(row: Row) -> str:
-    """Return what is told of a row: name, event, versions, who, when, and the token of who polls; no reason."""
+    """Return the payload for a journal row: name, event, versions, who, time and polling token, without the reason."""
     data = {
         "name": row.name,
         "event": row.event,
@@ -65,7 +66,7 @@ def body(row: Row) -> str:
 
 
 def check(url: str) -> None:
-    """Refuse what is no address of a receiver.
+    """Check the address of a receiver.
 
     Raises:
         BadParams: it is not http or https, or has a user name or password.
@@ -76,25 +77,25 @@ def check(url: str) -> None:
     except ValueError:
         good = False
     if not good or len(url) > URL_CHARACTERS or not url.isprintable():
-        raise BadParams(where="url", detail="is no http(s) address without a user name")
+        raise BadParams(where="url", detail="must be an http(s) address without a user name or password")
 
 
 class Sender:
-    """Sends; follows no redirect, for what was signed was for one address."""
+    """An HTTP client for deliveries; it follows no redirects, because a delivery is signed for one address."""
 
     def __init__(self) -> None:
         self._client = httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False)
 
     def __enter__(self) -> Self:
-        """Give the sender itself."""
+        """Return the sender."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._client.close()
 
     def post(self, url: str, *, secret: str, id: str, body: str, now: datetime) -> str:
-        """Send a delivery once; return the status of the answer, or the name of what kept it from one."""
+        """Send a delivery once; return the HTTP status, or the name of the error if there was no answer."""
         at, content = int(now.timestamp()), body.encode()
         headers = {
             "content-type": "application/json",

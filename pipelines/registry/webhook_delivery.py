@@ -1,11 +1,11 @@
-"""Webhooks: who asked to be told is told when a model changes hands, at least once and in order, or it shows.
+"""Deliver webhooks about champion changes in order, at least once.
 
-An outbox is filled from the journal's rows, so nothing that is on record can be forgotten, and each delivery is marked
-after it was answered: a process that is killed between the two sends it again, under the same id. What is told is a
-hint and no proof: a receiver asks :mod:`pipelines.registry.client`, which believes the journal alone.
+An outbox is filled from the journal's rows, so no recorded change is lost. Each delivery is marked after it was
+answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook is a hint,
+not a proof: receivers should ask :mod:`pipelines.registry.client`, which trusts only the journal.
 
-The tables lie beside the journal and hold the secrets of signatures: an account of consumers may read the table
-``journal`` and not these.
+The tables are in the journal's database and hold the signing secrets: consumer accounts may read the table ``journal``
+but not these.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ subscribers = sa.Table(
     sa.Column("url", sa.String(webhook.URL_CHARACTERS), nullable=False),
     sa.Column("name", sa.String(128)),
     sa.Column("secret", sa.String(64), nullable=False),
-    # model -> the last row that was there already
+    # model -> number of its last row at the time of subscription
     sa.Column("since", sa.Text, nullable=False),
 )
 deliveries = sa.Table(
@@ -57,28 +57,28 @@ deliveries = sa.Table(
 
 
 class UnknownSubscriber(ConfigError):
-    """Nobody of this id is told anything."""
+    """No subscriber has this id."""
 
     message = "There is no subscriber '{id}'."
-    remedy = "`corpus subscribe --list` shows who there is."
+    remedy = "List the subscribers: `corpus subscribe --list`."
 
 
 class SubscribedAlready(ConfigError):
-    """Somebody is told the same already."""
+    """The address is subscribed to the same model already."""
 
-    message = "That address is told about {name} already, as subscriber {id}."
-    remedy = "Remove it first for another secret: `corpus subscribe --remove {id}`."
+    message = "This address is already subscribed to {name}, as subscriber {id}."
+    remedy = "To get a new secret, remove the subscription first: `corpus subscribe --remove {id}`."
 
 
 @dataclass(frozen=True)
 class Subscriber:
-    """Who is told.
+    """A subscriber.
 
     Args:
-        id: by which it is named in logs; the address may hold a secret of its own.
-        url: where to.
-        name: of which model; ``None``: of all.
-        secret: of the signatures, ``whsec_`` and base64.
+        id: its name in logs, because the address itself may contain a secret.
+        url: the address for deliveries.
+        name: the registered model; ``None``: all models.
+        secret: the signing secret, ``whsec_`` and base64.
     """
 
     id: str
@@ -89,7 +89,7 @@ class Subscriber:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One thing that one subscriber is told; ``answer`` is a status, or what kept it from one."""
+    """One notification to one subscriber; ``answer`` is the HTTP status, or the name of the error."""
 
     id: str
     subscriber: str
@@ -103,7 +103,7 @@ class Delivery:
 
 
 class Watch:
-    """Subscribers and their outbox, in the database of an open journal."""
+    """The subscribers and their outbox, in the database of an open journal."""
 
     def __init__(self, journal: Journal, *, clock: Clock) -> None:
         """Use :meth:`open` instead."""
@@ -111,7 +111,7 @@ class Watch:
 
     @classmethod
     def open(cls, journal: Journal, *, clock: Clock = utc_now) -> Watch:
-        """Open the outbox, or make it.
+        """Open the outbox, or create it.
 
         Raises:
             JournalUnavailable: the database does not answer.
@@ -121,16 +121,16 @@ class Watch:
         return cls(journal, clock=clock)
 
     def subscribe(self, url: str, *, name: str | None = None) -> Subscriber:
-        """Tell an address from now on; the answer has the secret, which is shown to nobody afterwards.
+        """Subscribe an address to future changes; return the subscriber with its secret, which is never shown again.
 
         Args:
-            url: ``https://...``, or ``http://...`` inside a network that is trusted to read along.
-            name: of which model; ``None``: of all.
+            url: ``https://...``, or ``http://...`` inside a trusted network.
+            name: the registered model; ``None``: all models.
 
         Raises:
-            BadParams: the address is of another kind, or holds a password.
+            BadParams: the address has another scheme, or contains a user name or password.
             UnknownModel: there is no such name.
-            SubscribedAlready: it is told that already.
+            SubscribedAlready: the address is subscribed to this already.
         """
         if name is not None and name not in NAMES:
             raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
@@ -145,10 +145,10 @@ class Watch:
         return made
 
     def unsubscribe(self, subscriber: str) -> None:
-        """Tell an address no more, and forget it with all that it was told.
+        """Delete a subscriber and all its deliveries.
 
         Raises:
-            UnknownSubscriber: there is none of this id.
+            UnknownSubscriber: no subscriber has this id.
         """
         with self._engine.writing() as connection:
             if not connection.execute(sa.delete(subscribers).where(subscribers.c.id == subscriber)).rowcount:
@@ -156,11 +156,11 @@ class Watch:
             connection.execute(sa.delete(deliveries).where(deliveries.c.subscriber == subscriber))
 
     def subscribers(self) -> list[Subscriber]:
-        """Return who is told, by id."""
+        """Return the subscribers, by id."""
         return [subscriber for subscriber, _ in self._subscribers()]
 
     def deliveries(self, *, status: str | None = None) -> list[Delivery]:
-        """Return what is or was to be told, by subscriber, model and row."""
+        """Return the deliveries, by subscriber, model and row."""
         query = sa.select(deliveries).order_by(deliveries.c.subscriber, deliveries.c.name, deliveries.c.number)
         if status is not None:
             query = query.where(deliveries.c.status == status)
@@ -184,16 +184,16 @@ class Watch:
         ]
 
     def deliver(self, *, say: Callable[[str], None] | None = None) -> dict[str, int]:
-        """Make one pass: fill the outbox, and send what is due; who is down holds up nobody else.
+        """Make one pass: fill the outbox and send what is due; a subscriber that is down does not block the others.
 
-        A delivery that fails holds back those after it of the same subscriber and model, until it is answered or dead.
+        A failed delivery holds back the later ones of the same subscriber and model until it is delivered or dead.
 
         Args:
-            say: told the id of a delivery that was sent and not yet marked; a test kills the process there.
+            say: called with the id of each delivery that was sent but not yet marked; a test kills the process there.
 
         Returns:
-            how many were ``delivered``, ``failed`` (and will be tried again) and ``dead`` in this pass, and how many
-            are ``waiting`` after it.
+            the numbers of deliveries that were ``delivered``, ``failed`` (and will be retried) and ``dead`` in this
+            pass, and that are ``waiting`` after it.
 
         Raises:
             JournalBroken: the journal was altered; nothing is sent.
@@ -254,7 +254,7 @@ class Watch:
                     connection.execute(sa.insert(deliveries), {"id": id_, **values})
 
     def _mark(self, delivery: Delivery, *, answer: str) -> str:
-        """Note what came of an attempt; return the delivery's status."""
+        """Record the result of an attempt; return the delivery's status."""
         attempts, due, status = delivery.attempts + 1, delivery.due, WAITING
         if answer.startswith("2"):
             status = DELIVERED
@@ -262,7 +262,7 @@ class Watch:
             status = DEAD
         else:
             due = _stamp(self._clock() + webhook.DELAYS[attempts - 1])
-        # who was sent the same by another pass at this moment keeps what that one was answered, if it was good
+        # a concurrent pass may have delivered it: then its result is kept
         query = sa.update(deliveries).where(deliveries.c.id == delivery.id, deliveries.c.status == WAITING)
         with self._engine.writing() as connection:
             connection.execute(query.values(status=status, attempts=attempts, due=due, answer=answer))

@@ -1,8 +1,8 @@
-"""``corpus agreement``: FigSIM's Tables 1 and 5 to 7 or CRADLE's Table 10, the paper's figures beside our own.
+"""Show agreement beside the papers' figures: FigSIM's Tables 1 and 5 to 7, or CRADLE's Table 10 (``corpus agreement``).
 
-*Paper* is what is printed. *Recomputed* is what our code makes of the paper's own label-wise figures, marked ``≈``
-where it prints otherwise and the paper's rounding can explain it, ``≠`` where that cannot. *Ours* comes from the
-metrics of the stage; nothing is computed from annotations here. Undefined is a dash.
+*Paper* is the printed figure. *Recomputed* is our code's result from the paper's own label-wise figures, marked ``≈``
+where it differs but the paper's rounding can explain it, and ``≠`` where rounding cannot. *Ours* comes from the metrics
+of the stage; nothing is computed from annotations here. An undefined value is a dash.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ STATISTICS = {
 
 @cache
 def published() -> Mapping[str, Any]:
-    """Return what the papers print, by scheme and table."""
+    """Return the papers' printed figures, by scheme and table."""
     found: Mapping[str, Any] = yaml.safe_load(PAPERS.read_text(encoding="utf-8"))
     return found
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
-    """Return the metrics of the stage ``agreement``, without rounds where there are none."""
+    """Return the metrics of the stage ``agreement``, with no rounds if the stage has not run."""
     path = root / "metrics" / corpus / "agreement.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
     return found
 
 
 def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iterator[Sheet]:
-    """Give the papers' tables (of one ``scheme``, or of both), with our figures beside them where ``ours`` has any.
+    """Yield the papers' tables (of one ``scheme``, or of both), with our figures beside them if ``ours`` has any.
 
-    ``ours`` is what the stage wrote as metrics. A scheme that is no paper's has no tables.
+    ``ours`` is the metrics of the stage. A scheme without a paper has no tables.
     """
     ours = ours if ours and ours["rounds"] else None
     if scheme in (None, "figsim"):
@@ -66,12 +66,12 @@ def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iter
 
 
 def mean_of_labels(values: Mapping[str, Mapping[str, float]], *, statistic: str) -> float:
-    """Return the mean over labels of a paper's label-wise figures, as the stage would take it."""
+    """Return the mean over labels of a paper's label-wise figures, computed as in the stage."""
     return float(c.defined_mean(np.array([row[statistic] for row in values.values()])))
 
 
 def figures_of(table: tuple[int, int, int, int]) -> dict[str, float]:
-    """Return kappa and AC1 of one label from how many items got it from both, one, the other and neither annotator."""
+    """Return kappa and AC1 of a label from the numbers of items to which both, one, the other or neither gave it."""
     answers = np.repeat(np.array([[1, 1], [1, 0], [0, 1], [0, 0]]), table, axis=0)
     return {"kappa": float(c.kappa(answers, classes=2)[0]), "ac1": float(c.ac1(answers, classes=2)[0])}
 
@@ -148,10 +148,10 @@ def _two(paper: Mapping[str, float], again: Mapping[str, float]) -> tuple[str, .
 
 
 def _again(value: float, printed: float, *, digits: int) -> str:
-    """Return a recomputed figure; one of rounded figures, rounded itself, may be one unit of the last digit off."""
+    """Return a recomputed figure with its mark; rounding explains a difference of one unit of the last digit."""
     same = f"{value:.{digits}f}" == f"{printed:.{digits}f}"
     mark = "" if same else " ≈" if abs(value - printed) <= 10**-digits else " ≠"
-    # a mean of two-digit figures is known to a third digit at the most
+    # a mean of two-digit figures has at most three meaningful digits
     return f"{value:.{max(digits, 3)}f}{mark}"
 
 
@@ -160,7 +160,7 @@ def _columns(ours: Ours | None) -> tuple[str, ...]:
 
 
 def _own(found: Ours | None, *, statistic: str, shown: Ours | None) -> tuple[str, ...]:
-    """Return our cells of a row: the figure, over how many items, its reading; none where ours are not shown."""
+    """Return our cells of a row: figure, number of items and reading; no cells if ours are not shown."""
     if not shown:
         return ()
     if not found:
@@ -183,14 +183,14 @@ def _text(figure: Ours) -> str:
 
 
 def _rows(categories: Ours) -> Iterator[tuple[str, ...]]:
-    """Give a row a category: its name, items, every statistic and the reading of kappa."""
+    """Yield one row per category: its name, items, every statistic and the reading of kappa."""
     for key, found in categories.items():
         cells = [_text(found[name]) if name in found else "" for name in STATISTICS]
         yield (key, f"{found['items']:,}", *cells, found["kappa"].get("word", UNDEFINED))
 
 
 def summary(root: Path, corpus: str, *, name: str) -> str:
-    """Return in Markdown how a round came out, for the person who decides whether it goes on; figures only."""
+    """Return a Markdown summary of a round, figures only, for the person who decides whether to continue."""
     metrics = gather(root, corpus)
     found = metrics["rounds"].get(name)
     if found is None or not any(category["items"] for category in found["categories"].values()):
@@ -203,11 +203,13 @@ def summary(root: Path, corpus: str, *, name: str) -> str:
         None: "No κ is defined.",
     }[found["sufficient"]]
     left = max(sum(category["left_out"].values()) for category in found["categories"].values())
-    return f"{sheet.markdown()}\n\n{verdict} Left out for want of a second answer: up to {left} items a category."
+    return (
+        f"{sheet.markdown()}\n\n{verdict} Left out because of a missing second answer: up to {left} items a category."
+    )
 
 
 def own_tables(ours: Ours) -> Iterator[Sheet]:
-    """Give our figures by round and by batch, in the order in which the rounds were opened."""
+    """Yield our figures by round and by batch, in the order in which the rounds were opened."""
     rounds = sorted(ours["rounds"].items(), key=lambda pair: pair[1]["order"])
     scopes = [*rounds, *([("overall", ours["overall"])] if rounds else [])]
     rows = [(name, *cells) for name, found in scopes for cells in _rows(found["categories"])]
@@ -225,7 +227,7 @@ def own_tables(ours: Ours) -> Iterator[Sheet]:
 
 
 def show(settings: Settings, *, corpus: str) -> None:
-    """Print what the last publish says of a corpus's agreement, beside its paper.
+    """Print the published agreement of a corpus beside its paper's.
 
     Raises:
         NoCorpus: there is no corpus repository yet.
@@ -240,18 +242,18 @@ def show(settings: Settings, *, corpus: str) -> None:
 
 
 def show_paper() -> None:
-    """Print what the papers say and what our code makes of it; needs no corpus."""
+    """Print the papers' figures beside the recomputed ones; needs no corpus."""
     console = Console()
     for sheet in paper_tables():
         console.print(sheet.rich(), "")
 
 
 def render(metrics: Ours, *, corpus: str, scheme: str | None, console: Console) -> None:
-    """Print every table for people."""
+    """Print every table."""
     if scheme:
         for sheet in paper_tables(scheme, ours=metrics):
             console.print(sheet.rich(), "")
     for sheet in own_tables(metrics):
         console.print(sheet.rich(), "")
     if not metrics["rounds"]:
-        console.print(f"Nothing of {corpus} has been annotated by people yet.")
+        console.print(f"Corpus {corpus} has no human annotations yet.")

@@ -1,8 +1,8 @@
-"""The report's plots as SVG text: the paper's Figures 4, 7 and 8, scores with their intervals, and reliability.
+"""Draw the report's plots as SVG: FigSIM's Figures 4, 7 and 8, scores with intervals, and reliability.
 
-Plain shapes in the page's own colours, so that they follow light and dark and need nothing beside the page
-(``report_page.STYLE`` names the classes). Bars lie down and stand under their names: long labels fit a phone, and
-no bar is told from another by its colour alone. The same numbers give the same text.
+Plain shapes in the page's own colours follow the light or dark theme and need nothing outside the page
+(``page.STYLE`` defines the classes). Bars are horizontal, below their labels, so that long labels fit a phone, and no
+bar is distinguished by colour alone. The same numbers always give the same text.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH = 460  # user units; about as wide as a phone, so that 13 units of type stay readable on one
-LEFT, RIGHT = 4, 76  # margins; the right one holds the figure behind a bar
+WIDTH = 460  # user units; about the width of a phone, so that type of 13 units stays readable
+LEFT, RIGHT = 4, 76  # margins; the right one has the figure after a bar
 PLOT = WIDTH - LEFT - RIGHT
 TYPE = 13
 STEPS = (1, 2, 5)
-SQUARE = 300  # side of a plot of shares by shares
+SQUARE = 300  # side of the reliability plot
 
 
 @dataclass(frozen=True)
 class Miss:
-    """How often a label was given too much (``over``) and too little (``under``), of ``total`` that carry it.
+    """The counts of over- and underpredictions of a label that ``total`` items carry.
 
-    Counts; means over runs need not be whole. A ``total`` of ``None`` is not shown.
+    Means over runs need not be whole numbers. A ``total`` of ``None`` is not shown.
     """
 
     label: str
@@ -34,7 +34,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Score:
-    """A score between 0 and 1 with its interval, and what the paper prints for it; ``None`` where there is none."""
+    """A score between 0 and 1 with its interval, and the paper's figure; ``None`` for missing values."""
 
     label: str
     value: float | None
@@ -45,7 +45,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Bin:
-    """Answers whose probabilities are alike: the mean of what was ``said``, the share that came true, and how many."""
+    """A bin of probabilities: their mean (``said``), the observed share (``seen``), and the number of answers."""
 
     said: float
     seen: float
@@ -53,7 +53,7 @@ class Bin:
 
 
 def misses(rows: Sequence[Miss], *, title: str, over: str = "over", under: str = "under") -> str:
-    """Draw two bars a label, how often it was over- and underpredicted (FigSIM Figures 4, 7 and 8)."""
+    """Draw two bars per label: its over- and underpredictions (FigSIM Figures 4, 7 and 8)."""
     most = max([1.0, *(n for row in rows for n in (row.over, row.under))])
     step = _step(most)
     end = step * -(-most // step)
@@ -74,14 +74,14 @@ def misses(rows: Sequence[Miss], *, title: str, over: str = "over", under: str =
 
 
 def scores(rows: Sequence[Score], *, title: str) -> str:
-    """Draw a bar a row from 0 to 100 %, a line for its interval, and a diamond for the paper's figure."""
+    """Draw one bar per row from 0 to 100 %, a line for its interval, and a diamond for the paper's figure."""
     shapes: list[str] = []
     top = 28.0
     for row in rows:
         middle = top + 28
         shapes.append(_text(LEFT, top + TYPE, row.label, kind="name"))
         if row.value is None:
-            shapes.append(_text(LEFT, middle + 4.5, "no figure of ours", kind="value"))
+            shapes.append(_text(LEFT, middle + 4.5, "no result of ours", kind="value"))
         else:
             shapes.append(
                 f'<rect class="ours" x="{LEFT}" y="{_n(middle - 7)}" width="{_n(PLOT * row.value)}" height="14"/>'
@@ -99,9 +99,9 @@ def scores(rows: Sequence[Score], *, title: str) -> str:
 
 
 def reliability(bins: Sequence[Bin], *, title: str) -> str:
-    """Draw the share that came true over what was said; on the line a probability means what it says.
+    """Draw the observed share over the predicted probability; the diagonal is perfect calibration.
 
-    The area of a dot grows with the answers in it; the smallest can still be seen.
+    The area of a dot is proportional to its number of answers, with a minimum size.
     """
     left, top = 40.0, 12.0
     most = max((row.n for row in bins), default=1)
@@ -117,8 +117,8 @@ def reliability(bins: Sequence[Bin], *, title: str) -> str:
         shapes.insert(0, f'<line class="grid" x1="{_n(left)}" y1="{line}" x2="{_n(left + SQUARE)}" y2="{line}"/>')
         shapes.append(_text(left + at, top + SQUARE + 16, str(percent), kind="tick", anchor="middle"))
         shapes.append(_text(left - 6, top + SQUARE - at + 4, str(percent), kind="tick", anchor="end"))
-    shapes.append(_text(left + SQUARE + 10, top + SQUARE + 4, "said, %", kind="tick"))
-    shapes.append(_text(left + SQUARE + 10, top + 10, "came true, %", kind="tick"))
+    shapes.append(_text(left + SQUARE + 10, top + SQUARE + 4, "predicted, %", kind="tick"))
+    shapes.append(_text(left + SQUARE + 10, top + 10, "observed, %", kind="tick"))
     return _drawing(title, shapes, height=top + SQUARE + 26)
 
 
@@ -168,7 +168,7 @@ def _named(row: Miss) -> str:
 
 
 def _step(most: float) -> int:
-    """Return the round distance between ticks that needs at most six of them."""
+    """Return the round distance between ticks for which at most six ticks are needed."""
     unit = 1
     while True:
         for step in STEPS:
@@ -182,5 +182,5 @@ def _count(n: float) -> str:
 
 
 def _n(value: float) -> str:
-    """Return a coordinate in tenths, without an idle decimal."""
+    """Return a coordinate in tenths, without a trailing zero."""
     return f"{value:.1f}".removesuffix(".0")

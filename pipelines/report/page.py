@@ -1,7 +1,7 @@
-"""A report as one page: sections of prose, tables and plots, printed as HTML that needs nothing else, or as Markdown.
+"""Render a report page of prose, tables and plots as self-contained HTML or as Markdown.
 
-The HTML holds no script and no address but its own, follows the reader's light or dark, and folds for a phone. Every
-plot has its numbers in a table below it; Markdown has the table alone. The same page gives the same bytes.
+The HTML has no scripts and no external addresses, follows the reader's light or dark theme, and adapts to phones. Every
+plot has its numbers in a table below it; Markdown has only the table. The same page always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ FIGURE = re.compile(r"^(?:to|[-−–+±<>=≈≠.,\d\s%()\[\]/;:→·|×])*$")
 
 @dataclass(frozen=True)
 class Points:
-    """Some sentences of one kind, a bullet each."""
+    """A bullet list of sentences."""
 
     items: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Notice:
-    """What a reader must know before the numbers."""
+    """A notice that readers must see before the numbers."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A plot (``svg``), what it shows, and its numbers."""
+    """A plot (``svg``) with its caption and its numbers."""
 
     caption: str
     svg: str
@@ -42,21 +42,21 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Prose:
-    """A table of sentences: on a phone each row becomes a card."""
+    """A table of sentences; on a phone each row becomes a card."""
 
     sheet: Sheet
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A long table behind a line that opens it."""
+    """A long table that is collapsed by default."""
 
     sheet: Sheet
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A table whose cells are the darker, the nearer their value is to 1; ``values``: a row each, without its name."""
+    """A table whose cells are darker the nearer their value is to 1; ``values``: the rows without their names."""
 
     sheet: Sheet
     values: tuple[tuple[float | None, ...], ...]
@@ -67,7 +67,7 @@ Block: TypeAlias = str | Points | Notice | Sheet | Drawing | Prose | Folded | He
 
 @dataclass(frozen=True)
 class Section:
-    """A part with an anchor (``key``) that the contents lead to."""
+    """A section; the table of contents links to its anchor (``key``)."""
 
     key: str
     title: str
@@ -76,7 +76,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """All of it; ``blocks`` stand above the contents."""
+    """A page; ``blocks`` come before the table of contents."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -151,7 +151,7 @@ def html(page: Page) -> str:
         "<!doctype html>",
         '<html lang="en">',
         '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
-        # nothing is fetched and nothing runs, whatever a label or a model is called
+        # nothing is fetched or run, whatever the names of labels and models contain
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{escape(page.title)}</title><style>{STYLE}</style></head>",
         f"<body><h1>{escape(page.title)}</h1>",
@@ -166,7 +166,7 @@ def html(page: Page) -> str:
 
 
 def markdown(page: Page) -> str:
-    """Return the page as Markdown, with the numbers of a plot in its place."""
+    """Return the page as Markdown, with the numbers of each plot in place of the plot."""
     parts = [f"# {_plain(page.title)}", *(_markdown(block) for block in page.blocks)]
     parts.append("\n".join(f"- [{_plain(s.title)}](#{_anchor(s.title)})" for s in page.sections))
     for section in page.sections:
@@ -225,13 +225,13 @@ def _kind(applies: bool, *, name: str = "n") -> str:
 
 
 def _numbers(cells: Sequence[str]) -> bool:
-    """Return whether a column is one of figures: three in four cells, so that rows between may have words."""
+    """Return whether a column is numeric: at least three in four of its cells, so that some rows may have words."""
     filled = [cell for cell in cells if cell]
     return len(filled) > 0 and 4 * sum(FIGURE.match(cell) is not None for cell in filled) >= 3 * len(filled)
 
 
 def _heads(row: Sequence[str], numeric: Sequence[bool]) -> bool:
-    """Return whether a row heads the next ones: words, or nothing, where the others have figures."""
+    """Return whether a row is a heading: it has words, or nothing, where other rows have figures."""
     cells = [cell for cell, number in zip(row, numeric, strict=True) if number]
     return "" in cells and not any(re.search(r"\d", cell) and FIGURE.match(cell) for cell in cells)
 
@@ -261,7 +261,7 @@ def _safe(sheet: Sheet) -> Sheet:
 
 
 def _plain(text: str) -> str:
-    """Return text that Markdown prints as it stands: one line, no column's end, no tag, no emphasis, no link."""
+    """Return one line of text, escaped so that Markdown shows it literally: no cells, tags, emphasis or links."""
     return re.sub(r"([\\|*`<]|(?<=\])\()", r"\\\1", " ".join(text.split()))
 
 

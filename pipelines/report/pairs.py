@@ -1,4 +1,4 @@
-"""What the report shows of paired tests: which differences between models are more than chance."""
+"""Build the report's tables of paired tests between models."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pipelines.evaluate.benchmark import Json
 from pipelines.metrics.tables import UNDEFINED, Sheet
 from pipelines.report.parts import interval, title_of
 
-# the first two move whole groups of near-duplicates, the last knows none
+# the first two resample whole groups of near-duplicates; McNemar ignores the groups
 TESTS = {"bootstrap": "Bootstrap", "randomisation": "Randomisation", "mcnemar": "McNemar"}
 ENOUGH = 0.05
 
 
 def pairs(key: str, task: Json) -> Iterator[Sheet]:
-    """Give two tables of paired tests: the best model against each other one, and all the other pairs."""
+    """Yield two tables of paired tests: the best model against every other model, and all other pairs."""
     against: list[tuple[str, ...]] = []
     rest: list[tuple[str, ...]] = []
     for pair in task["pairs"]:
@@ -42,14 +42,14 @@ def _turn(lead: Json) -> Json:
 
 
 def p_value(value: float | None) -> str:
-    """Return a probability as papers print it."""
+    """Return a p-value in the papers' format."""
     if value is None:
         return UNDEFINED
     return "<.001" if value < 0.001 else f"{value:.3f}".lstrip("0") if value < 1 else "1"
 
 
 def told_apart(task: Json) -> str | None:
-    """Return in one sentence how many pairs of models differ beyond chance after Holm's correction."""
+    """Return a sentence on how many pairs of models differ significantly after Holm's correction."""
     if not task["pairs"]:
         return None
     sure = sum(pair["holm"]["bootstrap"] < ENOUGH for pair in task["pairs"])

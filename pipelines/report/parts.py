@@ -1,8 +1,7 @@
-"""What the report shows beside the paper's own tables: plots with their numbers, comparisons, refusals, baselines.
+"""Build the parts of the report that follow no table of a paper: plots, comparisons, refusals and baselines.
 
-Everything is read from ``evaluate.json`` (its shape stands in :mod:`pipelines.evaluate.evaluate`); nothing is computed
-again but means over runs. Scores are printed times 100, as the paper does, with their 95 % intervals; undefined is a
-dash.
+Everything is read from ``evaluate.json`` (for its shape see :mod:`pipelines.evaluate.evaluate`); only means over runs
+are computed here. Scores are printed times 100, as in the paper, with 95 % intervals; an undefined value is a dash.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BOARD = ("exact", "macro_f1", "micro_f1")
 
 
 def in_order(metrics: Json) -> Json:
-    """Return metrics with tasks and splits in the order of reading; JSON has them by name."""
+    """Return metrics with tasks and splits in display order; JSON has them by name."""
     tasks, items = metrics["tasks"], metrics["items"]
     return {
         **metrics,
@@ -51,12 +50,12 @@ def _place(name: str, order: Sequence[str]) -> int:
 
 
 def noun_of(metrics: Json) -> str:
-    """Return what the records of a scheme are called, several of them."""
+    """Return the plural noun for a scheme's records."""
     return NOUNS.get(metrics["scheme"], "records")
 
 
 def title_of(task: str) -> str:
-    """Return how a task is called in a heading."""
+    """Return a task's title for headings."""
     return TITLES.get(task, task.capitalize())
 
 
@@ -71,13 +70,13 @@ def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
 
 
 def best_of(task: Json) -> Json | None:
-    """Return the model of a task that the paper's selection picks; ``None`` where none has answered."""
+    """Return the best model of a task by the paper's criterion, or ``None`` if no model has answered."""
     found: Json | None = task["models"].get(task["best"])
     return found
 
 
 def glance(metrics: Json) -> Sheet:
-    """A row a task: its best model beside the baseline that reads nothing, over how many memes and models."""
+    """Return one row per task: its best model, the best baseline that ignores its input, and the counts."""
     rows = []
     for key, task in metrics["tasks"].items():
         best = best_of(task)
@@ -95,11 +94,11 @@ def glance(metrics: Json) -> Sheet:
             )
         )
     columns = ("Task", "Best model", "Its macro-F1", "Best baseline", f"Test {noun_of(metrics)}", "Models")
-    return Sheet("Best by macro-F1, beside a baseline that reads nothing", columns, tuple(rows))
+    return Sheet("Best by macro-F1, beside a baseline that ignores its input", columns, tuple(rows))
 
 
 def scoreboard(metrics: Json) -> Sheet:
-    """A row a model or baseline, on what it answered, with intervals: macro-F1 of every task; more figures of one."""
+    """Return one row per model or baseline, over its answers, with intervals: macro-F1 by task, or more of one task."""
     tasks = metrics["tasks"]
     single = next(iter(tasks.values())) if len(tasks) == 1 else None
     rows = []
@@ -125,7 +124,7 @@ def _valid(model: Json | None) -> Json:
 
 
 def _board(task: Json) -> tuple[str, ...]:
-    """Return the figures of a scoreboard of one task; micro-F1 of single labels is exact match again."""
+    """Return the figures of a scoreboard of one task; for single labels micro-F1 equals exact match."""
     return BOARD if task["kind"] == "multi" else (*BOARD[:2], "weighted_f1")
 
 
@@ -134,7 +133,7 @@ def _shown(figures: Json, *, single: Json | None) -> list[Json | None]:
 
 
 def scores(key: str, task: Json) -> Sheet:
-    """Every model of a task by every figure, on what it answered, with intervals; baselines below."""
+    """Return every model of a task by every figure, over its answers, with intervals; baselines below."""
     rows: list[tuple[str, ...]] = []
     models = {name: _valid(model) for name, model in sorted(task["models"].items())}
     plain = {BASELINES[name]: row["figures"] for name, row in task["baselines"].items() if name in BASELINES}
@@ -150,7 +149,7 @@ def scores(key: str, task: Json) -> Sheet:
 
 
 def models_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawing:
-    """All models of a task by macro-F1, the highest first; ``paper``: what the paper prints for them (0 to 1)."""
+    """Draw all models of a task by macro-F1, the highest first; ``paper``: the paper's figures for them (0 to 1)."""
     shown = {name: model["valid"]["figures"]["macro_f1"] for name, model in task["models"].items() if model["valid"]}
     order = sorted(shown, key=lambda name: (-(shown[name]["mean"] or 0), name))
     caption = f"{title_of(key)}: macro-F1 of every model"
@@ -158,7 +157,10 @@ def models_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawi
 
 
 def ordinal(key: str, task: Json) -> Sheet | None:
-    """How far an ordinal task's answers are from gold, which F1 does not see (SPEC 2.5); ``None`` for other tasks."""
+    """Return the distances of an ordinal task's answers from gold (SPEC 2.5); ``None`` for other tasks.
+
+    F1 ignores these distances.
+    """
     rows = []
     for name, model in sorted(task["models"].items()):
         figure = model["valid"]["figures"] if model["valid"] else {}
@@ -171,7 +173,7 @@ def ordinal(key: str, task: Json) -> Sheet | None:
 
 
 def labels_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawing | None:
-    """F1 of each label of a task's best model; ``paper``: Table 4's, of the paper's best model (0 to 1)."""
+    """Draw F1 by label of a task's best model; ``paper``: Table 4, for the paper's best model (0 to 1)."""
     best = best_of(task)
     if best is None or best["valid"] is None:
         return None
@@ -185,14 +187,17 @@ def labels_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawi
 
 
 def heat(key: str, task: Json, *, paper: Mapping[str, Mapping[str, float]]) -> Heat | None:
-    """F1 of each label (rows) of every model that answered, best first; ``paper``: title -> label -> F1 (0 to 1)."""
+    """Return F1 by label (rows) and model, the best first, without models that never answered.
+
+    ``paper``: title -> label -> F1 (0 to 1).
+    """
     models = {name: model["valid"] for name, model in task["models"].items() if model["valid"]}
     if not models:
         return None
     order = sorted(models, key=lambda name: (-(models[name]["figures"]["macro_f1"]["mean"] or 0), name))
     values = [
         (
-            # nobody carries it: the 0 that goes into macro-F1 says nothing of the model
+            # without support the 0 that counts in macro-F1 says nothing about the model
             *(models[name]["labels"][label]["f1"]["mean"] if task["support"].get(label) else None for name in order),
             *(column.get(label) for column in paper.values()),
         )
@@ -207,7 +212,7 @@ def heat(key: str, task: Json, *, paper: Mapping[str, Mapping[str, float]]) -> H
 
 
 def labels_sheet(key: str, task: Json) -> Sheet | None:
-    """F1 of each label (rows) of every model that answered, with intervals."""
+    """Return F1 by label (rows) of every model that answered, with intervals."""
     models = {name: model["valid"]["labels"] for name, model in sorted(task["models"].items()) if model["valid"]}
     rows = [(label, *(interval(found[label]["f1"]) for found in models.values())) for label in task["labels"]]
     title = f"{title_of(key)}: F1 by label with 95 % intervals"
@@ -228,7 +233,10 @@ def _scores_drawing(caption: str, cells: Mapping[str, Json], *, paper: Mapping[s
 
 
 def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawing | None:
-    """Over- and underprediction by label of a task's best model, per run (FigSIM Figures 4, 7 and 8 by ``number``)."""
+    """Draw over- and underprediction by label of a task's best model, per run.
+
+    ``number``: the figure of FigSIM that it corresponds to (4, 7 or 8).
+    """
     best = best_of(task)
     if best is None or not best["runs"]:
         return None
@@ -252,7 +260,7 @@ def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawin
 
 
 def _rate(rate: Json, *, runs: int) -> str:
-    """Return a count of how many, per run, and the share."""
+    """Return a count and its total, per run, and the share."""
     return _count(rate, runs=runs) + ("" if rate["rate"] is None else f" ({100 * rate['rate']:.0f}%)")
 
 
@@ -265,7 +273,7 @@ def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) 
 
     Args:
         metrics: ``evaluate.json``.
-        published: returns the paper's counts of a task, by label.
+        published: returns the paper's counts for a task, by label.
     """
     rows: list[tuple[str, ...]] = []
     for key, task in metrics["tasks"].items():
@@ -282,7 +290,10 @@ def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) 
 
 
 def unanswered(metrics: Json) -> Sheet | None:
-    """Models that left something unanswered: how often, and macro-F1 without and with it; ``None`` if there is none."""
+    """Return the models that left items unanswered: how often, and macro-F1 without and with those items.
+
+    ``None`` if there is no such model.
+    """
     rows: list[tuple[str, ...]] = []
     for key, task in metrics["tasks"].items():
         found = [_lost(name, model) for name, model in task["models"].items() if set(model["outcomes"]) - {"vote"}]

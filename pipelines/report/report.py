@@ -1,9 +1,9 @@
-"""The stage ``report``: one page of a corpus's models, our runs beside the paper's numbers, as HTML and as Markdown.
+"""Write the report of a corpus's models beside the paper's numbers, as HTML and Markdown (the stage ``report``).
 
-It reads ``metrics/<corpus>/evaluate.json``, for posts the metrics of their silver, and the paper's numbers: numbers,
-names of labels and of models, so no text, picture or id can reach the page. The same metrics give the same bytes.
-Which sections there are, the scheme decides: FigSIM's and CRADLE's have their papers' tables, any other scheme has what
-needs no paper.
+It reads ``metrics/<corpus>/evaluate.json``, for posts also the metrics of their silver labels, and the paper's numbers.
+These contain only numbers and names of labels and models, so no text, image or id can reach the page. The same metrics
+always give the same bytes. The scheme determines the sections: FigSIM's and CRADLE's have their papers' tables, any
+other scheme has the sections that need no paper.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from pipelines.report.parts import best_of, noun_of
 from pipelines.taxonomy import load
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
-FORM = "The paper's numbers stand beside them to show the form, not for comparison."
+FORM = "The paper's numbers beside them show the format and are not for comparison."
 OTHER = (
-    "The paper's numbers are those of its own {noun}, split and runs. Another corpus, even one collected in the same "
-    "way, is no replication: set beside each other the two columns show the order of things, not who is better."
+    "The paper's numbers are from its own {noun}, split and runs. Another corpus, even one collected in the same way, "
+    "is not a replication: the two columns show orders of magnitude, not which models are better."
 )
 WITH_PAPER = ("figsim", "cradle")
 
 
 class NotEvaluated(DataError):
-    """There is nothing to report."""
+    """The corpus has no metrics to report."""
 
     message = "Corpus {corpus} has no metrics/{corpus}/evaluate.json."
-    remedy = "Run the stage before it: dvc repro evaluate@{corpus}."
+    remedy = "Run the preceding stage: `dvc repro evaluate@{corpus}`."
 
 
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Write ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
 
     Returns:
-        ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: how many by task;
+        ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: their number by task;
         ``sha256`` of both files.
 
     Raises:
@@ -79,7 +79,7 @@ def _read(path: Path) -> Json | None:
 
 
 def summary(metrics: Json) -> dict[str, Any]:
-    """Return what came out in a few numbers, for logs and for the run in MLflow."""
+    """Return the main results, for logs and for the run in MLflow."""
     best: dict[str, Any] = {}
     for key, task in metrics["tasks"].items():
         model = best_of(task)
@@ -98,14 +98,14 @@ def build(
     silver: Json | None = None,
     models: Mapping[str, Json] | None = None,
 ) -> Page:
-    """Return the page of some metrics.
+    """Return the report page.
 
     Args:
         metrics: ``evaluate.json``.
-        corpus: its name.
-        synthetic: the records are the sandbox's.
-        title: the page's.
-        silver: metrics of the silver that models learnt from.
+        corpus: the name of the corpus.
+        synthetic: whether the records are the sandbox's.
+        title: the title of the page.
+        silver: metrics of the silver labels that models learnt from.
         models: the entries of ``params.models`` that are fine-tuned, by name.
     """
     metrics = report_parts.in_order(metrics)

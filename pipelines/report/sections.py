@@ -1,4 +1,4 @@
-"""Sections that the report of every scheme has, and the standing table of what a paper says against its own numbers."""
+"""Build the report sections that all schemes share, and the table of a paper's discrepancies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PAPERS = Path(__file__).with_name("papers")
 
 
 def section(key: str, title: str, blocks: Iterable[Block]) -> Section:
-    """Return a section of the blocks that there are."""
+    """Return a section of these blocks."""
     return Section(key, title, tuple(blocks))
 
 
 def pairs(metrics: Json) -> Iterator[Block]:
-    """Give each task's paired tests: how many differences are sure, the best model's, and all others."""
+    """Yield each task's paired tests: the number of significant differences, the best model's pairs, and all others."""
     for key, task in metrics["tasks"].items():
         told = report_pairs.told_apart(task)
         if told:
@@ -34,30 +34,30 @@ def pairs(metrics: Json) -> Iterator[Block]:
 
 
 def unanswered(metrics: Json) -> Iterator[Block]:
-    """Give the models that left something unanswered, or say that there is none."""
+    """Yield the models that left items unanswered, or a sentence that there are none."""
     sheet = parts.unanswered(metrics)
     if sheet:
         yield sheet
     elif any(task["models"] for task in metrics["tasks"].values()):
-        yield f"Every model answered about all {parts.noun_of(metrics)}."
+        yield f"Every model answered for all {parts.noun_of(metrics)}."
 
 
 @cache
 def discrepancies(paper: str) -> tuple[Mapping[str, str], ...]:
-    """Return where a paper's words and numbers part (SPEC 1.6): ``where``, ``claim``, ``found``, ``source``."""
+    """Return where a paper's claims and numbers disagree (SPEC 1.6): ``where``, ``claim``, ``found``, ``source``."""
     text = (PAPERS / f"{paper}_discrepancies.yaml").read_text(encoding="utf-8")
     return tuple(yaml.safe_load(text))
 
 
 def standing(paper: str, *, ours: Mapping[str, str]) -> Iterator[Block]:
-    """Give the standing table of discrepancies; ``ours``: what our runs say, by a row's ``ours``."""
+    """Yield the table of discrepancies; ``ours``: our runs' results, by a row's ``ours``."""
     yield (
-        "Found by computing the paper's claims again from its own tables. They are kept here whatever our runs say, so "
-        "that nobody builds on them; where our runs bear on a claim, their figures stand in the last column."
+        "These discrepancies were found by recomputing the paper's claims from its own tables. They are listed "
+        "whatever our runs show, so that no one relies on the claims; the last column has our runs' figures, if any."
     )
     rows = [
         (row["where"], row["claim"], row["found"], row["source"], ours.get(row.get("ours", ""), ""))
         for row in discrepancies(paper)
     ]
     columns = ("Where", "The paper says", "Its numbers say", "Found by", "Our runs")
-    yield Prose(Sheet("Standing table of discrepancies", columns, tuple(rows)))
+    yield Prose(Sheet("Table of discrepancies", columns, tuple(rows)))

@@ -154,7 +154,7 @@ def test_without_annotations_the_paper_is_shown_and_the_lack_is_said(
     report.render(found, corpus="posts", scheme="cradle", console=Console(width=160))
     text = capsys.readouterr().out
     assert "CRADLE Table 10: round-3" in text
-    assert "Nothing of posts has been annotated by people yet." in text
+    assert "Corpus posts has no human annotations yet." in text
 
 
 class TestSummary:

@@ -123,11 +123,11 @@ def test_the_scoreboard_of_one_task_has_exact_match_too(metrics: dict[str, Any])
 
 
 def test_active_and_passive_ongoing_and_past_are_counted(text: str) -> None:
-    level = rows_of(text, "**Active and passive mixed up")["tiny-causal-consensus"]
+    level = rows_of(text, "**Active and passive confused")["tiny-causal-consensus"]
     assert [cell.split(" [")[0] for cell in level] == ["0/6 (0.0%)", "2/6 (33.3%)", "0/6 (0.0%)", "1/6 (16.7%)"]
     assert "[" not in level[0]
     assert "[" in level[1]
-    time = rows_of(text, "**Ongoing and past mixed up")["tiny-causal-consensus"]
+    time = rows_of(text, "**Ongoing and past confused")["tiny-causal-consensus"]
     # gold has ongoing 6 self-harm, 6 active and 6 passive; past 6 self-harm, 6 rape and 6 child abuse
     assert [cell.split(" [")[0] for cell in time][:2] == ["1/18 (5.6%)", "0/18 (0.0%)"]
     best = rows_of(text, "**Level by crisis type, cradle")
@@ -140,7 +140,7 @@ def test_child_abuse_that_gold_lacks_is_counted_with_what_gold_has(text: str) ->
     assert row[0].startswith("2/30 (6.7%) [")
     assert row[1].startswith("2/8 (25.0%) [")
     assert row[2] == "no_crisis 2/12"
-    types = rows_of(text, "**Said without it in gold, by type of crisis**")
+    types = rows_of(text, "**Predicted without it in gold, by type of crisis**")
     assert types["child abuse"][2].startswith("2/30 (6.7%)")
 
 
@@ -169,8 +169,8 @@ def test_refusals_are_reported_by_label_beside_the_papers(text: str) -> None:
     assert "1 malformed" in text
 
 
-def test_cost_latency_dev_and_floors_are_reported(text: str) -> None:
-    rows = rows_of(text, "**What predicting took**")
+def test_cost_latency_dev_and_floors_are_told(text: str) -> None:
+    rows = rows_of(text, "**Cost of prediction**")
     assert rows["tiny-causal-consensus"] == ["60", "0.5000", "100", "10", "0.6000", "10.0000"]
     assert rows["tiny-causal-zero"][1] == "–"
     assert "gpt" not in rows
@@ -190,7 +190,7 @@ def test_calibration_is_drawn_where_there_are_probabilities(text: str, metrics: 
     found = metrics["tasks"]["labels"]["models"]["tiny-causal-consensus"]["calibration"]
     assert rows["tiny-causal-consensus"][:2] == ["36", f"{found['ece']:.4f}"]
     assert rows_of(text, "**Brier score by label**").keys() == set(TASK.labels)
-    seen = rows_of(text, "**What tiny-causal-consensus says")
+    seen = rows_of(text, "**Reliability of tiny-causal-consensus's probabilities")
     assert sum(int(row[-1]) for row in seen.values()) == 36 * 15
 
 
@@ -241,7 +241,7 @@ def test_without_any_model_there_is_still_a_page(params: Params, tmp_path: Path)
     keys = {s.key for s in page.sections}
     assert {"results", "discrepancies", "set-up", "reading"} <= keys
     assert not {"pairs", "mixed-up", "cost", "calibration", "dev"} & keys
-    assert "is no replication" in report_page.markdown(page)
+    assert "is not a replication" in report_page.markdown(page)
 
 
 def test_a_model_that_answers_nothing_is_listed(params: Params, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_share_of_none_or_all_has_no_interval() -> None:
 def test_every_section_of_posts_is_in_order_of_reading(metrics: dict[str, Any]) -> None:
     titles = [section.title for section in cradle_parts.sections(report_parts.in_order(metrics))]
     assert titles[0] == "Results of all models (Table 4)"
-    assert titles[2] == "What fine-tuning changes (Table 8)"
+    assert titles[2] == "Changes by fine-tuning (Table 8)"
     assert titles[-1] == "How to read this page"
 
 

@@ -409,8 +409,8 @@ def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:
 def test_our_runs_bear_on_the_claims(scored: dict[str, Any]) -> None:
     found = parts.bearing(scored)
     assert set(found) == {"ensemble", "refusals", "child"}
-    assert found["ensemble"].startswith("cradle labels 84.5 [")
-    assert "claude 82.2 [" in found["ensemble"]
+    assert found["ensemble"].startswith("cradle is exactly right for 84.5 [")
+    assert "claude for 82.2 [" in found["ensemble"]
     assert "McNemar p" in found["ensemble"]
     assert found["refusals"].startswith("gemini, 14 not answered: macro-recall 90.6 [")
     assert found["child"].startswith("cradle: childabuse_endangerment_ongoing: precision 66.7 [")

@@ -60,7 +60,7 @@ def test_score_draws_bar_whisker_and_the_papers_diamond_at_their_places() -> Non
 def test_what_is_undefined_is_said_and_not_drawn_as_zero() -> None:
     text = figures.scores([Score("A", None)], title="t")
     assert bars(text, "ours") == []
-    assert "no figure of ours" in words(text)
+    assert "no result of ours" in words(text)
     assert "the paper's" not in words(text)
 
 

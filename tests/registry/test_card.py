@@ -52,7 +52,7 @@ def test_it_states_its_training_data_and_purpose(made: Made, described: Describe
     assert described.split_digest[:16] in page
     assert found["model"]["labels"] == described.definitions
     use = found["use"]
-    for word in ("human decision", "Diagnosis", "Finding out who"):
+    for word in ("human decision", "Diagnosis", "tracking authors"):
         assert any(word in line for line in use["prohibited"]), word
     assert all(line in page for line in (*use["intended"], *use["prohibited"], *found["failures"], *found["help"]))
     assert "findahelpline.com" in page
@@ -84,13 +84,13 @@ def test_confusions_and_refusals_are_said_where_they_happened(numbers: dict[str,
         for swap in confusion["swaps"]:
             swap |= {"count": 0, "of": 10, "rate": 0.0}
     quiet = list(failures(model, measured=numbers, thing="post"))
-    assert not any("was called" in line or "without an answer" in line for line in quiet)
+    assert not any("was predicted as" in line or "without an answer" in line for line in quiet)
     level = model["crises"]["confusions"]["level"]["swaps"]
     [passive] = [swap for swap in level if swap["gold"] == "passive"]
     passive |= {"count": 3, "rate": 0.3}
     model["outcomes"] = {"vote": 20, "malformed": 4}
     loud = list(failures(model, measured=numbers, thing="post"))
-    assert "What is passive was called active in 3 of 10 (0.30) cases." in loud
+    assert "`passive` was predicted as `active` in 3 of 10 (0.30) cases." in loud
     assert "It left a post without an answer 4 times: 4 malformed." in loud
     assert set(quiet) < set(loud)
 

@@ -138,7 +138,9 @@ def test_our_own_refusal_quotes_nothing_whatever_mlflow_adds(loaded: Any) -> Non
     error = caught.value
     error.message = f"Failed to predict data 'secret'. {error.message}"
     assert error.get_http_status_code() == 400
-    assert json.loads(error.serialize_as_json())["message"] == "The input is malformed: 'title' of row 1 is no string."
+    assert (
+        json.loads(error.serialize_as_json())["message"] == "The input is malformed: 'title' of row 1 is not a string."
+    )
     with pytest.raises(MlflowException, match="table"):
         inside.predict(None, ["secret"])
 
@@ -239,7 +241,7 @@ def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch:
     )
     (tmp_path / "pipelines/two.py").write_text("import numpy\ndef later():\n    import dvc\n")
     assert list(model_code.closure(["pipelines.one"])) == ["pipelines", "pipelines.one", "pipelines.two"]
-    with pytest.raises(TooMuchCode, match=r"dvc, by way of pipelines\.two"):
+    with pytest.raises(TooMuchCode, match=r"dvc, imported by pipelines\.two"):
         model_code.write(["pipelines.one"], to=tmp_path / "out")
     (tmp_path / "lock").write_text("torch==2\n")
     with pytest.raises(NotLocked, match="numpy"):

@@ -114,7 +114,7 @@ def test_what_is_not_there_is_named(made: Made, tmp_path: Path) -> None:
         found = json.loads(metrics.read_text())
         found["tasks"]["labels"]["models"].pop("encoder-consensus")
         metrics.write_text(json.dumps(found))
-        attempt(NothingToPack, "no numbers of 'encoder-consensus'")
+        attempt(NothingToPack, "no metrics of 'encoder-consensus'")
         metrics.unlink()
         attempt(NothingToPack, "evaluate@posts has not run")
         (corpus.root / "snapshot/posts/silver/cradle/silver.parquet").unlink()

@@ -255,7 +255,7 @@ def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Pa
         lab.pack("m3h", to=tmp_path / "pack")
     with pytest.raises(NotPackable, match="unknown"):
         lab.pack("nobody", to=tmp_path / "pack")
-    with pytest.raises(NothingToPack, match="no numbers of 'tiny-vit'"):
+    with pytest.raises(NothingToPack, match="no metrics of 'tiny-vit'"):
         params = lab.params.model_copy(update={"models": {**lab.params.models, "tiny-vit": lab.params.models["vit"]}})
         lab.pack("tiny-vit", to=tmp_path / "pack", params=params)
     with pytest.raises(NoRegistry):

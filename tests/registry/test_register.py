@@ -201,7 +201,7 @@ def unpacked(folder: Path) -> None:
         (pickled, r"pickle: python_model\.dat"),
         (changed, r"files: 1 files differ from files\.json: words\.json"),
         (uncarded, r"card: card\.json is missing or empty"),
-        (unpacked, r"0 files files\.json"),
+        (unpacked, r"0 files named files\.json"),
     ],
 )
 def test_what_may_not_be_believed_is_refused_before_it_is_stored(
@@ -236,7 +236,7 @@ def test_what_the_store_altered_gets_no_row(context: Context, folder: Path, tmp_
     place = Path(version.source.removeprefix("file://"))
     described = place / "MLmodel"
     described.write_text(described.read_text() + "\n")
-    with pytest.raises(StoredOtherwise, match="version 1 was of other files"):
+    with pytest.raises(StoredOtherwise, match="version 1 has other files"):
         put(NAME, folder, context=context, **WHO)
     changed(place)
     with pytest.raises(StoredOtherwise, match=r"words\.json"):

@@ -62,9 +62,9 @@ def test_withdrawn_open_and_astray_versions_are_shown(context: Context) -> None:
     promote(NAME, 1, **WHO, context=context)
     withdraw(NAME, 1, **WHO, context=context)
     assert told(context)["versions"][0]["is"] == ["withdrawn"]
-    assert told(context)["faults"] == ["the journal does not know the registration of version 2"]
+    assert told(context)["faults"] == ["the journal has no registration of version 2"]
     context.registry.point(NAME, CHAMPION, 2)
-    assert "the alias is on 2, and by the journal nobody is champion" in told(context)["faults"]
+    assert "the alias points to 2, but no version is champion in the journal" in told(context)["faults"]
     context.journal.append(NAME, event="intended", to_version=1, metrics={"leads_to": "promoted"}, **WHO)
     assert told(context)["open"] == len(context.journal.rows(NAME))
     assert "a move is open" in told(context)["faults"][0]

@@ -1,1 +1,1 @@
-"""The sections and tables of the CRADLE report."""
+"""Build the sections and tables of the CRADLE report."""

@@ -1,8 +1,8 @@
-"""What the report shows of crisis models beyond CRADLE's tables: refusals, confusions, severity, cost, calibration.
+"""Build the report's parts on crisis models beyond CRADLE's tables: refusals, confusions, severity, cost, calibration.
 
-Everything is read from ``evaluate.json`` (shapes in :mod:`pipelines.evaluate.evaluate` and
+Everything is read from ``evaluate.json`` (for its shape see :mod:`pipelines.evaluate.evaluate` and
 :mod:`pipelines.evaluate.crisis_errors`). Counts are summed over a model's runs; shares are in percent, with 95 %
-intervals; undefined is a dash.
+intervals; an undefined value is a dash.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ DEV_FIGURES = ("exact", "macro_f1", "micro_f1", "jaccard", "macro_recall", "micr
 
 
 def share(rate: Json | None) -> str:
-    """Return ``count/of (percent) [low, high]``, or a dash where there was nothing to count.
+    """Return ``count/of (percent) [low, high]``, or a dash if there was nothing to count.
 
-    Of none, or of all, every resample has none, or all: that is no interval, and none is printed.
+    Shares of 0 % and 100 % are printed without an interval, because every resample gives the same share.
     """
     if rate is None or rate["rate"] is None:
         return UNDEFINED
@@ -36,16 +36,17 @@ def _words(name: str) -> str:
 
 
 def _crises(task: Json) -> dict[str, Json]:
-    """Return what is known of each model's crises, by name; only of those that answered anything."""
+    """Return the crisis metrics of each model that answered anything, by name."""
     return {name: m["crises"] for name, m in sorted(task["models"].items()) if m.get("crises") and m["valid"]}
 
 
 def refusals(task: Json, *, paper: Mapping[str, Mapping[str, int]], carried: Mapping[str, int]) -> Sheet | None:
-    """How many of the records with a gold label were not answered, by model.
+    """Return the share of unanswered records by gold label and model.
 
     Args:
         task: ``Task`` of ``evaluate.json``.
-        paper: title of a column -> label -> how many; ``carried``: label -> of how many.
+        paper: title of a column -> label -> unanswered records.
+        carried: label -> all of the paper's records with it.
     """
     models = {
         name: model["crises"]["refusals"]
@@ -66,28 +67,28 @@ def _of(part: int, whole: int) -> str:
 
 
 def confusions(task: Json) -> Iterator[Sheet]:
-    """Give a table an attribute: how often its one value in gold was answered as another, or as both."""
+    """Yield one table per attribute: how often a gold value was answered as another value, or as both."""
     models = _crises(task)
     for attribute in _attributes(models):
         found = {name: crises["confusions"][attribute] for name, crises in models.items()}
         first = next(iter(found.values()))
-        columns = [f"{swap['gold']}, said to be {swap['said']}" for swap in first["swaps"]]
-        columns += [f"{hedge['gold']}, said to be both" for hedge in first["hedges"]]
+        columns = [f"{swap['gold']}, predicted as {swap['said']}" for swap in first["swaps"]]
+        columns += [f"{hedge['gold']}, predicted as both" for hedge in first["hedges"]]
         rows = [
             (name, *(share(rate) for rate in (*confusion["swaps"], *confusion["hedges"])))
             for name, confusion in found.items()
         ]
-        title = f"{_words(' and '.join(first['values'])).capitalize()} mixed up, all types together"
+        title = f"{_words(' and '.join(first['values'])).capitalize()} confused, all types together"
         yield Sheet(title, ("Model", *(column.capitalize() for column in columns)), tuple(rows))
 
 
 def _attributes(models: Mapping[str, Json]) -> list[str]:
-    """Return the attributes that can be mixed up: level (where a type has one) and time."""
+    """Return the attributes that can be confused: level (of types that have one) and time."""
     return list(next(iter(models.values()))["confusions"]) if models else []
 
 
 def matrices(task: Json) -> Iterator[Sheet]:
-    """Give the best model's counts of gold against answer, by crisis type, a table an attribute."""
+    """Yield the best model's counts of gold against answer by crisis type, one table per attribute."""
     models = _crises(task)
     if task["best"] not in models:
         return
@@ -105,7 +106,7 @@ def matrices(task: Json) -> Iterator[Sheet]:
 
 
 def over_extension(task: Json, *, kind: str) -> Sheet | None:
-    """How often a type of crisis is said where gold has none of it, and beside which labels of gold most often."""
+    """Return how often a type of crisis is predicted without it in gold, and the most frequent gold labels then."""
     rows = []
     for name, crises in _crises(task).items():
         over = crises["over_extension"].get(kind)
@@ -114,22 +115,22 @@ def over_extension(task: Json, *, kind: str) -> Sheet | None:
         often = sorted(over["beside"].items(), key=lambda item: (-item[1]["count"], item[0]))
         beside = [f"{label} {rate['count']:,}/{rate['of']:,}" for label, rate in often[:MOST] if rate["count"]]
         rows.append((name, share(over["over"]), share(over["of_said"]), "; ".join(beside) or UNDEFINED))
-    columns = ("Model", "Said without it in gold", "Wrong, of what it said", "Most often where gold has")
+    columns = ("Model", "Predicted without it in gold", "Wrong, of predictions", "Most often where gold has")
     return Sheet(f"Over-extension of {_words(kind)}", columns, tuple(rows)) if rows else None
 
 
 def over_extensions(task: Json) -> Sheet | None:
-    """How often each type of crisis is said where gold has none of it, by model."""
+    """Return how often each type of crisis is predicted without it in gold, by model."""
     models = _crises(task)
     kinds = list(next(iter(models.values()))["over_extension"]) if models else []
     rows = [
         (_words(kind), *(share(crises["over_extension"][kind]["over"]) for crises in models.values())) for kind in kinds
     ]
-    return Sheet("Said without it in gold, by type of crisis", ("Type", *models), tuple(rows)) if rows else None
+    return Sheet("Predicted without it in gold, by type of crisis", ("Type", *models), tuple(rows)) if rows else None
 
 
 def severity(task: Json) -> Iterator[Sheet]:
-    """Give recall by the scheme's severities, weighted and at each, and how often crises were missed or made up."""
+    """Yield recall weighted by and at each of the scheme's severities, and the rates of missed and false crises."""
     models = _crises(task)
     known = [set(map(int, crises["severity"]["recall"])) for crises in models.values()]
     grades = sorted(set().union(*known), reverse=True)
@@ -143,9 +144,9 @@ def severity(task: Json) -> Iterator[Sheet]:
         yield Sheet("Labels found, by severity", columns, tuple(rows))
     if models:
         kinds = {
-            "missed": "A crisis, and none said",
-            "milder": "Said to be milder",
-            "alarms": "None, and a crisis said",
+            "missed": "Crisis, none predicted",
+            "milder": "Predicted as milder",
+            "alarms": "No crisis, one predicted",
         }
         missed = [(name, *(share(crises["severity"][kind]) for kind in kinds)) for name, crises in models.items()]
         yield Sheet("Crises missed, and false alarms", ("Model", *kinds.values()), tuple(missed))
@@ -156,18 +157,21 @@ def _graded(grades: Iterable[int]) -> Iterator[str]:
 
 
 def published_severity(paper: Mapping[str, tuple[float, Mapping[int, tuple[int, int]]]]) -> Sheet:
-    """Give the same of the paper's models: name -> weighted recall, and by severity the labels found of how many."""
+    """Return recall by severity of the paper's models.
+
+    ``paper``: name -> weighted recall, and by severity the numbers of labels found and carried.
+    """
     grades = sorted(set().union(*(graded for _, graded in paper.values())), reverse=True)
     rows = [
         (name, f"{100 * recall:.1f}", *(_of(*graded.get(grade, (0, 0))) for grade in grades))
         for name, (recall, graded) in paper.items()
     ]
     columns = ("Model", "Severity-weighted recall", *_graded(grades))
-    return Sheet("Labels that the paper's models found, by our severities (recomputed)", columns, tuple(rows))
+    return Sheet("Labels found by the paper's models, by our severities (recomputed)", columns, tuple(rows))
 
 
 def violations(task: Json) -> Sheet | None:
-    """How many answers break which rule of the scheme (SPEC 23)."""
+    """Return the number of answers that break each rule of the scheme (SPEC 23)."""
     models = _crises(task)
     rules = sorted({rule for crises in models.values() for rule in crises["violations"]})
     rows = [(_words(rule), *(f"{crises['violations'].get(rule, 0):,}" for crises in models.values())) for rule in rules]
@@ -175,7 +179,7 @@ def violations(task: Json) -> Sheet | None:
 
 
 def floors(task: Json) -> Sheet | None:
-    """Recall of the labels that must not be missed against its floor, and the precision that it costs."""
+    """Return the recall of labels with a floor, beside the floor, and the precision at that threshold."""
     rows = []
     for name, model in sorted(task["models"].items()):
         for label, floor in (model.get("floors") or {}).items():
@@ -198,7 +202,7 @@ def _at(floor: Json) -> tuple[str, ...]:
 
 
 def spent(task: Json) -> Sheet | None:
-    """What predicting took: time and tokens by record, US dollars for a thousand."""
+    """Return the cost of prediction: seconds and tokens per record, and US dollars per thousand records."""
     rows = []
     for name, model in sorted(task["models"].items()):
         if cost := model.get("spent"):
@@ -207,7 +211,7 @@ def spent(task: Json) -> Sheet | None:
             rows.append((name, f"{cost['records']:,}", *cells, f"{cost['cost']:.4f}", _amount(cost["cost_per_1000"])))
     each = ("Seconds a record", "Tokens in, a record", "Tokens out, a record")
     columns = ("Model", "Records", *each, "US $", "US $ per 1,000")
-    return Sheet("What predicting took", columns, tuple(rows)) if rows else None
+    return Sheet("Cost of prediction", columns, tuple(rows)) if rows else None
 
 
 def _amount(value: float | None) -> str:
@@ -215,7 +219,7 @@ def _amount(value: float | None) -> str:
 
 
 def calibration(task: Json) -> Sheet | None:
-    """How far probabilities are from what comes true, over all labels; models without probabilities are not in it."""
+    """Return the calibration of each model that gives probabilities, as a mean over all labels."""
     rows = []
     for name, found in _calibrated(task).items():
         base = fmean(label["base"] for label in found["labels"].values())
@@ -229,7 +233,7 @@ def _calibrated(task: Json) -> dict[str, Json]:
 
 
 def calibration_by_label(task: Json) -> Sheet | None:
-    """Brier score of each label by model, beside that of saying its frequency always."""
+    """Return the Brier score of each label by model, beside that of always predicting the label's frequency."""
     found = _calibrated(task)
     if not found:
         return None
@@ -242,11 +246,11 @@ def calibration_by_label(task: Json) -> Sheet | None:
 
 
 def reliability(task: Json) -> Iterator[Drawing]:
-    """Draw for each model with probabilities how often what it says comes true."""
+    """Draw the reliability of each model that gives probabilities."""
     for name, found in _calibrated(task).items():
         filled = [row for row in found["bins"] if row["n"]]
         bins = [figures.Bin(row["said"], row["seen"], row["n"]) for row in filled]
-        caption = f"What {name} says, and what comes true"
+        caption = f"Reliability of {name}'s probabilities"
         rows = tuple(
             (
                 f"{100 * row['low']:.0f} to {100 * row['high']:.0f}",
@@ -256,12 +260,12 @@ def reliability(task: Json) -> Iterator[Drawing]:
             )
             for row in filled
         )
-        sheet = Sheet(caption, ("Said, %", "Mean", "Came true, %", "Answers"), rows)
+        sheet = Sheet(caption, ("Predicted, %", "Mean", "Observed, %", "Answers"), rows)
         yield Drawing(caption, figures.reliability(bins, title=caption), sheet)
 
 
 def dev(task: Json) -> Sheet | None:
-    """Give the figures on dev over all its records, means over runs: what models were chosen on."""
+    """Return the figures on dev, on which models were selected, over all its records, as means over runs."""
     rows = []
     for name, model in sorted(task["models"].items()):
         if model.get("dev"):

@@ -1,8 +1,8 @@
-"""What CRADLE prints of its models, and what follows from its own numbers (SPEC 1.5).
+"""Read CRADLE's printed figures and recompute figures from its own numbers (SPEC 1.5).
 
-*Paper* is as printed (``papers/cradle.yaml``). *Recomputed* comes from counts: every label's true and false positives
-and misses follow from its recall and precision (Tables 13 to 16) and its number of posts (Table 11), whole numbers that
-the paper's three decimals leave no choice about.
+*Paper* is the printed figure (``papers/cradle.yaml``). *Recomputed* comes from counts: every label's true and false
+positives and misses follow from its recall and precision (Tables 13 to 16) and its number of posts (Table 11). These
+counts are whole numbers, which the paper's three decimals determine uniquely.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Counts = Mapping[str, tuple[int, int, int]]
 
 @cache
 def published() -> Mapping[str, Any]:
-    """Return what the paper prints, by table."""
+    """Return the paper's printed figures, by table."""
     found: Mapping[str, Any] = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
     return found
 
 
 def names() -> dict[str, str]:
-    """Return what Table 4 calls the models, by our keys."""
+    """Return the models' names in Table 4, by our keys."""
     return {key: name for key, name, *_ in published()["table_4"]["rows"]}
 
 
@@ -60,7 +60,7 @@ def by_label(key: str) -> dict[str, dict[str, float]]:
 
 
 def label_f1(key: str) -> dict[str, float]:
-    """Return the F1 of Tables 13 to 16 by label, as a fraction; nothing for a model that the paper does not have."""
+    """Return the F1 of Tables 13 to 16 by label, as a fraction; empty for a model that the paper does not have."""
     return {label: values["f1"] for label, values in by_label(key).items()} if key in names() else {}
 
 
@@ -80,10 +80,10 @@ def refused(key: str) -> dict[str, int]:
 
 @cache
 def counts(key: str) -> Counts:
-    """Return the counts behind a model's rows of Tables 13 to 16, over what it answered.
+    """Return the counts behind a model's rows of Tables 13 to 16, over the posts that it answered.
 
-    Where recall is 0 precision says nothing of the false positives; there is one such label at most, and it has what
-    is missing from the micro-F1 of Table 4.
+    If a label's recall is 0, its precision does not determine its false positives. There is at most one such label per
+    model; its false positives follow from the micro-F1 of Table 4.
     """
     carried = support(key=key)
     found: dict[str, tuple[int, int, int]] = {}
@@ -102,9 +102,9 @@ def counts(key: str) -> Counts:
 
 
 def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
-    """Return the figures that follow from :func:`counts`; Jaccard cannot be had from them.
+    """Return the figures that follow from :func:`counts`, which do not determine Jaccard.
 
-    ``whole``: over all posts, what was not answered being an empty answer (Table 12's second row).
+    ``whole``: over all posts, with an empty answer for each unanswered post (Table 12's second row).
     """
     lost = refused(key) if whole else {}
     n = published()["test"] if whole else answered(key)
@@ -114,7 +114,7 @@ def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
 
 
 def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, dict[int, tuple[int, int]]]:
-    """Return what the paper's counts make of the severity-weighted recall, and found and carried by severity."""
+    """Return the severity-weighted recall from the paper's counts, and the labels found and carried by severity."""
     graded: dict[int, tuple[int, int]] = {}
     for label, (tp, _, fn) in counts(key).items():
         if weight := severities.get(label, 0):

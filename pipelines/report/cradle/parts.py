@@ -1,7 +1,7 @@
-"""The sections of the report of posts: CRADLE's tables where the scheme is its, and what needs no paper for any scheme.
+"""Build the sections of the report of posts: CRADLE's tables for its scheme, and the parts that need no paper.
 
-A section is there if it has something to say: what is about crises needs labels with a type and a time, calibration
-needs models with probabilities, and so on.
+Sections without content are left out: sections about crises need labels with a type and a time, calibration needs
+models with probabilities, and so on.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ SCHEME = "cradle"
 CHILD = "child_abuse"
 IN_PERCENT = "Figures are in percent."
 AS_PRINTED = (
-    "Tables 4, 12 and 13 to 16 are fractions and Table 8 is in percent, as in the paper; all else is in percent."
+    "Tables 4, 12 and 13 to 16 are fractions and Table 8 is in percent, as in the paper; all other figures are in "
+    "percent."
 )
 READING = (
-    "[ ] is a 95 % bootstrap interval over {noun}, drawn in groups of near-duplicates: what another test set of this "
-    "size could have given. The spread of seeds is not in it. ± is the standard deviation over runs, where there are "
-    "several.",
-    "What a model did not answer is left out of its scores (CRADLE's rule), and counted as an empty, wrong answer "
+    "[ ] is a 95 % bootstrap interval over {noun}, drawn in groups of near-duplicates: the range of results for other "
+    "test sets of this size. It does not include the variation between seeds. ± is the standard deviation over runs, "
+    "if there are several.",
+    "Unanswered {noun} are left out of a model's scores (CRADLE's rule), and counted as an empty, wrong answer "
     "where a table says all {noun}. Changes by fine-tuning are over all {noun}.",
-    "The best model is the one with the highest macro-F1 on the test set: it was picked on what it is shown for, so "
-    "its own figure is a little too high.",
+    "The best model is the one with the highest macro-F1 on the test set: it is selected and scored on the same test "
+    "set, so its figure is slightly too high.",
     "A fine-tuned model is named after its entry in params.yaml and the training subset.",
-    "Baselines read nothing: the labels that more than half of the gold elsewhere carries, the most frequent set of "
-    "labels, and every label at once.",
-    "Severity-weighted recall weighs each label of gold by the severity that the scheme gives it; the order is ours.",
-    "A share of none or of all has no interval: every resample has the same.",
-    "A floor is a recall that was asked for. Its threshold was set on dev, so on test it can be missed.",
-    "– stands for what is undefined or was not measured, never for 0.",
+    "Baselines ignore their input: the labels that more than half of the gold outside the test carries, the most "
+    "frequent set of labels, and every label at once.",
+    "Severity-weighted recall weights each label of gold by the severity that the scheme gives it; the order is ours.",
+    "A share of 0 % or 100 % has no interval, because every resample gives the same.",
+    "A floor is a required recall. Its threshold was set on dev, so the recall on test can be below it.",
+    "– marks a value that is undefined or was not measured, never 0.",
 )
 
 
 def sections(metrics: Json, *, silver: Json | None = None, models: Mapping[str, Json] | None = None) -> list[Section]:
-    """Return every section that has something to say.
+    """Return every section that has content.
 
     Args:
         metrics: ``evaluate.json`` with its tasks in order.
-        silver: metrics of the silver that models learnt from (Tables 5 and 11).
+        silver: metrics of the silver labels that models learnt from (Tables 5 and 11).
         models: the entries of ``params.models`` that are fine-tuned, by name (appendix F).
     """
     paper = metrics["scheme"] == SCHEME
@@ -60,17 +61,17 @@ def sections(metrics: Json, *, silver: Json | None = None, models: Mapping[str, 
     found = [
         section("results", of("Results of all models", "Table 4"), _results(metrics, paper=paper)),
         section("labels", of("Results by label", "Tables 13 to 16"), _labels(metrics, paper=paper)),
-        section("tuning", of("What fine-tuning changes", "Table 8"), _tuning(metrics, paper=paper)),
-        section("pairs", "Which differences are more than chance", report_sections.pairs(metrics)),
-        section("unanswered", of("What was not answered", "Table 12"), _unanswered(metrics, paper=paper)),
-        section("mixed-up", of("What is mixed up", "Section 6"), _mixed_up(metrics)),
-        section("over-extension", of("What is said too often", "Section 6"), _over(metrics)),
-        section("severity", "What is missed, and how grave it is", _severity(metrics, paper=paper)),
+        section("tuning", of("Changes by fine-tuning", "Table 8"), _tuning(metrics, paper=paper)),
+        section("pairs", "Which differences are significant", report_sections.pairs(metrics)),
+        section("unanswered", of("Unanswered items", "Table 12"), _unanswered(metrics, paper=paper)),
+        section("mixed-up", of("Confusions", "Section 6"), _mixed_up(metrics)),
+        section("over-extension", of("Over-extension", "Section 6"), _over(metrics)),
+        section("severity", "Missed labels and crises, by severity", _severity(metrics, paper=paper)),
         section("cost", "Cost and latency", _each(metrics, crisis_parts.spent)),
-        section("calibration", "What probabilities are worth", _calibration(metrics)),
+        section("calibration", "Calibration of probabilities", _calibration(metrics)),
         section("dev", "On dev", _each(metrics, crisis_parts.dev)),
         section("set-up", of("Data and settings", "Tables 5 and 11"), _setup(metrics, silver=silver, models=models)),
-        section("discrepancies", "Where the paper's words and numbers part", _standing(metrics)),
+        section("discrepancies", "Where the paper's claims and numbers disagree", _standing(metrics)),
         section(
             "reading", "How to read this page", [Points(tuple(told.format(noun=noun_of(metrics)) for told in reading))]
         ),
@@ -79,7 +80,7 @@ def sections(metrics: Json, *, silver: Json | None = None, models: Mapping[str, 
 
 
 def _each(metrics: Json, part: Callable[[Json], Sheet | None]) -> Iterator[Block]:
-    """Give a part of every task that has it."""
+    """Yield a part for every task that has it."""
     for task in metrics["tasks"].values():
         found = part(task)
         if found is not None:
@@ -199,7 +200,7 @@ def _standing(metrics: Json) -> Iterator[Block]:
 
 
 def bearing(metrics: Json) -> dict[str, str]:
-    """Return what our runs say to the paper's claims about ensemble, subsets, refusals and child abuse."""
+    """Return our runs' figures on the paper's claims about ensemble, subsets, refusals and child abuse."""
     task = tables.task_of(metrics)
     if task is None:
         return {}
@@ -222,7 +223,7 @@ def _ensemble(task: Json) -> str:
     if whole is None or member is None:
         return ""
     return (
-        f"{whole} labels {interval(exact[whole])} % exactly, {member} {interval(exact[member])} %"
+        f"{whole} is exactly right for {interval(exact[whole])} %, {member} for {interval(exact[member])} %"
         f"{_tested(task, whole, member, test='mcnemar', name='McNemar')}."
     )
 
@@ -249,7 +250,7 @@ def _refusals(task: Json) -> str:
         lost = sum(n for outcome, n in model["outcomes"].items() if outcome != "vote")
         if lost and model["valid"]:
             recalls = (interval(model[over]["figures"]["macro_recall"]) for over in ("valid", "all"))
-            told.append(f"{name}, {lost:,} not answered: macro-recall {' and over all '.join(recalls)}.")
+            told.append(f"{name}, {lost:,} not answered: macro-recall {', over all items '.join(recalls)}.")
     return " ".join(told)
 
 

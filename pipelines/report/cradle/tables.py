@@ -1,8 +1,8 @@
-"""CRADLE's Tables 4, 5, 8, 11, 12 and 13 to 16, and its settings: what the paper prints, what follows, and our runs.
+"""Build CRADLE's Tables 4, 5, 8, 11, 12, 13 to 16 and settings with the paper's figures, recomputed ones and our runs.
 
-*Paper* and *recomputed* are :mod:`pipelines.report.cradle.paper`'s, *ours* is ``evaluate.json``'s
-(:mod:`pipelines.evaluate.evaluate`). Figures are fractions with the paper's decimals, in Table 8 percent; a dash stands
-for what is undefined or not there.
+*Paper* and *recomputed* come from :mod:`pipelines.report.cradle.paper`, *ours* from ``evaluate.json``
+(:mod:`pipelines.evaluate.evaluate`). Figures are fractions with the paper's decimals, in Table 8 percent; a dash marks
+an undefined or missing value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FAMILIES = {
     "Closed": "Closed-source models",
     "Ensemble": "Ensemble of the closed-source models",
 }
-SOURCES = {"finetuned": "Ours, fine-tuned", "untuned": "Ours, as they are", None: "Ours"}
+SOURCES = {"finetuned": "Ours, fine-tuned", "untuned": "Ours, not fine-tuned", None: "Ours"}
 BASELINES = {
     "majority": "Majority labels",
     "majority_set": "Most frequent set",
@@ -34,12 +34,12 @@ BASELINES = {
 
 
 def task_of(ours: Json | None) -> Json | None:
-    """Return the task of ``evaluate.json`` that the paper has."""
+    """Return the paper's task in ``evaluate.json``."""
     return ours["tasks"].get(TASK) if ours else None
 
 
 def table_4(ours: Json | None = None) -> Sheet:
-    """All models: the paper's by family with ours of the same name below, then all others of ours, then baselines."""
+    """Return all models: the paper's by family, each with ours of the same name below, our others, and baselines."""
     task = task_of(ours)
     models: dict[str, Json] = task["models"] if task else {}
     rows: list[tuple[str, ...]] = []
@@ -60,7 +60,7 @@ def table_4(ours: Json | None = None) -> Sheet:
             rows += [(name, model["kind"] or UNDEFINED, *_answers(model)) for name, model in sorted(here.items())]
     found = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
     if task and found:
-        rows.append(("Baselines that read nothing", "", "", *[""] * len(SCORES)))
+        rows.append(("Baselines that ignore their input", "", "", *[""] * len(SCORES)))
         n = f"{task['n']:,}/{task['n']:,}"
         rows += [(name, "baseline", n, *_plain(row["figures"])) for name, row in found.items()]
     return Sheet("Table 4: models on the test set", ("Model", "", "Answered", *SCORES.values()), tuple(rows))
@@ -73,7 +73,7 @@ def _answers(model: Json) -> tuple[str, ...]:
 
 
 def cell(value: Json | None, *, digits: int = 4) -> str:
-    """Return a figure of ours as a fraction with its interval, which has a decimal less than the figure."""
+    """Return our figure as a fraction with its interval, which has one decimal less."""
     if value is None or value["mean"] is None:
         return UNDEFINED
     spread = "" if value["std"] is None else f"±{value['std']:.{digits}f}"
@@ -88,7 +88,7 @@ def _plain(figures: Mapping[str, float | None]) -> Iterator[str]:
 
 
 def table_4_again() -> Sheet:
-    """Table 4 as its own Tables 11 and 13 to 16 give it: printed figures beside recomputed ones."""
+    """Return Table 4 as printed, beside the figures that follow from Tables 11 and 13 to 16."""
     shown = ("micro_f1", "macro_f1", "micro_recall", "macro_recall")
     rows = []
     for key, name in names().items():
@@ -100,7 +100,7 @@ def table_4_again() -> Sheet:
 
 
 def table_5(silver: Json | None = None) -> Sheet:
-    """How far the three labellers agree, paper beside ours; ``silver``: metrics of our ensemble's stage."""
+    """Return the agreement of the three labellers, paper beside ours; ``silver``: metrics of our ensemble's stage."""
     names_of = {"train": "Train", "test": "Test"}
     columns: dict[str, Mapping[str, int]] = {}
     for split, title in names_of.items():
@@ -113,11 +113,11 @@ def table_5(silver: Json | None = None) -> Sheet:
 
 
 def table_8(ours: Json | None = None) -> Sheet:
-    """What fine-tuning changes, in percent and percentage points against the same model as it was.
+    """Return fine-tuned models in percent, with the change in percentage points from the untuned model.
 
-    Ours are over all records, so that both are scored on the same; the last column is the paired bootstrap of macro-F1
-    with Holm's correction (``evaluate.json``'s pairs). A second line stands where the paper's changes are not those
-    that its Table 4 gives.
+    Ours are over all records, so that both models are scored on the same records; the last column is the paired
+    bootstrap of macro-F1 with Holm's correction (``evaluate.json``'s pairs). A model has a second row if the paper's
+    changes differ from those that follow from its Table 4.
     """
     task = task_of(ours)
     models: dict[str, Json] = task["models"] if task else {}
@@ -139,12 +139,12 @@ def table_8(ours: Json | None = None) -> Sheet:
 
 
 def tuned(task: Json) -> list[str]:
-    """Return the models of a task that were fine-tuned here."""
+    """Return our fine-tuned models of a task."""
     return [name for name, model in sorted(task["models"].items()) if model["subset"] is not None]
 
 
 def changes(key: str, task: Json) -> Sheet | None:
-    """Table 8's form for a scheme without a paper."""
+    """Return Table 8's columns for a scheme without a paper, or ``None`` if no model was fine-tuned."""
     rows = [(name, *_tuned(name, task=task)) for name in tuned(task)]
     columns = ("Model", *SCORES.values(), "Macro-F1: p (Holm)")
     return (
@@ -173,7 +173,7 @@ def _changed(value: float, delta: float | None) -> str:
 
 
 def table_12(ours: Json | None = None) -> Sheet:
-    """Models that left something unanswered: over what they answered, and over all posts."""
+    """Return the models that left posts unanswered: over their answers, and over all posts."""
     table, task = published()["table_12"], task_of(ours)
     n, valid = table["n"], table["n_valid"]
     name = names()[table["key"]]
@@ -195,7 +195,7 @@ def table_12(ours: Json | None = None) -> Sheet:
 
 
 def tables_13_to_16(ours: Json | None = None) -> Iterator[Sheet]:
-    """F1, precision and recall of each label, paper's models and ours; over what was answered."""
+    """Yield F1, precision and recall of each label for the paper's models and ours, over their answers."""
     task = task_of(ours)
     models = {n: m for n, m in (task["models"] if task else {}).items() if m["valid"]}
     for number in PER_LABEL:
@@ -220,7 +220,7 @@ def _labels(model: Json, *, labels: Sequence[str]) -> Iterator[str]:
 
 
 def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
-    """How many posts carry each label, by split and training subset, paper beside ours."""
+    """Return the number of posts with each label, by split and training subset, paper beside ours."""
     paper = published()["table_11"]
     gold = {split: found.get(TASK, {}) for split, found in (ours["composition"] if ours else {}).items()}
     given = silver["distributions"] if silver else {}
@@ -237,7 +237,7 @@ def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
 
 
 def settings(models: Mapping[str, Json] | None = None) -> Sheet:
-    """How models are fine-tuned (appendix F); ``models``: our entries of ``params.models``, by name."""
+    """Return the fine-tuning settings (appendix F); ``models``: our entries of ``params.models``, by name."""
     table = published()["table_f"]
     rows = []
     for row in table["rows"]:

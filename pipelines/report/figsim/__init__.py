@@ -1,1 +1,1 @@
-"""The sections and tables of the FigSIM report."""
+"""Build the sections and tables of the FigSIM report."""

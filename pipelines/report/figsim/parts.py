@@ -1,4 +1,4 @@
-"""The sections of the report of FigSIM's benchmark: its tables and figures, and where words and numbers part."""
+"""Build the sections of FigSIM's report: its tables and figures, and the paper's discrepancies."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from pipelines.report.parts import best_of, interval
 from pipelines.report.sections import section
 
 READING = (
-    "Scores are times 100, as the paper prints them. ± is the standard deviation over runs (n - 1); its number of runs "
-    "is printed with it, which the paper does not do.",
-    "[ ] is a 95 % bootstrap interval over memes, drawn in groups of near-duplicates: what another test set of this "
-    "size could have given. The spread of the seeds is not in it.",
-    "What a model did not answer is left out of its scores, as the paper does for Llama; a table of its own shows the "
-    "scores over all memes, where no answer counts as wrong.",
-    "The best model of a task is the one with the highest macro-F1 on the test set, as in the paper: it was picked on "
-    "what it is shown for, so its own figure is a little too high.",
+    "Scores are times 100, as the paper prints them. ± is the standard deviation over runs (n - 1); the number of runs "
+    "is printed with it, unlike in the paper.",
+    "[ ] is a 95 % bootstrap interval over memes, drawn in groups of near-duplicates: the range of results for other "
+    "test sets of this size. It does not include the variation between seeds.",
+    "Unanswered memes are left out of a model's scores, as the paper does for Llama; a separate table shows the scores "
+    "over all memes, where a missing answer counts as wrong.",
+    "The best model of a task is the one with the highest macro-F1 on the test set, as in the paper: it is selected "
+    "and scored on the same test set, so its figure is slightly too high.",
     "The best baseline gives every meme the majority label or, for tasks with several labels, all of them or the most "
     "frequent set, whichever scores highest.",
-    "– stands for what is undefined or was not measured, never for 0.",
+    "– marks a value that is undefined or was not measured, never 0.",
 )
 FIGURES = {"severity": 4, "figurative": 7, "related": 8}
 
 
 def sections(metrics: Json) -> list[Section]:
-    """Return every section that has something to say."""
+    """Return every section that has content."""
     found = [
         section("results", "Results of all models (Table 3)", _results(metrics)),
         section("labels", "Results by label (Table 4)", _labels(metrics)),
-        section("pairs", "Which differences are more than chance", report_sections.pairs(metrics)),
-        section("direction", "Too much and too little (Figures 4, 7 and 8)", _misses(metrics)),
+        section("pairs", "Which differences are significant", report_sections.pairs(metrics)),
+        section("direction", "Over- and underprediction (Figures 4, 7 and 8)", _misses(metrics)),
         section("figurative", "Severity underpredicted where language is figurative (Table 12)", _subtypes(metrics)),
         section("conditions", "Errors by context and modality (Appendix F)", _conditions(metrics)),
-        section("unanswered", "What was not answered", report_sections.unanswered(metrics)),
+        section("unanswered", "Unanswered memes", report_sections.unanswered(metrics)),
         section("set-up", "Data and settings (Tables 8, 9 and 10)", _setup(metrics)),
-        section("discrepancies", "Where the paper's words and numbers part", _standing(metrics)),
+        section("discrepancies", "Where the paper's claims and numbers disagree", _standing(metrics)),
         section("reading", "How to read this page", iter([Points(READING)])),
     ]
     return [part for part in found if part.blocks]
@@ -75,11 +75,11 @@ def _misses(metrics: Json) -> Iterator[Block]:
             drawings.append(drawing)
     if drawings:
         yield (
-            "Of severity, over means that the answer is graver than gold, under that it is less grave; of the other "
-            "two, over is a label that gold lacks and under one that the answer lacks. In brackets stands how many "
-            "memes of gold carry the label. The paper's text repeats none of the numbers in its plots; what it says "
-            "is: low severities (none, wish to be dead) are overpredicted, high ones (planning, attempt or death) "
-            "underpredicted; irony, harmful factors and stylized depictions are overpredicted."
+            "For severity, over means that the answer is more severe than gold, under that it is less severe; for the "
+            "other two, over is a label that gold lacks and under one that the answer lacks. The number of memes with "
+            "the label in gold is in brackets. The paper's text gives no numbers for its plots; it states that low "
+            "severities (none, wish to be dead) are overpredicted and high ones (planning, attempt or death) "
+            "underpredicted, and that irony, harmful factors and stylized depictions are overpredicted."
         )
         yield from drawings
 
@@ -106,7 +106,7 @@ def _standing(metrics: Json) -> Iterator[Block]:
 
 
 def _bearing(metrics: Json) -> dict[str, str]:
-    """Return what our best severity model says to the claims about context, modality and figurative subtypes."""
+    """Return our best severity model's figures on the claims about context, modality and figurative subtypes."""
     task = metrics["tasks"].get("severity")
     best = best_of(task) if task else None
     if best is None:
@@ -121,7 +121,7 @@ def _bearing(metrics: Json) -> dict[str, str]:
         present, absent = (_percent(rates[presence]["of_wrong"]) for presence in ("present", "absent"))
         subtypes.append(f"{'any of them' if name == ANY else name} {present} with, {absent} without")
     if subtypes:
-        found["subtypes"] = f"Too low, of the wrong: {'; '.join(subtypes)}."
+        found["subtypes"] = f"Too low, of wrong answers: {'; '.join(subtypes)}."
     return found
 
 

@@ -1,9 +1,9 @@
-"""FigSIM's Tables 3, 4, 8, 9, 10 and 12: what the paper prints, what follows from its own numbers, and our runs.
+"""Build FigSIM's Tables 3, 4, 8, 9, 10 and 12 with the paper's figures, recomputed ones and our runs.
 
-*Paper* is printed as in ``papers/figsim.yaml``. *Recomputed* is what the paper's F1 by label (Table 4) and its numbers
-of memes (Table 8) make of its averages, with one decimal more than the paper prints. *Ours* is ``evaluate.json``'s
-(:mod:`pipelines.evaluate.evaluate`); scores are printed times 100, as mean±standard deviation over runs, without what
-was not answered, as the paper does. A dash stands for what is undefined or not there.
+*Paper* comes from ``papers/figsim.yaml``. *Recomputed* averages follow from the paper's F1 by label (Table 4) and its
+numbers of memes (Table 8), with one decimal more than in the paper. *Ours* comes from ``evaluate.json``
+(:mod:`pipelines.evaluate.evaluate`); scores are printed times 100, as mean±standard deviation over runs, without
+unanswered items, as in the paper. A dash marks an undefined or missing value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BASELINES = {"majority": "Majority", "every_label": "Every label"}
 
 @cache
 def published() -> Mapping[str, Any]:
-    """Return what the paper prints, by table."""
+    """Return the paper's printed figures, by table."""
     found: Mapping[str, Any] = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
     return found
 
@@ -66,7 +66,7 @@ def recomputed(task: str) -> tuple[float, float]:
 
 
 def table_3(ours: Json | None = None) -> Sheet:
-    """All models on all tasks; a model that left something unanswered has a second row over all records."""
+    """Return all models on all tasks; a model that left items unanswered has a second row over all records."""
     tasks = ours["tasks"] if ours else {}
     rows = [
         line
@@ -118,7 +118,7 @@ def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[st
 
 
 def table_4(ours: Json | None = None) -> Sheet:
-    """F1 by label of each task's best model, and their averages; ours by the paper's rule, on the test set."""
+    """Return F1 by label of each task's best model, with averages; ours is the best on test, as in the paper."""
     rows: list[tuple[str, ...]] = []
     for task, paper in published()["table_4"].items():
         found = ours["tasks"].get(task) if ours else None
@@ -141,7 +141,7 @@ def table_4(ours: Json | None = None) -> Sheet:
 
 
 def table_8(ours: Json | None = None) -> Sheet:
-    """How many memes of each split carry each label, by the annotators."""
+    """Return the number of memes with each annotated label, by split."""
     paper = published()["table_8"]
     scheme = load("figsim")
     found = ours["composition"] if ours else {}
@@ -165,7 +165,7 @@ def _counts(paper: Sequence[int], *, own: Sequence[int | None]) -> Iterator[str]
 
 
 def table_9(ours: Json | None = None) -> Sheet:
-    """How models are trained."""
+    """Return the training settings."""
     settings = ours["settings"] if ours else {}
     rows = []
     for row in published()["table_9"]:
@@ -175,7 +175,7 @@ def table_9(ours: Json | None = None) -> Sheet:
 
 
 def table_10(ours: Json | None = None) -> Sheet:
-    """How models are prompted: a column for each of ours, since not every provider takes every parameter (SPEC 10)."""
+    """Return the decoding settings, a column for each of our models: providers accept different ones (SPEC 10)."""
     decoding = ours["decoding"] if ours else {}
     rows = []
     for row in published()["table_10"]:
@@ -193,7 +193,7 @@ def _sent(asked: Json, *, parameter: str | None) -> str:
 
 
 def table_12(ours: Json | None = None) -> Sheet:
-    """Severity underprediction by figurative subtype, of what is misclassified (the paper's N) and of everything."""
+    """Return severity underprediction by figurative subtype, of misclassified (the paper's N) and of all memes."""
     found = ours["tasks"].get("severity") if ours else None
     best = found["models"][found["best"]]["errors"]["by_figurative"] if found and found["best"] else {}
     paper = published()["table_12"]
@@ -223,7 +223,7 @@ def _shares(own: Json | None) -> Iterator[str]:
 
 
 def _rounded(value: float, *, digits: int = 2) -> str:
-    # repr first: 80.685 is meant as such, whatever its binary neighbour is
+    # repr first, so that 80.685 is rounded as a decimal, not as its binary neighbour
     return str(Decimal(repr(round(value, 10))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 
@@ -232,7 +232,7 @@ def _printed(mean: float, deviation: float | None = None) -> str:
 
 
 def _ours(cell: Json | float | None) -> str:
-    """Return a cell of a model, or the plain figure of a baseline, times 100."""
+    """Return a model's cell, or a baseline's figure, times 100."""
     if isinstance(cell, dict):
         deviation = cell["std"]
         return (

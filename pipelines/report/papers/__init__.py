@@ -1,1 +1,1 @@
-"""What the papers print, and where it does not hold together; the tables and the report read it."""
+"""Hold the papers' printed numbers and their discrepancies, for the tables and the report."""
