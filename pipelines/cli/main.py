@@ -26,6 +26,7 @@ from pipelines.cli.takedown import app as privacy
 from pipelines.cli.takedown import takedowns
 from pipelines.cli.task import app as task
 from pipelines.cli.train import app as train
+from pipelines.cli.vault import app as vault
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
 from pipelines.process import DIES_WITH_PARENT, die_with_parent
@@ -97,6 +98,7 @@ for layer in (collect, curate, annotate, label, train, evaluate, registry, priva
     app.add_typer(layer)
 app.add_typer(release, name="release", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
+app.add_typer(vault, name="vault", rich_help_panel="Privacy")
 app.add_typer(takedowns, name="takedown", rich_help_panel="Privacy")
 app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
 app.add_typer(task, name="task", rich_help_panel="For Airflow")

@@ -275,7 +275,7 @@ SINKS = (
         "",
         paths=_home("secret", "argilla-accounts.json", "rounds.lock", "kernels", "label-studio-env"),
         settings=("home", "label_studio_env"),
-        writers=("annotate/backends/argilla/argilla", "config/params", "vault/engine"),
+        writers=("annotate/backends/argilla/argilla", "config/settings", "vault/engine"),
     ),
 )  # fmt: skip  # fmt: skip
 

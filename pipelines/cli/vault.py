@@ -1,0 +1,78 @@
+"""Commands of the vault: export and replay tombstones, rotate the secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.shared import emit, open_vault
+from pipelines.config.settings import Settings
+from pipelines.errors import BadParams
+
+app = typer.Typer(no_args_is_help=True, help="Export and replay tombstones, rotate the secret.")
+
+# The first 32 bytes of the secret determine the record ids and never change.
+IDENTITY = 32
+
+
+@app.command("tombstones")
+def tombstones() -> None:
+    """Print all tombstones as JSON; keep the output apart from backups of the vault."""
+    with open_vault(Settings.from_env()) as vault:
+        found = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+@app.command("replay")
+def replay(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="the output of `corpus vault tombstones`")],
+) -> None:
+    """Destroy the keys of all records in a file of tombstones, after a backup of the vault was restored."""
+    from pipelines.takedown.receipts import read_tombstones
+
+    saved = read_tombstones(file)
+    with open_vault(Settings.from_env()) as vault:
+        emit({"tombstones": len(saved), "destroyed": vault.replay(saved)})
+
+
+@app.command("rotate")
+def rotate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="where the new secret is written before it is used")],
+) -> None:
+    """Wrap all keys under a new secret, so that older backups cannot be opened without the old one."""
+    settings = Settings.from_env()
+    fresh = _new_secret(file, settings.secret())
+    with open_vault(settings) as vault:
+        emit({"rewrapped": vault.rotate(secret=fresh), "secret_file": str(file)})
+    sys.stderr.write(
+        f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.\n"
+    )
+
+
+def _new_secret(file: Path, secret: bytes) -> bytes:
+    """Return the secret in a file; create it if it is missing, so that an interrupted rotation can be repeated.
+
+    Raises:
+        BadParams: the file holds something else.
+    """
+    if not file.exists():
+        fresh = secret[:IDENTITY] + secrets.token_bytes(IDENTITY)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as out:
+            out.write(fresh.hex())
+            out.flush()
+            os.fsync(out.fileno())
+        return fresh
+    try:
+        fresh = bytes.fromhex(file.read_text().strip())
+    except ValueError:
+        raise BadParams(where=file.name, detail="is not a secret in hexadecimal digits") from None
+    if fresh[:IDENTITY] != secret[:IDENTITY] or len(fresh) <= IDENTITY:
+        raise BadParams(where=file.name, detail="is not a new ending of the present secret")
+    return fresh
