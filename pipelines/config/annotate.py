@@ -10,7 +10,7 @@ from pipelines.config.base import Fraction, Positive, Pseudonym, Section
 
 
 class Round(Section):
-    """How annotation rounds are held: where, after which protocol, by whom, and what protects them."""
+    """Annotation rounds: backend, protocol, annotators, and what protects them."""
 
     backend: Literal["label_studio", "argilla", "files"]
     protocol: dict[str, str]
@@ -35,9 +35,9 @@ class Agreement(Section):
 
 
 class Gold(Section):
-    """Which splits have gold (``None``: every item of the sample), and what it is made of beside the rounds.
+    """The splits that have gold (``None``: every item of the sample), and its sources beside the rounds.
 
-    ``truth`` is the sandbox's own, ``published`` a CSV file; what people answered in rounds wins over both.
+    ``truth`` is that of the sandbox, ``published`` a CSV file; answers from rounds take precedence over both.
     """
 
     splits: tuple[str, ...] | None

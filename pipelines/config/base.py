@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
-# A pseudonym names an annotator everywhere; who it is stands nowhere in this project.
+# A pseudonym identifies an annotator everywhere; no real name is stored in this project.
 Pseudonym = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
 

@@ -100,7 +100,7 @@ class KnnModel(Section):
 
 
 class LocalModel(Section):
-    """A causal model that is asked as it is."""
+    """A causal model that is prompted without tuning."""
 
     kind: Literal["local"]
     base: str
@@ -173,13 +173,13 @@ class Finetune(Section):
 
 
 class PredictFinetuned(Section):
-    """How a tuned model is asked: ``batch`` posts at a time."""
+    """The number of posts that a fine-tuned model predicts together."""
 
     batch: Positive
 
 
 class Baselines(Section):
-    """Models that are scored as they are: asked, saved or registered."""
+    """Models that are evaluated without tuning: prompted, saved or registered."""
 
     models: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""What of ``params.yaml`` is about registered models: which become candidates, and what they must show."""
+"""The sections of ``params.yaml`` for registered models: candidates and the terms of promotion."""
 
 from __future__ import annotations
 

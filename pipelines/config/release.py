@@ -1,4 +1,4 @@
-"""The section ``release`` of ``params.yaml``: which columns of a corpus may leave the house, and on what terms."""
+"""The section ``release`` of ``params.yaml``: the columns that may be released, and the terms."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pydantic import Field, model_validator
 from pipelines.config.base import Section
 
 Text = Annotated[str, Field(min_length=1)]
-# What is said of a post beside its labels; each has its steps of generalisation (:mod:`pipelines.release.anonymity`).
+# Metadata of a post beside its labels; each has steps of generalisation (:mod:`pipelines.release.anonymity`).
 METADATA = ("month", "subreddit")
 AGREEMENT = "agreement"
 
 
 class Shape(Section):
-    """What a release of one corpus looks like.
+    """The form and columns of a release of one corpus.
 
     Args:
         form: ``figsim`` is ``annotations.csv`` and ``splits.csv``; ``cradle`` is a file a split, with the subset that
             each label of train belongs to.
-        title: how its datasheet is headed.
-        columns: what may leave the house: categories of the corpus's scheme, ``month``, ``subreddit`` and, in the form
-            ``cradle``, ``agreement``. There is no way to name an author, a group or content here.
+        title: the title of its datasheet.
+        columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and, in the form
+            ``cradle``, ``agreement``. Authors, groups and content cannot be named here.
     """
 
     form: Literal["figsim", "cradle"]
@@ -53,12 +53,12 @@ class Shape(Section):
 
 
 class Release(Section):
-    """All values are ours; the papers release annotations and ids, and say nothing of what metadata goes with them.
+    """All values are ours; the papers release annotations and ids, and do not say which metadata goes with them.
 
     Args:
         k: the least number of different authors who share every combination of metadata that is released.
         licence: the text that goes into the package as ``LICENSE.txt``.
-        contact: whom a consumer or a person concerned turns to; ``None``: ``CORPUS_CONTACT``.
+        contact: the contact for consumers and persons concerned; ``None``: ``CORPUS_CONTACT``.
         corpora: the shape of each corpus's release; a corpus that is not named here cannot be released.
     """
 

@@ -1,4 +1,4 @@
-"""The section ``sweep`` of ``params.yaml``: how often Reddit is asked about a record, and what it is believed."""
+"""The section ``sweep`` of ``params.yaml``: how often records are re-checked on Reddit, and which results count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.config.base import Fraction, Positive, Section
 
 
 class Band(Section):
-    """Records younger than ``until_days`` (``None``: all others) are asked about every ``every_days`` days."""
+    """Records younger than ``until_days`` (``None``: all others) are re-checked every ``every_days`` days."""
 
     until_days: Positive | None
     every_days: Positive
@@ -23,7 +23,7 @@ class Sweep(Section):
         bands: by age, youngest first; the last one has no end.
         requests: how many one run may send.
         remain: the share of the client id's requests in Reddit's period that must be left to the collectors.
-        recheck_hours: how long after it was missed, or found deleted, a record is asked about again; less than a day,
+        recheck_hours: how long after it was missed, or found deleted, a record is re-checked; less than a day,
             so that every daily run does, and long enough that two misses are not one outage.
         max_missing: from this share of a run's records on, what Reddit does not show is an outage and no deletion.
         max_gone: the same for those missing and those marked as deleted or removed together.

@@ -1,4 +1,4 @@
-"""The section ``takedown`` of ``params.yaml``: what a deletion does beyond deleting."""
+"""The section ``takedown`` of ``params.yaml``: the effect of takedowns on registered models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Takedown(Section):
 
     Args:
         withdraw_share: a registered version of whose training records at least this share was taken down is withdrawn:
-            it loses its aliases and is no champion to go back to. Below it a version is tagged and stays.
+            it loses its aliases, and rollback skips it. Below the share a version is tagged and kept.
     """
 
     withdraw_share: Fraction

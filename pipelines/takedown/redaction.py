@@ -184,12 +184,12 @@ def _renamed(table: pa.Table, name: str, *, mentions: set[str], blank: object) -
             if value in mentions:
                 heirs.setdefault(value, f"{record_id}{value[32:33]}{image}")
 
-    def anew(value: object) -> object:
+    def blanked(value: object) -> object:
         if isinstance(value, list):
-            return [anew(each) for each in value]
+            return [blanked(each) for each in value]
         return heirs.get(str(value)) or blank(value) if value in mentions else value  # type: ignore[operator]
 
-    return [anew(value) for value in values]
+    return [blanked(value) for value in values]
 
 
 def _write(table: pa.Table, to: Path) -> None:

@@ -11,7 +11,7 @@ from airflow.sdk import Param
 # Without an answer within this time, the request is rejected.
 PATIENCE = timedelta(days=14)
 REJECT = "Reject"
-NOBODY = "nobody"
+UNKNOWN = "unknown"
 
 
 class Approve(HITLBranchOperator):
@@ -22,7 +22,7 @@ class Approve(HITLBranchOperator):
         if chosen := event.get("chosen_options"):
             user = event.get("responded_by_user") or {}
             why = (event.get("params_input") or {}).get("why") or context["params"].get("reason")
-            context["ti"].xcom_push(key="who", value=user.get("name") or user.get("id") or NOBODY)
+            context["ti"].xcom_push(key="who", value=user.get("name") or user.get("id") or UNKNOWN)
             context["ti"].xcom_push(key="why", value=why or f"answered: {chosen[0]}")
         return super().execute_complete(context, event)
 

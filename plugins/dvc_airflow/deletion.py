@@ -22,7 +22,7 @@ def sweep(corpus: str) -> Any:
 
 @task(task_id="takedown", pool="publish", trigger_rule="all_done")
 def run_pending() -> dict[str, Any]:
-    """Take down who is due; a sweep that failed holds up no deletion."""
+    """Process pending takedowns; a failed sweep does not delay them."""
     return run("takedown", "run-pending", "--who", "deletion_sweep")
 
 

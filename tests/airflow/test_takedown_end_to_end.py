@@ -258,7 +258,7 @@ def test_the_daily_sweep_checks_every_remaining_record(world: Any, canary: Canar
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         with vault.database.reading() as connection:
             asked = connection.scalars(sa.select(database.checks.c.record_id)).all()
-        assert vault.counts() == before, "the collectors had left out whom Reddit shows as deleted"
+        assert vault.counts() == before, "the collectors had left out posts that Reddit shows as deleted"
         assert not any(sweep.due(vault, corpus) for corpus in CORPORA)
     assert len(asked) == before["records"]
     assert not set(asked) & set(canary.fullnames)

@@ -233,7 +233,7 @@ def test_texts_are_sealed_and_scrubbed_like_collected_ones_and_an_import_again_c
     posts = run.posts("posts")
     assert len(posts) == 65
     assert not any("someone@example.org" in str(post["body"]) for post in posts.values())
-    assert len({post["author_id"] for post in posts.values()}) == 65, "who has no author is linked to nobody"
+    assert len({post["author_id"] for post in posts.values()}) == 65, "posts without an author are not linked"
     assert {f"{post['created']:%Y-%m}" for post in posts.values()} == {"2017-12"}
     assert not any(word in run.show(name) for name in run.names() for word in ("walked past", "A note about"))
 
@@ -259,7 +259,7 @@ def test_a_person_with_all_their_posts_is_one_record(run, tmp_path, vault):
     record_id = vault.record_id("cssrs/user-3", domain="import")
     post = run.posts("users")[record_id]
     assert str(post["body"]).count('It\'s "quoted".') == 2
-    assert post["author_id"] != vault.author_id("user-3"), "a dataset's name of a person is nobody's on Reddit"
+    assert post["author_id"] != vault.author_id("user-3"), "a name in a dataset is not a Reddit name"
     assert {row["labels"] for row in run.rows("annotations/users/cssrs/gold.csv")} == {"Supportive"}
     assert "annotations/users/cssrs/gold.csv.dvc" in run.names()
     assert "annotations/users/cssrs/splits.csv.dvc" not in run.names()

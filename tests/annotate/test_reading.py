@@ -106,7 +106,7 @@ def test_an_answer_becomes_a_row_for_each_category() -> None:
         ("1", "context"): ["context-required"],
     }
     assert {(r["outcome"], r["round"], r["guideline"]) for r in found.rows} == {("answered", "round-1", "1" * 16)}
-    assert [r["note"] for r in found.rows if r["note"]] == ["a note"], "the note stands once"
+    assert [r["note"] for r in found.rows if r["note"]] == ["a note"], "the note is stored once"
     assert sum(float(str(r["seconds"])) for r in found.rows if r["seconds"]) == 12.5, "and so does the time"
 
 

@@ -170,7 +170,7 @@ def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
     shown = tasks(lab.adjudication())
     assert {small.item(str(t["item"])) for t in shown} == disputed
     assert not any(person in json.dumps(shown) for person in (ONE, TWO)), "sides have no names"
-    assert set(items(lab.folder(TWO))).isdisjoint(left), "what nobody answers any more weighs on nobody"
+    assert set(items(lab.folder(TWO))).isdisjoint(left), "closed items are in no queue"
     with pytest.raises(RoundState, match="29 items wait"):
         lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")
 

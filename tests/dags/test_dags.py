@@ -166,7 +166,7 @@ def test_only_publishes_emit_assets_and_one_at_a_time(dags: dict[str, Any]) -> N
             assert task["outlets"] == ["model"]
         elif task["outlets"] or task_id == "publish":
             assert (task_id, task["pool"]) == ("publish", "publish"), f"{dag_id}.{task_id}: an asset follows its commit"
-            assert task["outlets"], f"{dag_id}.{task_id}: a publish without an asset wakes nobody"
+            assert task["outlets"], f"{dag_id}.{task_id}: a publish without an asset wakes no Dag"
 
 
 def test_nothing_is_decided_by_silence(dags: dict[str, Any]) -> None:

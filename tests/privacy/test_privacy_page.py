@@ -1,4 +1,4 @@
-"""The procedures of docs/privacy.md, run as they are printed there."""
+"""The procedures of docs/privacy.md, run exactly as printed."""
 
 from __future__ import annotations
 

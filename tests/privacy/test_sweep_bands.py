@@ -1,4 +1,4 @@
-"""Who is due when, over any ages and any history."""
+"""Select the records that are due for a re-check, over any ages and any history."""
 
 from __future__ import annotations
 

@@ -204,9 +204,9 @@ def test_a_corpus_without_a_shape_labels_or_company_is_refused(world: World) -> 
         world.release("memes", "m1", terms=TERMS.model_copy(update={"corpora": {}}))
     with pytest.raises(NothingToRelease, match="56 suppressed"):
         world.release("memes", "m1", terms=TERMS.model_copy(update={"k": 41}))
-    nobody = world.settings.model_copy(update={"contact": ""})
+    without = world.settings.model_copy(update={"contact": ""})
     with pytest.raises(BadParams, match="CORPUS_CONTACT"):
-        world.release("memes", "m1", settings=nobody, terms=TERMS.model_copy(update={"contact": None}))
+        world.release("memes", "m1", settings=without, terms=TERMS.model_copy(update={"contact": None}))
 
 
 def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def collect(settings: Settings, *, month: str, text: str) -> dict[str, str]:
         return clone.add([clone.path / path])
 
 
-def nobody(_: Workspace, __: str) -> int:
+def keep_all(_: Workspace, __: str) -> int:
     return 0
 
 
@@ -97,14 +97,14 @@ def head(settings: Settings) -> str:
 
 def test_a_month_is_committed_once(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
-    first = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
+    first = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all)
     assert first == {"commit": head(settings), "changed": True, "left_out": 0}
     again = publish.publish_partition(
         settings,
         corpus="memes",
         month="2022-11",
         pointers=collect(settings, month="2022-11", text="a"),
-        leave_out=nobody,
+        leave_out=keep_all,
     )
     assert again == {"commit": first["commit"], "changed": False, "left_out": 0}
     message = git("--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus")
@@ -115,8 +115,8 @@ def test_pointers_of_an_earlier_run_of_the_month_go(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
     text = pointers["data/memes/2022-11/posts.parquet"].replace("posts.parquet", "003.parquet")
     extra = {"data/memes/2022-11/images/003.parquet": text}
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers | extra, leave_out=nobody)
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers | extra, leave_out=keep_all)
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all)
     names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data")
     assert [n for n in names.splitlines() if n.endswith(".dvc")] == ["data/memes/2022-11/posts.parquet.dvc"]
 
@@ -128,7 +128,7 @@ def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) 
     found.write_text("")
     before = head(settings)
     with pytest.raises(ObjectIncomplete, match="missing or damaged"):
-        publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
+        publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all)
     assert head(settings) == before
 
 
@@ -142,7 +142,9 @@ def test_a_lost_race_changes_nothing(settings: Settings) -> None:
     with workspace(settings) as slow:
         (slow.path / "note").write_text("slow")
         pointers = collect(settings, month="2022-11", text="a")
-        fast = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=nobody)
+        fast = publish.publish_partition(
+            settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all
+        )
         with pytest.raises(CommitLost):
             slow.commit("late")
     assert head(settings) == fast["commit"]
@@ -161,7 +163,7 @@ def publish_stages(settings: Settings, *targets: str, base: str, tokens: list[To
 def test_a_snapshot_is_what_its_tasks_handed_over_and_equals_a_laptop(settings: Settings, tmp_path: Path) -> None:
     for month in ("2022-11", "2022-12"):
         pointers = collect(settings, month=month, text=month)
-        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=nobody)
+        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=keep_all)
     tokens = run_stages(settings, "count@memes", base=head(settings))
     seen: list[Workspace] = []
     done = publish_stages(settings, "count@memes", base=head(settings), tokens=tokens, remember=seen.append)
@@ -189,7 +191,7 @@ def test_a_snapshot_is_what_its_tasks_handed_over_and_equals_a_laptop(settings: 
 def test_what_a_commit_has_below_a_folder_is_checked_out_and_nothing_else(settings: Settings) -> None:
     for month in ("2022-11", "2022-12"):
         pointers = collect(settings, month=month, text=month)
-        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=nobody)
+        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=keep_all)
     tokens = run_stages(settings, "count@memes", base=head(settings))
     publish_stages(settings, "count@memes", base=head(settings), tokens=tokens)
     for folders, there in {
@@ -223,11 +225,11 @@ def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings)
         corpus="memes",
         month="2022-11",
         pointers=collect(settings, month="2022-11", text="a"),
-        leave_out=nobody,
+        leave_out=keep_all,
     )
     base = head(settings)
     later = collect(settings, month="2022-12", text="b")
-    publish.publish_partition(settings, corpus="memes", month="2022-12", pointers=later, leave_out=nobody)
+    publish.publish_partition(settings, corpus="memes", month="2022-12", pointers=later, leave_out=keep_all)
     tokens = run_stages(settings, "count@memes", base=base)
     done = publish_stages(settings, "count@memes", base=base, tokens=tokens, remember=never)
     assert done == {"commit": head(settings), "changed": False, "superseded": True, "differing": 0}

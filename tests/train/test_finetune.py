@@ -176,4 +176,4 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: S
     history = MlflowClient(tracking_uri=f"sqlite:///{disturbed}/mlflow.sqlite").get_metric_history(
         run.info.run_id, "train_loss"
     )
-    assert [metric.step for metric in history] == [1, 2, 3], "each epoch once, whoever ran it"
+    assert [metric.step for metric in history] == [1, 2, 3], "each epoch once, in whichever process it ran"

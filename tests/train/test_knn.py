@@ -153,10 +153,10 @@ def test_what_was_taken_down_votes_no_more(tmp_path: Path, vault: Vault) -> None
     k = TASK.labels.index(min(lost.labels or ()))
     shares = [index.shares(asked, neighbours=3)[0, k] for index in (before, after)]
     assert shares[1] < shares[0] - 0.3
-    a_fit(tmp_path / "anew", vault=vault, train=[e for e in SEEN if e is not lost])
-    anew = Index.open(tmp_path / "anew", task=TASK, vault=vault)
-    np.testing.assert_array_equal(anew.vectors, after.vectors)
-    np.testing.assert_array_equal(anew.truth, after.truth)
+    a_fit(tmp_path / "fresh", vault=vault, train=[e for e in SEEN if e is not lost])
+    fresh = Index.open(tmp_path / "fresh", task=TASK, vault=vault)
+    np.testing.assert_array_equal(fresh.vectors, after.vectors)
+    np.testing.assert_array_equal(fresh.truth, after.truth)
     vault.destroy([e.item[0] for e in SEEN], reason="test", now=NOW)
     with pytest.raises(NoNeighbours, match="120"):
         KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)

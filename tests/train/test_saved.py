@@ -69,7 +69,7 @@ def test_every_format_says_the_same(posts: SmallPosts, settings: Settings, name:
     assert all(row["outcome"] == "vote" and row["scores"] == scores for row in rows.values())
     assert (metrics["unknown"], metrics["elsewhere"], metrics["malformed"]) == (1, len(posts.posts) - ASKED, 0)
     assert len(metrics["digest"]) == 64
-    assert not (posts.snapshot / "predictions/untuned/it/spent.json").exists(), "nobody knows what they took"
+    assert not (posts.snapshot / "predictions/untuned/it/spent.json").exists(), "their cost is unknown"
 
 
 def test_a_blank_is_no_answer_and_never_no_crisis(posts: SmallPosts, settings: Settings) -> None:
