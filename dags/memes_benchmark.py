@@ -1,8 +1,8 @@
 """
 ### memes_benchmark
 
-FigSIM's benchmark on the present gold: **remarks** generates the rationales that models of kind m3h read (none, without
-such a model), **train** trains every model of `train.models` for every task and seed (pool `gpu`), **prompted**
+FigSIM's benchmark on the present gold: **rationales** generates the rationales that models of kind m3h read (none,
+without such a model), **train** trains every model of `train.models` for every task and seed (pool `gpu`), **prompted**
 predicts with every model of `prompted.models`, **evaluate** scores them on test, compares all pairs and analyses
 errors, **report** writes the report, **publish** commits all of it, **track** logs numbers and report to MLflow and
 returns the report's URL, **register** registers the models in section `registry` as versions.

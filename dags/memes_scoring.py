@@ -1,8 +1,8 @@
 """
 ### memes_scoring
 
-Label every record with the champions of `scoring.memes`: **champions** commits their versions (`models/memes/`),
-**scoring** predicts, **publish** commits the predictions, **track** logs the numbers to MLflow.
+Label every record with the champions of `batch_predict.memes`: **champions** commits their versions (`models/memes/`),
+**batch_predict** predicts, **publish** commits the predictions, **track** logs the numbers to MLflow.
 
 Runs on `memes/dataset`, when months were added, and on `model/<name>`, when a champion has changed. The run is skipped
 if no champion is registered.

@@ -1,8 +1,8 @@
 """
 ### posts_scoring
 
-Label every record with the champions of `scoring.posts`: **champions** commits their versions (`models/posts/`),
-**scoring** predicts, **publish** commits the predictions, **track** logs the numbers to MLflow.
+Label every record with the champions of `batch_predict.posts`: **champions** commits their versions (`models/posts/`),
+**batch_predict** predicts, **publish** commits the predictions, **track** logs the numbers to MLflow.
 
 Runs on `posts/dataset`, when months were added, and on `model/<name>`, when a champion has changed. The run is skipped
 if no champion is registered.

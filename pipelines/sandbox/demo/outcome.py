@@ -95,7 +95,7 @@ def addresses(airflow: Airflow, look: Look, *, mlflow: str) -> str:
     """Return the addresses of the reports and the components, one per line."""
     found = {f"report of {corpus}": _report(airflow, look, models.dag_id) for corpus, models in MODELS.items()}
     found |= {"Airflow": airflow.base, "MLflow": mlflow}
-    found |= {"votes": ".venv/bin/corpus votes posts", "stop": "make down"}
+    found |= {"votes": ".venv/bin/corpus votes-report posts", "stop": "make down"}
     return "\n".join(f"{name:<16}{value}" for name, value in found.items())
 
 
