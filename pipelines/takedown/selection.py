@@ -133,7 +133,7 @@ def _record(post: str, *, vault: Vault) -> str:
         return text
     match = ADDRESS.fullmatch(text) or FULLNAME.fullmatch(text.lower())
     if not match:
-        raise BadParams(where="takedown", detail="contains a value that is not a post's id, fullname or URL")
+        raise BadParams(where="takedown", detail="has a value that is neither a Reddit id, a fullname nor a URL")
     return vault.record_id(f"t3_{match[1].lower()}")
 
 

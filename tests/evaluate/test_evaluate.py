@@ -102,7 +102,7 @@ def test_a_model_that_answered_nothing_is_never_the_best(tmp_path: Path, truth: 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (frozenset({"Suicide death"}), "none of the task"),
+        (frozenset({"Suicide death"}), "labels that are not in the task"),
         (frozenset({"None", "Wish to be dead"}), "exactly one"),
         (frozenset(), "exactly one"),
     ],

@@ -77,5 +77,5 @@ def test_an_ordinal_category_gets_one_label() -> None:
 
 @pytest.mark.parametrize("scores", [np.zeros((2, 3)), np.full((1, len(NAMES)), math.nan), np.full((1, len(NAMES)), 2)])
 def test_what_is_no_probability_is_refused(scores: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="probabilit"):
+    with pytest.raises(ValueError, match=r"probabilit|between 0 and 1"):
         decode(scores, category=CATEGORY)

@@ -100,7 +100,7 @@ def test_over_the_share_the_champion_is_withdrawn_and_below_it_stays(context: Co
     assert context.registry.alias(NAME, CHAMPION) is None
     row = context.journal.rows(NAME)[-1]
     assert (row.event, row.who, row.why) == (
-        "withdrawn", "a person", "request-7: 4 of 36 records that it has learnt from are taken down"
+        "withdrawn", "a person", "request-7: 4 of 36 training records are taken down"
     )  # fmt: skip
     assert again(version, context=context).tags["taken_down"] == "4"
     before = len(context.journal.rows(NAME))

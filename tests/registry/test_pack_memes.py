@@ -265,7 +265,11 @@ def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Pa
 
 def test_google_s_words_are_not_read_by_sending_a_consumer_s_pictures_there(lab: Lab, tmp_path: Path) -> None:
     ocr = lab.params.images.ocr.model_copy(update={"engine": "google_vision"})
-    folder = lab.pack("tiny-text", to=tmp_path / "pack", params=lab.params.model_copy(update={"ocr": ocr}))
+    folder = lab.pack(
+        "tiny-text",
+        to=tmp_path / "pack",
+        params=lab.params.model_copy(update={"images": lab.params.images.model_copy(update={"ocr": ocr})}),
+    )
     found = mlflow.pyfunc.load_model(str(model.save(folder, to=tmp_path / "saved")))
     with pytest.raises(MlflowException, match="'text' of row 0 is missing"):
         found.predict(pd.DataFrame([{"image": png("cloud"), "text": None}]))

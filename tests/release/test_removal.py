@@ -101,7 +101,10 @@ def test_killed_anywhere_it_ends_the_same(world: World, more: bool) -> None:
     refresh(world)
     assert state(world, "m1") == then
     code, _, wrong = world.fetched(folder, key=world.key("m1"), out=world.home / "out", REDDIT_CLIENT_ID="")
-    assert (code, wrong) == (78, "REDDIT_CLIENT_ID: not set.\n")  # the package itself is whole
+    assert (code, wrong) == (
+        78,
+        "REDDIT_CLIENT_ID: not set; export them as DATASHEET.md shows.\n",
+    )  # the package itself is whole
 
 
 def test_a_package_that_went_elsewhere_has_its_list_here(world: World) -> None:

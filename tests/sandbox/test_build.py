@@ -93,7 +93,7 @@ def test_kept_pictures_open_and_keep_their_format(built, known):
 def test_broken_pictures_are_broken(built, known):
     by_case = {s["fullname"]: s["case"] for s in known["submissions"]}
     files = {by_case[i["fullname"]]: built / "images" / i["file"] for i in known["images"] if i["file"]}
-    assert files["huge"].stat().st_size > load(PROFILE, profile="sandbox").fetch.max_bytes
+    assert files["huge"].stat().st_size > load(PROFILE, profile="sandbox").images.fetch.max_bytes
     assert files["placeholder"].read_bytes() == placeholder()
     for case in ("broken", "wrong_type", "cut_file"):
         with pytest.raises(OSError), Image.open(files[case]) as picture:
@@ -105,7 +105,7 @@ def test_broken_pictures_are_broken(built, known):
 
 
 def test_the_profile_knows_the_placeholder():
-    assert placeholder_sha256() in load(PROFILE, profile="sandbox").fetch.placeholders
+    assert placeholder_sha256() in load(PROFILE, profile="sandbox").images.fetch.placeholders
 
 
 def test_no_forbidden_word_in_any_text(built, known, items):

@@ -153,7 +153,7 @@ def test_ports_of_an_older_version_are_kept(tmp_path: Path) -> None:
 
 def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: Deployment) -> None:
     script = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.config.params import Settings\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.config.settings import Settings\n"
         "from pipelines.deployment.services import Deployment\n"
         f"d = Deployment(Settings.from_env(), root=Path({str(ROOT)!r}), profile='sandbox', sandbox_port=1)\n"
         f"d._start('sleeper', {SLEEP!r})\nos.kill(os.getpid(), signal.SIGKILL)\n"

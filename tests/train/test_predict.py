@@ -1,4 +1,4 @@
-"""The stage ``predict``: a tuned model's answers about dev and test, and never about what it was made of."""
+"""Predict dev and test with a fine-tuned model, and never the records that it was trained on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pipelines.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
-from pipelines.predict import baselines, predict
+from pipelines.predict import baselines, predict_finetuned
 from pipelines.predict.predict_finetuned import SeenInTraining
 from pipelines.storage import tables
 from pipelines.train import finetune, finetuned, voted
@@ -178,7 +178,7 @@ def test_another_schemes_labels_are_learnt_alike(posts: SmallPosts, settings: Se
     for model in ("knn", "sft"):
         tuned = finetune.run("posts", subset="gold", model=model, **given)
         assert tuned["train"]["records"] == 24 and list(tuned["support"]) == list(grades)
-        told = predict.run("posts", subset="gold", model=model, **given)
+        told = predict_finetuned.run("posts", subset="gold", model=model, **given)
         assert told["outcomes"] == {"dev": {"vote": 12}, "test": {"vote": 12}}
         table = posts.snapshot / "predictions/finetuned/gold" / model / "predictions.parquet"
         answers = tables.read(table, name="predictions").to_pylist()

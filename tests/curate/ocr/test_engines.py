@@ -96,7 +96,7 @@ def test_rapidocr_opens_no_connection_and_logs_nothing(monkeypatch, caplog, capf
 
 def test_opening_one_engine_imports_no_other():
     code = (
-        "import sys; from pipelines.extract.ocr import open_engine; from pipelines.config.params import Ocr;"
+        "import sys; from pipelines.extract.ocr import open_engine; from pipelines.config.collect import Ocr;"
         "open_engine(Ocr(engine='rapidocr', side=736, split_words_from=8));"
         "sys.exit(any(name.startswith(('pytesseract', 'google.cloud')) for name in sys.modules))"
     )
