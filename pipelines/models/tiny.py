@@ -9,11 +9,23 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pipelines.models import tiny_causal
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+PIECES = 8192
+# Ours: one word in OPENING begins a sentence in running text.
+OPENING = 20
+# The generation markers delimit an assistant's turn; training on whole conversations needs them.
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}\n"
+    "{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
 
 PREFIX = "tiny:"
 # Number of frequent words in the vocabulary.
@@ -46,7 +58,7 @@ def make(name: str, *, folder: Path, seed: int) -> None:
         most = POST_TOKENS if name == "tiny:modernbert" else TOKENS
         _tokenizer(segments=name == "tiny:bert", most=most).save_pretrained(folder)
     if name in WITH_CHAT:
-        tiny_causal.tokenizer(frequent(CAUSAL_WORDS)).save_pretrained(folder)
+        causal_tokenizer(frequent(CAUSAL_WORDS)).save_pretrained(folder)
     if name in WITH_PICTURES:
         _processor().save_pretrained(folder)
 
@@ -162,7 +174,7 @@ def _modernbert() -> Any:
 
 
 def _qwen3() -> Any:
-    return tiny_causal.model(frequent(CAUSAL_WORDS))
+    return causal_model(frequent(CAUSAL_WORDS))
 
 
 _MAKERS = {
@@ -179,3 +191,50 @@ NAMES = tuple(_MAKERS)
 WITH_TEXT = ("tiny:bert", "tiny:clip", "tiny:blip2", "tiny:modernbert")
 WITH_CHAT = ("tiny:qwen3",)
 WITH_PICTURES = ("tiny:vit", "tiny:resnet", "tiny:dinov2", "tiny:clip", "tiny:blip2")
+
+
+def causal_model(words: Sequence[str]) -> Any:
+    """Return the model; its sizes are ours, measured on the sandbox's posts."""
+    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+    ids = causal_tokenizer(words).convert_tokens_to_ids
+    special = {"pad_token_id": ids(PAD), "eos_token_id": ids(END), "bos_token_id": None}
+    config = Qwen3Config(
+        vocab_size=PIECES, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=1,
+        num_key_value_heads=1, head_dim=128, max_position_embeddings=4096, tie_word_embeddings=True,
+        initializer_range=0.1, **special,
+    )  # fmt: skip
+    made = Qwen3ForCausalLM(config)
+    made.generation_config = GenerationConfig(**special)
+    return made
+
+
+def causal_tokenizer(words: Sequence[str]) -> Any:
+    """Return the tokenizer; ``words`` are ordered by frequency, the most frequent first."""
+    return _causal_tokenizer(tuple(words))
+
+
+@lru_cache(maxsize=1)
+def _causal_tokenizer(words: tuple[str, ...]) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    plain = Tokenizer(models.BPE())
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = decoders.ByteLevel()
+    teacher = trainers.BpeTrainer(
+        vocab_size=PIECES, special_tokens=[PAD, START, END], show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )  # fmt: skip
+    plain.train_from_iterator(_running(words), teacher)
+    made = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token=END, pad_token=PAD)
+    made.chat_template = TEMPLATE
+    return made
+
+
+def _running(words: Sequence[str]) -> Iterator[str]:
+    """Yield each word as often as Zipf's law predicts: within a sentence, capitalised, and after a line break."""
+    for rank, word in enumerate(words, start=1):
+        often = max(1, len(words) // (2 * rank))
+        opened = f" {word.capitalize()}\n{word}\n{word.capitalize()}\n" * max(1, often // OPENING)
+        yield f" {word}" * often + opened

@@ -16,7 +16,7 @@ from pipelines.packaging.model_pyfunc import Answer, Asker
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Open the encoder of a pack; its answers equal those of ``train.encoder.EncoderPredictor``."""
+    """Open the encoder of a pack; its answers equal those of ``EncoderPredictor``."""
     _, task = asked(pack, described=described)
     thresholds, stored = recall_constraints.load(pack, task=task)
     calibration = Calibration.of_json(stored["calibration"])

@@ -44,7 +44,7 @@ def probabilities(
     gpu = where.type == "cuda" and torch.cuda.is_bf16_supported()
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     scores = np.zeros((len(lengths), labels), np.float32)
-    # as ``train.loop.predict``, without its handling of several processes
+    # as ``inference.predict``, without its handling of several processes
     with torch.inference_mode(), torch.autocast(where.type, dtype=torch.bfloat16, enabled=gpu):
         for rows in cut(order, batch=batch):
             tensors = {name: tensor.to(where, non_blocking=True) for name, tensor in prepare(rows).items()}

@@ -22,7 +22,7 @@ from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train import finetuned
-from pipelines.train.classifiers.loop import AT_ONCE
+from pipelines.train.classifiers.inference import AT_ONCE
 from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.vault.vault import Vault
 

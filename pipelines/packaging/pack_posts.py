@@ -16,7 +16,7 @@ from pipelines.packaging.refusals import NothingToPack, NotPackable, public, ref
 from pipelines.registry.versions import sha256
 from pipelines.taxonomy import load as scheme_of
 from pipelines.train import finetuned
-from pipelines.train.classifiers.loop import AT_ONCE
+from pipelines.train.classifiers.inference import AT_ONCE
 from pipelines.vault.vault import Vault
 
 # Files of the ``finetune`` folder that are not copied: the pack writes its own, and the adapter is already merged.

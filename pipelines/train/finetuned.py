@@ -212,7 +212,7 @@ def open_model(
         )
         return Causal(generator)
     if isinstance(spec, EncoderModel):
-        from pipelines.train.classifiers.encoder import EncoderPredictor
+        from pipelines.train.classifiers.encoder_predictor import EncoderPredictor
 
         return Classifier(EncoderPredictor.open(folder, task=task))
     from pipelines.train.knn.knn import KnnPredictor

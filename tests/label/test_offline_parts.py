@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.extract import embedding
 from pipelines.extract.embedding import MiniLM, WeightsUnknown, outer, verify
 from pipelines.label.offline.folds import deal
-from pipelines.metrics.sigmoids import fit_sigmoids, probabilities
+from pipelines.metrics.calibration import fit_sigmoids, probabilities
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=40), st.randoms())

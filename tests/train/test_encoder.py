@@ -21,7 +21,8 @@ from pipelines.metrics.recall_constraints import OtherLabels, encoded
 from pipelines.models.backbones import BaseMissing, BaseUnfit, opened
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.classifiers.encoder import EncoderPredictor, Words, fit
+from pipelines.train.classifiers.encoder import Words, fit
+from pipelines.train.classifiers.encoder_predictor import EncoderPredictor
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 
 SPEC = EncoderModel(

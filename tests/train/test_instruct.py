@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.errors import BadParams
-from pipelines.models import tiny, tiny_causal
+from pipelines.models import tiny
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.sft import instruct
@@ -25,7 +25,7 @@ POST = "Title: The letter Text: I said no, and it did not matter."
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return tiny_causal.tokenizer(tiny.frequent(tiny.CAUSAL_WORDS))
+    return tiny.causal_tokenizer(tiny.frequent(tiny.CAUSAL_WORDS))
 
 
 def asked(text: str, *, tokenizer: Any, max_length: int = 2000, room: int = 64) -> list[int]:
@@ -193,7 +193,7 @@ def test_the_tiny_base_s_tokens_give_every_text_back(tokenizer: Any, text: str) 
 
 
 def test_the_tiny_base_s_tokens_are_the_same_every_time(tokenizer: Any) -> None:
-    tiny_causal._tokenizer.cache_clear()
-    again = tiny_causal.tokenizer(tiny.frequent(tiny.CAUSAL_WORDS))
+    tiny._causal_tokenizer.cache_clear()
+    again = tiny.causal_tokenizer(tiny.frequent(tiny.CAUSAL_WORDS))
     assert again.get_vocab() == tokenizer.get_vocab()
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()

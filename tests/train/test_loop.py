@@ -23,7 +23,8 @@ from pipelines.metrics.thresholds import BadScores
 from pipelines.models.built import Batch
 from pipelines.train.classifiers.batches import MEGA, ahead, shuffled
 from pipelines.train.classifiers.class_weights import Weights, weigh
-from pipelines.train.classifiers.loop import Diverged, fit, predict
+from pipelines.train.classifiers.inference import Diverged, predict
+from pipelines.train.classifiers.loop import fit
 from pipelines.train.classifiers.steps import Loop, optimizer, spare_memory
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 

@@ -226,12 +226,12 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
 def test_a_base_whose_tokens_lose_the_answer_is_refused(tmp_path: Path) -> None:
     from transformers import BertTokenizer
 
-    from pipelines.models import tiny, tiny_causal
+    from pipelines.models import tiny
 
     with opened(SPEC.base, seed=1, folder=tmp_path) as place:
         AutoModelForCausalLM.from_pretrained(place).save_pretrained(tmp_path / "base")
     lossy = BertTokenizer(vocab=dict(tiny.vocabulary()), eos_token="[SEP]")
-    lossy.chat_template = tiny_causal.TEMPLATE
+    lossy.chat_template = tiny.TEMPLATE
     lossy.save_pretrained(tmp_path / "base")
     with pytest.raises(BaseUnfit, match="does not decode an answer"):
         a_run(tmp_path, base=str(tmp_path / "base"), max_length=3000)

@@ -20,8 +20,8 @@ from pipelines.errors import LabellingError
 from pipelines.label.offline.features import Head, Rows, Targets, Values, View, view
 from pipelines.label.offline.folds import deal
 from pipelines.llm.outcome import Answer, Outcome
+from pipelines.metrics.calibration import fit_sigmoids, probabilities
 from pipelines.metrics.decoding import decode
-from pipelines.metrics.sigmoids import fit_sigmoids, probabilities
 
 if TYPE_CHECKING:
     from pipelines.datasets.post import Post

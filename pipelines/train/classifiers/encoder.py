@@ -8,48 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from transformers import AutoModelForSequenceClassification
 
-from pipelines.config.base import Section
 from pipelines.config.models import EncoderModel, Finetune
-from pipelines.datasets.example import TEST, Example
+from pipelines.datasets.example import Example
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.backbones import Headed, opened
 from pipelines.models.built import Built
-from pipelines.models.encoder import Saved, Words, built
+from pipelines.models.encoder import Words, built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.class_weights import weigh
-from pipelines.train.classifiers.steps import machine
+from pipelines.train.classifiers.encoder_predictor import Recipe
+from pipelines.train.classifiers.inference import machine, predict
 
 Floats = npt.NDArray[np.float64]
 
-# FigSIM's Table 9, as for every model that the loop fits.
-CLIP = 1.0
 # SPEC 1.2, item 8.
 MAX_POS_WEIGHT = 20.0
-# Ours: posts between two progress reports.
-CHUNK = 512
-
-
-class Recipe(Section):
-    """Settings of ``loop.py`` for one fit: an encoder's entry in ``params.models``, completed with defaults."""
-
-    mode: Literal["paper", "improved"] = "improved"
-    base: str
-    max_tokens: int
-    epochs: int
-    batch: int
-    learning_rate: float
-    warmup: float
-    weight_decay: float
-    clip: float = CLIP
-    min_positives: int = recall_constraints.MIN_POSITIVES
-    checkpoint_steps: int
 
 
 def fit(
@@ -98,7 +78,7 @@ def fit(
         model, train=train, validation=validation, task=task, settings=recipe, seed=seed, folder=folder,
         weights=weights, say=say,
     )  # fmt: skip
-    raw = loop.predict(model, examples=validation, task=task, settings=recipe)
+    raw = predict(model, examples=validation, task=task, settings=recipe)
     calibrated = calibration.fit(raw, examples=validation, task=task)
     thresholds, metrics = recall_constraints.learned(
         calibrated(raw), raw=raw, examples=validation, task=task, floors=settings.recall_floors
@@ -117,58 +97,6 @@ def fit(
         "truncated": sum(words.cuts(example.text) for example in train),
         **metrics,
     }
-
-
-class EncoderPredictor:
-    """A fitted encoder for inference; create it with :meth:`open`."""
-
-    def __init__(
-        self, model: Built, *, words: Words, task: Task, calibrated: calibration.Calibration, thresholds: Floats,
-        recipe: Recipe,
-    ) -> None:  # fmt: skip
-        """Use :meth:`open`."""
-        self._built, self._words, self._task, self._recipe = model, words, task, recipe
-        self._calibration, self._thresholds = calibrated, thresholds
-
-    @classmethod
-    def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
-        """Load what :func:`fit` wrote.
-
-        Raises:
-            OtherLabels: the encoder was fitted for other labels than the task's.
-            BaseMissing, BaseUnfit: files are missing.
-        """
-        thresholds, stored = recall_constraints.load(out, task=task)
-        calibrated = calibration.Calibration.of_json(stored["calibration"])
-        with opened(str(out), seed=0, folder=out) as place:
-            words = Words(place, base=out.name, limit=None)
-            model = built(Saved(place, base=out.name), words=words)
-        recipe = Recipe.model_validate(stored["recipe"])
-        return cls(model, words=words, task=task, calibrated=calibrated, thresholds=thresholds, recipe=recipe)
-
-    def probabilities(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
-        """Return calibrated probabilities, shape (texts, labels), in the order of texts and of the task's labels.
-
-        ``progress`` is called with the number of texts that are done.
-        """
-        rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
-        for start in range(0, len(texts), CHUNK):
-            some = [
-                Example((str(n), 0), TEST, text, None, None, "") for n, text in enumerate(texts[start : start + CHUNK])
-            ]
-            raw = loop.predict(self._built, examples=some, task=self._task, settings=self._recipe)
-            rows.append(self._calibration(raw))
-            if progress is not None:
-                progress(start + len(some))
-        return np.concatenate(rows)
-
-    def labels(self, scores: Floats) -> list[frozenset[str]]:
-        """Return the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
-        return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
-
-    def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens that are read of each text, special ones included."""
-        return [self._words.count(text) for text in texts]
 
 
 def _recipe(spec: EncoderModel, *, settings: Finetune) -> Recipe:

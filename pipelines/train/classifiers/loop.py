@@ -19,27 +19,19 @@ import torch
 from accelerate.utils import gather_object
 
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
-from pipelines.errors import DataError
 from pipelines.metrics.label_sets import figures, tally
-from pipelines.metrics.thresholds import MIDDLE, BadScores, decide, tune
+from pipelines.metrics.thresholds import MIDDLE, decide, tune
 from pipelines.models.built import Built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import checkpoint
-from pipelines.train.classifiers.batches import cut
 from pipelines.train.classifiers.class_weights import Weights
-from pipelines.train.classifiers.steps import Loop, Recipe, autocast, machine, on, prepared, reproducible
+from pipelines.train.classifiers.inference import Diverged, predict
+from pipelines.train.classifiers.steps import Loop, Recipe, reproducible
 
 # Ours: prediction keeps no gradients, so larger batches fit into the same memory.
 AT_ONCE = 4
 Floats = npt.NDArray[np.float64]
 Say = Callable[[dict[str, float]], None]
-
-
-class Diverged(DataError):
-    """The loss became infinite or undefined; a retry would give the same result."""
-
-    message = "Training of {task} diverged: {detail}."
-    remedy = "Lower train.learning_rate or train.clip in params.yaml."
 
 
 @dataclass(frozen=True)
@@ -107,35 +99,6 @@ def fit(
             checkpoint.finish(folder)
         loop.machine.wait_for_everyone()
     return Fitted(_best(history), tuple(history), thresholds, folder / checkpoint.MODEL, resumed)
-
-
-def predict(built: Built, *, examples: Sequence[Example], task: Task, settings: Recipe) -> npt.NDArray[np.float32]:
-    """Return probabilities of shape (examples, labels) in the order of ``examples``, independent of the batching.
-
-    Rows of a single-label task add up to 1 (softmax); cells of a multi-label task are independent (sigmoid).
-
-    Raises:
-        Diverged: a probability is undefined.
-    """
-    where = machine()
-    module = built.module.to(where.device).eval()
-    lengths = [built.length(example) for example in examples]
-    order = sorted(range(len(examples)), key=lambda i: -lengths[i])
-    batches = cut(order, batch=AT_ONCE * settings.batch)[where.process_index :: where.num_processes]
-    found: list[tuple[list[int], npt.NDArray[np.float32]]] = []
-    with torch.no_grad():
-        for rows, batch in prepared(built, examples=examples, batches=batches, machine=where):
-            with autocast(where):
-                logits = module(**on(where, batch)).float()
-            if logits.shape != (len(rows), len(task.labels)):
-                raise BadScores(task=task.key, detail=f"{len(rows)} examples gave logits of {tuple(logits.shape)}")
-            found.append((rows, (logits.softmax(-1) if task.kind == "single" else logits.sigmoid()).cpu().numpy()))
-    scores = np.full((len(examples), len(task.labels)), np.nan, np.float32)
-    for rows, values in gather_object(found):
-        scores[rows] = values
-    if np.isnan(scores).any():
-        raise Diverged(task=task.key, detail="a probability is undefined")
-    return scores
 
 
 def _epochs(loop: Loop, *, validation: Sequence[Example], folder: Path, say: Say) -> tuple[list[dict[str, float]], int]:

@@ -15,17 +15,14 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
 
 from pipelines.datasets.example import Example, targets
 from pipelines.models.built import Batch, Built
 from pipelines.taxonomy.task import Task
-from pipelines.train.classifiers.batches import ahead, shuffled
+from pipelines.train.classifiers.batches import shuffled
 from pipelines.train.classifiers.class_weights import Weights
+from pipelines.train.classifiers.inference import autocast, machine, on, prepared
 
-# Ours: threads that prepare batches for a GPU while it works on others.
-WORKERS = 4
 # float32 weights, their gradients and AdamW's two moments
 BYTES_PER_PARAMETER = 16
 # Ours: above this share of a GPU's memory, activations are recomputed instead of kept.
@@ -139,37 +136,6 @@ def optimizer(module: Any, *, settings: Recipe, device: Any) -> Any:
         {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=device.type == "cuda")
-
-
-def machine() -> Accelerator:
-    """Return the accelerator of this process; precision is set by :func:`autocast`."""
-    # parts of a pretrained model that a head does not use have no gradient; DDP must know about them
-    unused = DistributedDataParallelKwargs(find_unused_parameters=True)
-    return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no", kwargs_handlers=[unused])
-
-
-def autocast(where: Accelerator) -> Any:
-    """Return the context of a forward pass: bfloat16 on a GPU that has it, float32 elsewhere."""
-    gpu = where.device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return torch.autocast(where.device.type, dtype=torch.bfloat16, enabled=gpu)
-
-
-def on(where: Accelerator, batch: Batch) -> Batch:
-    """Return the batch on the device, copied without blocking."""
-    return {name: tensor.to(where.device, non_blocking=True) for name, tensor in batch.items()}
-
-
-def prepared(
-    built: Built, *, examples: Sequence[Example], batches: Sequence[list[int]], machine: Accelerator
-) -> Iterator[tuple[list[int], Batch]]:
-    """Yield each batch's rows and tensors; for a GPU, ahead of use and in pinned memory."""
-    gpu = machine.device.type == "cuda"
-
-    def make(rows: list[int]) -> tuple[list[int], Batch]:
-        batch = built.prepare([examples[i] for i in rows])
-        return rows, {name: t.pin_memory() for name, t in batch.items()} if gpu else batch
-
-    return ahead(make, batches, workers=WORKERS if gpu else 0)
 
 
 def spare_memory(module: Any, *, memory: int | None) -> None:

@@ -104,7 +104,7 @@ def _trained(
     from pipelines.metrics.thresholds import decide
     from pipelines.models import build
     from pipelines.train import tracking
-    from pipelines.train.classifiers import loop
+    from pipelines.train.classifiers import inference, loop
 
     task, train = material.task, params.train
     cues = _cues(corpus, spec=spec, model=model, vault=vault, root=root)
@@ -127,7 +127,7 @@ def _trained(
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
         for examples in (material.validation, material.test):
-            scores = loop.predict(built, examples=examples, task=task, settings=train)
+            scores = inference.predict(built, examples=examples, task=task, settings=train)
             sets = decide(scores, task=task, thresholds=fitted.thresholds)
             rows += _rows(examples, scores=scores.tolist(), sets=sets)
         log.weights(fitted.state)

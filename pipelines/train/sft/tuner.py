@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import SFTTrainer
 
-from pipelines.train.classifiers.loop import Diverged
+from pipelines.train.classifiers.inference import Diverged
 from pipelines.train.sft.packing import IGNORED, Plan, Sample, padded, row
 
 WHOLE, JUDGED = "whole.json", "eval_loss"

@@ -1,0 +1,98 @@
+"""Predict with a trained classifier, on a CPU, one GPU or several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs, gather_object
+
+from pipelines.datasets.example import Example
+from pipelines.errors import DataError
+from pipelines.metrics.thresholds import BadScores
+from pipelines.models.built import Batch, Built
+from pipelines.taxonomy.task import Task
+from pipelines.train.classifiers.batches import ahead, cut
+
+# Ours: prediction keeps no gradients, so more examples fit into the same memory.
+AT_ONCE = 4
+# Ours: threads that prepare batches for a GPU while it works on others.
+WORKERS = 4
+
+
+class Diverged(DataError):
+    """The loss became infinite or undefined; a retry would give the same result."""
+
+    message = "Training of {task} diverged: {detail}."
+    remedy = "Lower train.learning_rate or train.clip in params.yaml."
+
+
+class Batched(Protocol):
+    """Settings that state the batch size of training."""
+
+    @property
+    def batch(self) -> int: ...
+
+
+def predict(built: Built, *, examples: Sequence[Example], task: Task, settings: Batched) -> npt.NDArray[np.float32]:
+    """Return probabilities of shape (examples, labels) in the order of ``examples``, independent of the batching.
+
+    Rows of a single-label task add up to 1 (softmax); cells of a multi-label task are independent (sigmoid).
+
+    Raises:
+        Diverged: a probability is undefined.
+    """
+    where = machine()
+    module = built.module.to(where.device).eval()
+    lengths = [built.length(example) for example in examples]
+    order = sorted(range(len(examples)), key=lambda i: -lengths[i])
+    batches = cut(order, batch=AT_ONCE * settings.batch)[where.process_index :: where.num_processes]
+    found: list[tuple[list[int], npt.NDArray[np.float32]]] = []
+    with torch.no_grad():
+        for rows, batch in prepared(built, examples=examples, batches=batches, machine=where):
+            with autocast(where):
+                logits = module(**on(where, batch)).float()
+            if logits.shape != (len(rows), len(task.labels)):
+                raise BadScores(task=task.key, detail=f"{len(rows)} examples gave logits of {tuple(logits.shape)}")
+            found.append((rows, (logits.softmax(-1) if task.kind == "single" else logits.sigmoid()).cpu().numpy()))
+    scores = np.full((len(examples), len(task.labels)), np.nan, np.float32)
+    for rows, values in gather_object(found):
+        scores[rows] = values
+    if np.isnan(scores).any():
+        raise Diverged(task=task.key, detail="a probability is undefined")
+    return scores
+
+
+def machine() -> Accelerator:
+    """Return the accelerator of this process; precision is set by :func:`autocast`."""
+    # parts of a pretrained model that a head does not use have no gradient; DDP must know about them
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True)
+    return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no", kwargs_handlers=[unused])
+
+
+def autocast(where: Accelerator) -> Any:
+    """Return the context of a forward pass: bfloat16 on a GPU that has it, float32 elsewhere."""
+    gpu = where.device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.autocast(where.device.type, dtype=torch.bfloat16, enabled=gpu)
+
+
+def on(where: Accelerator, batch: Batch) -> Batch:
+    """Return the batch on the device, copied without blocking."""
+    return {name: tensor.to(where.device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def prepared(
+    built: Built, *, examples: Sequence[Example], batches: Sequence[list[int]], machine: Accelerator
+) -> Iterator[tuple[list[int], Batch]]:
+    """Yield each batch's rows and tensors; for a GPU, ahead of use and in pinned memory."""
+    gpu = machine.device.type == "cuda"
+
+    def make(rows: list[int]) -> tuple[list[int], Batch]:
+        batch = built.prepare([examples[i] for i in rows])
+        return rows, {name: t.pin_memory() for name, t in batch.items()} if gpu else batch
+
+    return ahead(make, batches, workers=WORKERS if gpu else 0)
