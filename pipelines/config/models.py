@@ -56,7 +56,7 @@ class PromptedModel(Section):
 
 
 class SftModel(Section):
-    """A causal model that is fine-tuned to answer with the JSON of the labels (CRADLE 5.1)."""
+    """A causal model that is fine-tuned to answer with the JSON of the labels (CRADLE 5.2, F)."""
 
     kind: Literal["sft"]
     base: str
@@ -160,7 +160,7 @@ class Prompted(Section):
 
 
 class Finetune(Section):
-    """What is tuned on a corpus's labels (CRADLE 5.1); ``recall_floors``: the least recall by label, tuned on dev."""
+    """What is tuned on a corpus's labels (CRADLE 5.1, 5.2); ``recall_floors``: least recall by label, tuned on dev."""
 
     category: str
     ensemble: str

@@ -1,4 +1,4 @@
-"""Tune decision thresholds per label on validation and apply them (FigSIM 5.2)."""
+"""Tune decision thresholds per label on validation and apply them (FigSIM 5.1)."""
 
 from __future__ import annotations
 

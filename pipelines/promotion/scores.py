@@ -13,7 +13,7 @@ from pipelines.evaluate.benchmark import ABSTAINED, Board, Json, Run, Scored, bo
 from pipelines.evaluate.paired import TIE
 from pipelines.promotion.holdout import Frozen
 
-METRIC = "macro_f1"  # both papers rank by it (FigSIM 5, CRADLE T4)
+METRIC = "macro_f1"  # FigSIM selects by it (5.2), CRADLE reports it (T4)
 
 
 @dataclass(frozen=True)

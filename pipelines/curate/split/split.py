@@ -1,8 +1,8 @@
 """Split the sample into train, validation and test, balanced and without leaks.
 
-FigSIM 5 splits 60:20:20, stratified on all annotation categories; until labels exist, the strata are those known before
-(month, kind, subreddit, whether there is text). The vault's ledger stores the splits of published snapshots under
-``split.version``: they never change as the corpus grows, and only new units are placed (SPEC.md 2.1).
+FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; until labels exist, the strata are those known
+before (month, kind, subreddit, whether there is text). The vault's ledger stores the splits of published snapshots
+under ``split.version``: they never change as the corpus grows, and only new units are placed (SPEC.md 2.1).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A unit is a group of items that must stay together (near-duplicates, one author). The method and its gates are those
 of SPEC.md section 2.1: largest units first, then the rarest label, to the split whose chi-square grows least; then
 annealed moves and swaps on ``20 size^2 + label^2 + 0.05 pair^2``; then a certificate computed from the items alone.
-FigSIM 5 splits 60:20:20 "to preserve label distributions across all annotation categories".
+FigSIM 5.1 splits 60:20:20 "to preserve label distributions across all annotation categories".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read pictures with Google Cloud Vision, the engine of FigSIM's paper (section 3.1), which sends them to Google.
+"""Read pictures with Google Cloud Vision, the engine of FigSIM's paper (section 5.1), which sends them to Google.
 
 Use it only for corpora whose access basis allows that; no other engine sends anything. Credentials are Google's
 standard ones (``GOOGLE_APPLICATION_CREDENTIALS``, ``gcloud auth application-default login`` or the machine's identity).

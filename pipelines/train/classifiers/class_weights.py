@@ -1,6 +1,6 @@
 """Compute class weights for the loss, so that rare labels are learned.
 
-FigSIM 5.2 reweights the classes and does not say how; the formulas are SPEC 1.2, item 8. They use train alone: label
+FigSIM 5.1 reweights the classes and does not say how; the formulas are SPEC 1.2, item 8. They use train alone: label
 frequencies of validation or test are answers that a model must not know.
 """
 

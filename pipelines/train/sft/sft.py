@@ -1,4 +1,4 @@
-"""Fine-tune a causal model on the JSON of the labels (CRADLE 5.1): all weights or LoRA, one GPU or several.
+"""Fine-tune a causal model on the JSON of the labels (CRADLE 5.2, F): all weights or LoRA, one GPU or several.
 
 The recipe is the paper's, as interpreted in SPEC 29: an optimiser step takes ``batch`` times ``accumulation`` examples
 over all processes, the schedule is linear, the loss covers the answers' tokens alone, and the epoch with the least

@@ -208,7 +208,7 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
 
 
 def best(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the epoch with the least validation loss (CRADLE 5.1); on a tie, the earlier one."""
+    """Return the epoch with the least validation loss (CRADLE F); on a tie, the earlier one."""
     return min(history, key=lambda line: (line["validation_loss"], line["epoch"]))
 
 

@@ -1,4 +1,4 @@
-"""Run annotation queues as datasets on a user's Argilla server, the papers' own tool, through its SDK.
+"""Run annotation queues as datasets on a user's Argilla server, FigSIM's own tool (3.3), through its SDK.
 
 Every annotator has a workspace of their own (``<CORPUS_ARGILLA_WORKSPACE>-<pseudonym>``), and every queue is a dataset
 in it: an account sees only the datasets of its workspaces, which blinds annotators to each other. An owner's key
