@@ -27,7 +27,7 @@ from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.prompts import build
-from pipelines.storage.answers import Answers
+from pipelines.storage.answers import AnswerStore
 from pipelines.taxonomy import load as load_scheme
 from pipelines.vault.vault import Vault
 
@@ -81,7 +81,7 @@ def rate(url: str, *, at_once: int, count: int, vault: Vault, folder: Path) -> f
     scheme = load_scheme("cradle")
     ids = [vault.record_id(f"t3_{n}") for n in range(count)]
     posts = [Post(i, title=f"A long week, number {n}", body="quiet words " * 60) for n, i in enumerate(ids)]
-    with Answers.open(f"sqlite:///{folder}/{time.monotonic_ns()}.sqlite") as answers:
+    with AnswerStore.open(f"sqlite:///{folder}/{time.monotonic_ns()}.sqlite") as answers:
         labeller = Remote(
             "bench",
             labeller=RemoteLabeller(

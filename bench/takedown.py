@@ -33,7 +33,7 @@ from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.stages import Run
+from pipelines.workspace.stages import StageRun
 
 RECORDS, MONTHS, BYTES, SHARD = 50_000, 10, 4_000, 1_000
 WHEN = datetime(2022, 12, 1, tzinfo=UTC)
@@ -107,7 +107,7 @@ def begin(home: Path) -> tuple[Settings, list[str]]:
             with workspace(settings) as clone:
                 for month in range(half * MONTHS // 2, (half + 1) * MONTHS // 2):
                     ids += fill(clone, month=month, vault=vault)
-                run, entries = Run.of(clone, name=f"half {half}", base=clone.head), clone.lock()
+                run, entries = StageRun.of(clone, name=f"half {half}", base=clone.head), clone.lock()
                 for stage in STAGES:
                     results = run.receive(clone, [run.reproduce(clone, stage)])
                     clone.take(results)

@@ -9,14 +9,14 @@ import pytest
 
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.results import Token
-from pipelines.workspace.stages import Definition, Run, in_graph_order
+from pipelines.workspace.stages import Definition, StageRun, in_graph_order
 
 
 def reproduce(clone: Workspace, *targets: str, run: str = "a run") -> list[Token]:
     """Run target stages, or all, and those above them; write the lock, place the outs, return the tokens."""
     names = [stage.name for stage in clone.repo.stage.load_file(str(clone.path / "dvc.yaml"))]
     defined = {name: Definition.resolve(clone.repo, name) for name in names}
-    context = Run.of(clone, name=run, base=clone.head)
+    context = StageRun.of(clone, name=run, base=clone.head)
     tokens: list[Token] = []
     entries = {}
     for name in _closure(defined, targets or names):

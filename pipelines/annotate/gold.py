@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Question, Row, agreed, answered, item_of, labels_of, roster
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
@@ -40,7 +40,7 @@ TRUTH, PUBLISHED, SINGLE, AGREED, ADJUDICATED = "truth", "published", "single", 
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class GoldLabel:
     """The gold of one category of one item: the label set, its origin and its round."""
 
     labels: frozenset[str]
@@ -49,11 +49,11 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Source:
+class GoldSource:
     """A source of gold: ``where`` names it in errors; ``waiting`` are items that will get gold from it later."""
 
     where: str
-    known: Mapping[Question, Label]
+    known: Mapping[Question, GoldLabel]
     round: str | None = None
     waiting: Collection[Item] = field(default_factory=frozenset)
 
@@ -82,7 +82,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     sources = _sources(
         corpus, params=params, sandbox=settings.sandbox, part=part, scheme=scheme, vault=vault, root=root
     )
-    known: dict[Question, Label] = {}
+    known: dict[Question, GoldLabel] = {}
     for source in sources:
         for (item, key), label in source.known.items():
             if item in part:
@@ -118,7 +118,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 
 def settle(
     annotations: Sequence[Row], *, assignments: Sequence[Row], log: Sequence[Row], scheme: Scheme, name: str
-) -> dict[Question, Label]:
+) -> dict[Question, GoldLabel]:
     """Return the gold of one round by item and category: the last decision, or the set that all annotators gave.
 
     Args:
@@ -129,33 +129,33 @@ def settle(
         name: the round's name.
     """
     given = answered(annotations)
-    known: dict[Question, Label] = {}
+    known: dict[Question, GoldLabel] = {}
     for item, annotators in roster(assignments).items():
         how = AGREED if len(annotators) > 1 else SINGLE
         for key in scheme.categories:
             labels = agreed(given.get((item, key), {}), annotators=annotators)
             if labels is not None:
-                known[item, key] = Label(labels, how, name)
+                known[item, key] = GoldLabel(labels, how, name)
     for row in sorted(log, key=lambda row: cast(datetime, row["decided"])):
-        known[item_of(row), str(row["category"])] = Label(labels_of(row), ADJUDICATED, name)
+        known[item_of(row), str(row["category"])] = GoldLabel(labels_of(row), ADJUDICATED, name)
     return known
 
 
 def _sources(
     corpus: str, *, params: Params, sandbox: Path, part: Collection[Item], scheme: Scheme, vault: Vault, root: Path
-) -> list[Source]:
+) -> list[GoldSource]:
     """Return all sources of gold; later ones override earlier ones."""
     section, sources = params.gold[corpus], []
     if section.truth:
         pictures = params.corpora[corpus].content == "images"
         truth = _memes(sandbox, part, vault=vault) if pictures else _posts(sandbox, part, scheme=scheme, vault=vault)
-        sources.append(Source("truth", truth))
+        sources.append(GoldSource("truth", truth))
     if section.published:
-        sources.append(Source("published", _published(root / section.published, root=root)))
+        sources.append(GoldSource("published", _published(root / section.published, root=root)))
     return sources + _rounds(corpus, scheme=scheme, root=root)
 
 
-def _rounds(corpus: str, *, scheme: Scheme, root: Path) -> list[Source]:
+def _rounds(corpus: str, *, scheme: Scheme, root: Path) -> list[GoldSource]:
     """Return the rounds that contribute gold, in the order of opening."""
     return [
         _round(found, scheme=scheme, root=root)
@@ -164,7 +164,7 @@ def _rounds(corpus: str, *, scheme: Scheme, root: Path) -> list[Source]:
     ]
 
 
-def _round(found: Manifest, *, scheme: Scheme, root: Path) -> Source:
+def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
     folder = manifests.folder(root, found.corpus, found.round)
 
     def rows(name: str) -> list[dict[str, Any]]:
@@ -182,11 +182,11 @@ def _round(found: Manifest, *, scheme: Scheme, root: Path) -> Source:
         for item in roster(assignments)
         if found.status != "closed" and any((item, key) not in known for key in scheme.categories)
     }
-    return Source(f"round {found.round}", known, round=found.round, waiting=waiting)
+    return GoldSource(f"round {found.round}", known, round=found.round, waiting=waiting)
 
 
 def _examples(
-    known: Mapping[Question, Label], *, part: Mapping[Item, str], scheme: Scheme, params: Params
+    known: Mapping[Question, GoldLabel], *, part: Mapping[Item, str], scheme: Scheme, params: Params
 ) -> set[Item]:
     """Return the items of dev that the prompt shows; a scheme with several categories has no such prompt."""
     if len(scheme.categories) > 1:
@@ -197,32 +197,32 @@ def _examples(
     return {item for item, _ in known if item[0] in chosen}
 
 
-def _memes(sandbox: Path, part: Collection[Item], *, vault: Vault) -> dict[Question, Label]:
+def _memes(sandbox: Path, part: Collection[Item], *, vault: Vault) -> dict[Question, GoldLabel]:
     """Return the sandbox's true labels; every image of a submission has the submission's labels."""
     posts = json.loads((sandbox / "truth.json").read_text())["submissions"]
     truth = {vault.record_id(p["fullname"]): p["labels"]["figsim"] for p in posts if p["labels"]["figsim"]}
     return {
-        (item, key): Label(frozenset([labels] if isinstance(labels, str) else labels), TRUTH)
+        (item, key): GoldLabel(frozenset([labels] if isinstance(labels, str) else labels), TRUTH)
         for item in part
         for key, labels in truth.get(item[0], {}).items()
     }
 
 
-def _posts(sandbox: Path, part: Collection[Item], *, scheme: Scheme, vault: Vault) -> dict[Question, Label]:
+def _posts(sandbox: Path, part: Collection[Item], *, scheme: Scheme, vault: Vault) -> dict[Question, GoldLabel]:
     posts = json.loads((sandbox / "truth_posts.json").read_text())["posts"]
     truth = {(vault.record_id(p["fullname"]), 0): frozenset(p["labels"]) for p in posts}
     key = scheme.category().key
-    return {(item, key): Label(truth[item], TRUTH) for item in part if item in truth}
+    return {(item, key): GoldLabel(truth[item], TRUTH) for item in part if item in truth}
 
 
-def _published(path: Path, *, root: Path) -> dict[Question, Label]:
+def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     """Return the labels of the CSV ``record_id,image,category,labels``, labels joined by ``|``.
 
     Raises:
         BadParams: the file is missing, its header differs, an image is not a number, or a category of an item repeats.
     """
     where = f"gold.published ({path.name})"
-    known: dict[Question, Label] = {}
+    known: dict[Question, GoldLabel] = {}
     try:
         lines = csv.reader(StringIO(read_tracked(path, root=root), newline=""))
         if next(lines, None) != HEADER:
@@ -231,7 +231,7 @@ def _published(path: Path, *, root: Path) -> dict[Question, Label]:
             question = _question(line)
             if question is None or question in known:
                 raise BadParams(where=f"{where} line {number}", detail="not four fields, or an item twice")
-            known[question] = Label(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
+            known[question] = GoldLabel(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadParams(where=where, detail=type(error).__name__) from None
     return known
@@ -243,7 +243,7 @@ def _question(line: Sequence[str]) -> Question | None:
     return (line[0], int(line[1])), line[2]
 
 
-def _checked(label: Label, *, scheme: Scheme, key: str, where: str) -> Label:
+def _checked(label: GoldLabel, *, scheme: Scheme, key: str, where: str) -> GoldLabel:
     """Return the label with its set normalized by the scheme: FigSIM's None becomes the empty set where it means it."""
     if key not in scheme.categories:
         raise BadParams(where=f"gold ({where})", detail="it has a category that the scheme does not have")
@@ -252,4 +252,4 @@ def _checked(label: Label, *, scheme: Scheme, key: str, where: str) -> Label:
         raise BadParams(
             where=f"gold ({where})", detail=f"a label set breaks {', '.join(sorted(set(checked.violations)))}"
         )
-    return Label(checked.labels, label.how, label.round)
+    return GoldLabel(checked.labels, label.how, label.round)

@@ -39,7 +39,7 @@ class Decision(Section):
     at: Moment
 
 
-class Manifest(Section):
+class RoundManifest(Section):
     """One round.
 
     ``scheme_digest`` and ``guideline`` are the first 16 hex digits of the SHA-256 of the scheme's file and of the
@@ -78,7 +78,7 @@ class Manifest(Section):
     decision: Decision | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> Manifest:
+    def _consistent(self) -> RoundManifest:
         ended = self.status == "closed"
         if ended != (self.closed is not None) or ended != (self.decision is not None):
             raise ValueError("a closed round must have a closing date and a decision; another round has neither")
@@ -98,28 +98,28 @@ def folder(root: Path, corpus: str, name: str) -> Path:
     return root / "annotations" / corpus / name
 
 
-def read(path: Path) -> Manifest:
+def read(path: Path) -> RoundManifest:
     """Return the manifest that a file holds.
 
     Raises:
         BadManifest: the file is invalid; the error names every faulty key, never a value.
     """
     try:
-        return Manifest.model_validate(yaml.safe_load(path.read_bytes()))
+        return RoundManifest.model_validate(yaml.safe_load(path.read_bytes()))
     except (OSError, yaml.YAMLError) as error:
         raise BadManifest(file=_short(path), detail=f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
         raise BadManifest(file=_short(path), detail=_faults(error)) from None
 
 
-def write(manifest: Manifest, path: Path) -> None:
+def write(manifest: RoundManifest, path: Path) -> None:
     """Write a manifest as YAML with the keys in the class's order; the same values give the same bytes.
 
     Raises:
         BadManifest: the values are inconsistent (``model_copy`` does not validate changed fields).
     """
     try:
-        whole = Manifest.model_validate(manifest.model_dump())
+        whole = RoundManifest.model_validate(manifest.model_dump())
     except ValidationError as error:
         raise BadManifest(file=_short(path), detail=_faults(error)) from None
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def write(manifest: Manifest, path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def opened(root: Path, corpus: str) -> list[Manifest]:
+def opened(root: Path, corpus: str) -> list[RoundManifest]:
     """Return all opened rounds of a corpus, closed ones included, sorted by opening date and name.
 
     Raises:

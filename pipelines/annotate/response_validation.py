@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 from pipelines.annotate import form
 
 if TYPE_CHECKING:
-    from pipelines.annotate.backends.backend import Answer, Item
-    from pipelines.annotate.manifest import Manifest
+    from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
+    from pipelines.annotate.manifest import RoundManifest
     from pipelines.taxonomy import Scheme
 
 Row = Mapping[str, object]
@@ -45,11 +45,11 @@ class Read:
 
 
 def read(
-    answers: Mapping[str, Sequence[Answer]],
+    answers: Mapping[str, Sequence[AnnotatorAnswer]],
     *,
     assignments: Sequence[Row],
     scheme: Scheme,
-    manifest: Manifest,
+    manifest: RoundManifest,
     accounts: Mapping[str, str],
 ) -> Read:
     """Return the validated answers of a round's queues; the result does not depend on the order of the input.
@@ -119,12 +119,12 @@ def agreed(given: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) ->
     return sets.pop() if len(sets) == 1 else None
 
 
-def latest(answer: Answer) -> tuple[object, ...]:
+def latest(answer: AnnotatorAnswer) -> tuple[object, ...]:
     """Return a sort key by time and id; ids are numbers as strings, so the longer one is the later one."""
     return answer.answered, len(answer.id), answer.id
 
 
-def check(answer: Answer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]], Counter[str]]:
+def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]], Counter[str]]:
     """Return the valid label sets of an answer by category, and the faults of the rest.
 
     A category without a choice is unanswered (``incomplete``, once per item); a question that the scheme does not have
@@ -149,10 +149,10 @@ def check(answer: Answer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]],
 
 
 def _own(
-    given: Sequence[Answer], *, asked: Mapping[Item, Row], account: str | None
-) -> tuple[dict[Item, list[Answer]], Counter[str]]:
+    given: Sequence[AnnotatorAnswer], *, asked: Mapping[Item, Row], account: str | None
+) -> tuple[dict[Item, list[AnnotatorAnswer]], Counter[str]]:
     """Return the annotator's own answers by item, and the faults of the queue as a whole."""
-    own: dict[Item, list[Answer]] = defaultdict(list)
+    own: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
     strange: dict[str, set[Item]] = {"other_account": set(), "not_assigned": set()}
     for answer in given:
         if account is not None and answer.by != account:
@@ -167,13 +167,13 @@ def _own(
     return own, problems
 
 
-def _chosen(answers: Sequence[Answer], *, scheme: Scheme) -> Answer:
+def _chosen(answers: Sequence[AnnotatorAnswer], *, scheme: Scheme) -> AnnotatorAnswer:
     whole = [a for a in answers if not a.skipped and not check(a, scheme=scheme)[1].total()]
     return max(whole or answers, key=latest)
 
 
 def _rows(
-    answer: Answer, labels: Mapping[str, frozenset[str]], *, assignment: Row, scheme: Scheme, of: Manifest
+    answer: AnnotatorAnswer, labels: Mapping[str, frozenset[str]], *, assignment: Row, scheme: Scheme, of: RoundManifest
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for key in scheme.categories:

@@ -19,7 +19,7 @@ from pipelines.process import now
 if TYPE_CHECKING:
     from pipelines.config.takedown import Takedown
     from pipelines.registry.candidate import Context
-    from pipelines.takedown.selection import Asked, Selection
+    from pipelines.takedown.selection import Criteria, Selection
     from pipelines.takedown.takedown import Receipt
     from pipelines.vault.vault import Vault
 
@@ -47,7 +47,7 @@ def takedown(
 ) -> None:
     """Take posts down everywhere, including old versions; repeat the command to resume."""
     from pipelines.takedown.receipts import receipts
-    from pipelines.takedown.selection import Asked
+    from pipelines.takedown.selection import Criteria
 
     if context.invoked_subcommand is not None:
         return
@@ -58,7 +58,7 @@ def takedown(
         # the file is removed when all is done, but the worker may be killed before Airflow records the success
         emit(_told(done[-1]))
         return
-    asked = Asked(
+    asked = Criteria(
         posts=tuple(post or ()),
         authors=tuple(author or ()),
         images=tuple(image or ()),
@@ -128,7 +128,7 @@ def run_pending(
     from pipelines.takedown import takedown as steps
     from pipelines.takedown.partitions import check_out
     from pipelines.takedown.receipts import read_tombstones
-    from pipelines.takedown.selection import Asked
+    from pipelines.takedown.selection import Criteria
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
@@ -142,7 +142,7 @@ def run_pending(
                 due |= asked_again.due(vault, corpus)
         done = []
         for reason in sorted(set(due.values())):
-            asked = Asked(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
+            asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
             done.append(_taken_down(asked, reason=reason, who=who, dry_run=dry_run, settings=settings, vault=vault))
         if not dry_run:
             with models(settings, vault=vault) as context:
@@ -164,7 +164,7 @@ def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
 
 
 def _taken_down(
-    asked: Asked, *, reason: str, who: str, dry_run: bool, settings: Settings, vault: Vault
+    asked: Criteria, *, reason: str, who: str, dry_run: bool, settings: Settings, vault: Vault
 ) -> dict[str, Any]:
     from pipelines.takedown import takedown as steps
 
@@ -176,7 +176,7 @@ def _taken_down(
         return _told(steps.run(selection, reason=reason, who=who, say=_say, **given))
 
 
-def _select(asked: Asked, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
+def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
     """Return the selected records, and the takedown parameters of the corpus."""
     from pipelines.takedown.objects import Objects
     from pipelines.takedown.selection import select

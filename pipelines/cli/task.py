@@ -19,7 +19,7 @@ from pipelines.process import now
 
 if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
-    from pipelines.workspace.stages import Run
+    from pipelines.workspace.stages import StageRun
 
 app = typer.Typer(
     no_args_is_help=True, help="Commands that Airflow tasks run: steps and stages in scratch clones, and publishes."
@@ -165,13 +165,13 @@ def publish_snapshot(
 
 
 @contextmanager
-def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace, Run]]:
+def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace, StageRun]]:
     """Yield a clone at a commit with the results of a run's upstream stages, and the run."""
     from pipelines.workspace.clone import workspace
-    from pipelines.workspace.stages import Run
+    from pipelines.workspace.stages import StageRun
 
     with workspace(Settings.from_env(), revision=base) as clone:
-        context = Run.of(clone, name=run, base=base)
+        context = StageRun.of(clone, name=run, base=base)
         clone.take(context.receive(clone, _json(results)))
         yield clone, context
 

@@ -32,7 +32,7 @@ BATCH = 32
 
 
 @dataclass(frozen=True)
-class Job:
+class ImageJob:
     """A picture of a submission, with the addresses to try in order."""
 
     record_id: str
@@ -84,18 +84,18 @@ def run(
     }
 
 
-def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[Job]:
+def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJob]:
     posts = tables.read(path, name="posts", columns=["record_id", "media"]).slice(shard * size, size)
     media = open_column(posts, name="posts", column="media", vault=vault)
     for record_id, value in zip(posts["record_id"].to_pylist(), media, strict=True):
         for image, addresses in enumerate(json.loads(value) if value else ()):
-            yield Job(record_id=record_id, image=image, addresses=tuple(addresses))
+            yield ImageJob(record_id=record_id, image=image, addresses=tuple(addresses))
 
 
-def _fetched(jobs: list[Job], *, params: Params, contact: str) -> Iterator[tuple[Job, Image | str]]:
+def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[tuple[ImageJob, Image | str]]:
     """Yield every job with its bytes or drop reason; the next batch is fetched while the current one is read."""
 
-    def fetch(batch: list[Job]) -> list[Image | str]:
+    def fetch(batch: list[ImageJob]) -> list[Image | str]:
         return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
 
     batches = [jobs[i : i + BATCH] for i in range(0, len(jobs), BATCH)]
@@ -116,7 +116,7 @@ class _Reader:
         self.kinds = params.collect.scrub
         self.fingerprint = params.images.fingerprint
 
-    def row(self, job: Job, picture: Picture) -> dict[str, Any] | str:
+    def row(self, job: ImageJob, picture: Picture) -> dict[str, Any] | str:
         """Return the picture's row of ``images``, or the reason to drop it."""
         reading = self.engine.read(picture.data)
         verdict = self.gate.judge(reading.text, confidence=reading.confidence, unread=reading.unread)

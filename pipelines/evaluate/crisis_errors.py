@@ -49,7 +49,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.evaluate.benchmark import MISSING, VOTE, Board, Json, Run
-from pipelines.evaluate.errors import Answers, Rates, gather
+from pipelines.evaluate.errors import Rates, TaskAnswers, gather
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.taxonomy import Category
 from pipelines.taxonomy.rules import TIERS
@@ -101,7 +101,7 @@ def analyse(board: Board, *, runs: Sequence[Run]) -> Json | None:
     }
 
 
-def _refusals(board: Board, *, runs: Sequence[Run], answers: Answers) -> Json:
+def _refusals(board: Board, *, runs: Sequence[Run], answers: TaskAnswers) -> Json:
     rates = Rates()
     for i in range(len(board.task.labels)):
         rates.add(~answers.answered, answers.true[..., i])
@@ -122,7 +122,7 @@ def _states(values: Bools, *, group: Group) -> npt.NDArray[np.int64]:
     return np.where(given == 1, own.argmax(axis=-1), np.where(given > 1, several, several + 1))
 
 
-def _confusion(board: Board, *, answers: Answers, found: Sequence[Group]) -> Json:
+def _confusion(board: Board, *, answers: TaskAnswers, found: Sequence[Group]) -> Json:
     values = list(dict.fromkeys(chain.from_iterable(group.labels for group in found)))
     # groups are concatenated along the axis of runs, so that a rate covers all of them
     gold, said = (
@@ -168,7 +168,7 @@ def _matrix(
     return {name: dict(zip(names, map(int, row), strict=True)) for name, row in zip(names, counts, strict=True)}
 
 
-def _over_extension(board: Board, *, answers: Answers) -> Json:
+def _over_extension(board: Board, *, answers: TaskAnswers) -> Json:
     category, labels = board.task.category, board.task.labels
     rates = Rates()
     found: dict[str, tuple[int, int, dict[str, int]]] = {}
@@ -197,7 +197,7 @@ def _types(category: Category) -> Iterator[tuple[str, list[int]]]:
     yield from found.items()
 
 
-def _severity(board: Board, *, answers: Answers) -> Json:
+def _severity(board: Board, *, answers: TaskAnswers) -> Json:
     category, labels = board.task.category, board.task.labels
     crises = [i for i, label in enumerate(labels) if label != category.none]
     true, said = (_any(side, places=crises) for side in (answers.true, answers.said))

@@ -38,7 +38,7 @@ class Traits:
 
 
 @dataclass(frozen=True)
-class Answers:
+class TaskAnswers:
     """All answers of all runs: (runs, items) each; ``true`` and ``said`` have labels as last axis."""
 
     answered: Bools
@@ -111,7 +111,7 @@ def _ordinal(board: Board) -> bool:
     return board.task.ordinal and board.task.kind == "single"
 
 
-def gather(board: Board, *, runs: Sequence[Run]) -> Answers:
+def gather(board: Board, *, runs: Sequence[Run]) -> TaskAnswers:
     """Return all answers of all runs as arrays; a missing answer has no labels."""
 
     def matrix(sets: Sequence[LabelSet | None]) -> list[list[bool]]:
@@ -119,19 +119,19 @@ def gather(board: Board, *, runs: Sequence[Run]) -> Answers:
 
     predicted = [board.predicted(run) for run in runs]
     true = np.array(matrix(board.gold), dtype=bool)
-    return Answers(
+    return TaskAnswers(
         answered=np.array([[answer is not None for answer in row] for row in predicted], dtype=bool),
         true=np.broadcast_to(true, (len(runs), *true.shape)),
         said=np.array([matrix(row) for row in predicted], dtype=bool),
     )
 
 
-def _too_high_low(answers: Answers) -> tuple[Bools, Bools]:
+def _too_high_low(answers: TaskAnswers) -> tuple[Bools, Bools]:
     true, said = answers.true.argmax(axis=-1), answers.said.argmax(axis=-1)
     return answers.answered & (said > true), answers.answered & (said < true)
 
 
-def _by_label(board: Board, *, answers: Answers, rates: Rates) -> dict[str, dict[str, int]]:
+def _by_label(board: Board, *, answers: TaskAnswers, rates: Rates) -> dict[str, dict[str, int]]:
     found = {}
     high, low = _too_high_low(answers)
     for i, label in enumerate(board.task.labels):
@@ -144,7 +144,7 @@ def _by_label(board: Board, *, answers: Answers, rates: Rates) -> dict[str, dict
     return found
 
 
-def _by_category(board: Board, *, answers: Answers, rates: Rates, traits: Traits) -> dict[str, dict[str, int]]:
+def _by_category(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for key, known in traits.kinds.items():
         found[key] = {}
@@ -155,7 +155,7 @@ def _by_category(board: Board, *, answers: Answers, rates: Rates, traits: Traits
 
 
 def _by_figurative(
-    board: Board, *, answers: Answers, rates: Rates, traits: Traits
+    board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits
 ) -> dict[str, dict[str, dict[str, int]]]:
     _, low = _too_high_low(answers)
     known = np.array([item in traits.figurative for item in board.items], dtype=bool)

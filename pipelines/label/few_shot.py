@@ -47,14 +47,14 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
     return [candidates[key][0] for key in chosen]
 
 
-def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.Example]:
+def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.PromptExample]:
     """Return items in the form a prompt shows: picture and labels, and with ``words`` the text read from the picture.
 
     Raises:
         LeakRefused: an item is not of train.
     """
     return [
-        prompts.Example(
+        prompts.PromptExample(
             example.item[0],
             meme(example, words=words),
             {task.key: tuple(sorted(task.seen(example.labels or frozenset())))},

@@ -23,7 +23,7 @@ from pipelines.llm.capabilities import capabilities
 from pipelines.llm.client import CannotSee
 from pipelines.llm.prompts import Prompt
 from pipelines.llm.sender import Sender
-from pipelines.storage.answers import Answers
+from pipelines.storage.answers import AnswerStore
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
 
@@ -118,7 +118,7 @@ class MemeLabeller(Remote):
         settings: Settings,
         prompt: Prompt,
         scheme: Scheme,
-        answers: Answers,
+        answers: AnswerStore,
         vault: Vault,
         repetition: int = 1,
     ) -> None:

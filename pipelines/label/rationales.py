@@ -33,7 +33,7 @@ from pipelines.label.memes import described, meme
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import DECLINES, Answer, Outcome, Raw, parse
 from pipelines.llm.prompts import Prompt, register
-from pipelines.storage.answers import NANO, Answers, Stored
+from pipelines.storage.answers import NANO, AnswerStore, Stored
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import write_rows
 from pipelines.taxonomy import load
@@ -78,7 +78,7 @@ TELL_EVERY = 50
 
 
 @dataclass(frozen=True)
-class Asked:
+class RationaleQuery:
     """The remarks of one labeller; its ``repr`` omits them.
 
     Args:
@@ -229,7 +229,7 @@ def ask(
     settings: Settings,
     vault: Vault,
     progress: Callable[[int], None] | None = None,
-) -> Asked:
+) -> RationaleQuery:
     """Return a labeller's remarks on memes of any split; items with a stored answer are not sent again.
 
     Args:
@@ -263,7 +263,7 @@ def ask(
             votes=_votes(params),
             prompt=prompt,
             scheme=load(params.corpora[corpus].scheme),
-            answers=stack.enter_context(Answers.open(settings.answers_url)),
+            answers=stack.enter_context(AnswerStore.open(settings.answers_url)),
             vault=vault,
             secret=settings.secret(),
         )
@@ -274,7 +274,7 @@ def ask(
     if not any(remarks):
         raise NoCues(detail=f"labeller '{labeller}' gave remarks on none of {len(posts)}")
     items = [example.item for example in examples]
-    return Asked(
+    return RationaleQuery(
         outcomes=dict(zip(items, outcomes, strict=True)),
         remarks={item: found for item, found in zip(items, remarks, strict=True) if found is not None},
         prompt=prompt.digest,
@@ -287,7 +287,7 @@ def _votes(params: Params) -> VotesParams:
     return params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "examples": 0, "batch": False})
 
 
-def _counts(asked: Asked) -> dict[str, int]:
+def _counts(asked: RationaleQuery) -> dict[str, int]:
     return dict(sorted(Counter(str(outcome) for outcome in asked.outcomes.values()).items()))
 
 

@@ -25,7 +25,7 @@ from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw, interpret
 from pipelines.llm.prompts import Prompt, delimiter
 from pipelines.llm.sender import Request, Sender, Terms
-from pipelines.storage.answers import NANO, Answers, Job, Stored, cache_key
+from pipelines.storage.answers import NANO, AnswerStore, BatchJob, Stored, cache_key
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
 
@@ -47,7 +47,7 @@ class Remote:
         votes: VotesParams,
         prompt: Prompt,
         scheme: Scheme,
-        answers: Answers,
+        answers: AnswerStore,
         vault: Vault,
         secret: bytes,
     ) -> None:
@@ -141,7 +141,7 @@ class Remote:
         missing = {self._key(post): post for post in self._missing(posts)}
         under = self._vault.keys({post.record_id for post in missing.values()})
 
-        async def submit() -> list[Job]:
+        async def submit() -> list[BatchJob]:
             async with self._sender(under=under, arrived=lambda _: None) as sender:
                 return await sender.hand_over([self._request(key, post) for key, post in missing.items()])
 

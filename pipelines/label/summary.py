@@ -185,10 +185,10 @@ def _text(value: Any) -> str:
 
 def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """Add ``cache_hits`` to the votes: the number of answers reused from the local store of answers."""
-    from pipelines.storage.answers import Answers
+    from pipelines.storage.answers import AnswerStore
 
     if "votes" in gathered:
-        with Answers.open(settings.answers_url) as answers:
+        with AnswerStore.open(settings.answers_url) as answers:
             hits = answers.hits()
         for name, found in gathered["votes"].items():
             if name in hits:

@@ -23,7 +23,7 @@ from pipelines.errors import TooManyFailed
 from pipelines.label.labeller import Labeller
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Answer, Outcome
-from pipelines.llm.prompts import DEV, Example, Prompt, build
+from pipelines.llm.prompts import DEV, Prompt, PromptExample, build
 from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
@@ -34,7 +34,7 @@ def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes)
     """Return the scheme's prompt with the examples marked in gold; ``secret`` keys their delimiters."""
     key = material.scheme.category().key
     shown = [r for r in material.examples if r in material.posts]
-    examples = [Example(r, material.posts[r], {key: tuple(sorted(material.gold[r]))}) for r in shown]
+    examples = [PromptExample(r, material.posts[r], {key: tuple(sorted(material.gold[r]))}) for r in shown]
     return build(material.scheme, keys=[key], system=labeller.system, examples=examples, secret=secret)
 
 
@@ -56,7 +56,7 @@ def open_labeller(
             groups=[material.group[r] for r in dev],
         )
     from pipelines.llm.prompts import register
-    from pipelines.storage.answers import Answers
+    from pipelines.storage.answers import AnswerStore
 
     prompt = prompt_for(material, described, secret=settings.secret())
     if settings.mlflow_tracking_uri:
@@ -69,7 +69,7 @@ def open_labeller(
         votes=params.votes,
         prompt=prompt,
         scheme=material.scheme,
-        answers=stack.enter_context(Answers.open(settings.answers_url)),
+        answers=stack.enter_context(AnswerStore.open(settings.answers_url)),
         vault=vault,
         secret=settings.secret(),
     )

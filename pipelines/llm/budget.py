@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, Self
 
 from pipelines.errors import BudgetSpent
-from pipelines.storage.answers import NANO, Answers, Change
+from pipelines.storage.answers import NANO, AnswerStore, Change
 
 
 def nano(usd: float) -> int:
@@ -25,7 +25,7 @@ def nano(usd: float) -> int:
 class Budget:
     """One run's access to the ledger that all processes share; a context manager inside an event loop."""
 
-    def __init__(self, answers: Answers, *, limit: float) -> None:
+    def __init__(self, answers: AnswerStore, *, limit: float) -> None:
         """``limit``: US dollars, for all requests ever made from this database of answers."""
         self._answers = answers
         self._limit = nano(limit)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelRequest
     from pydantic_ai.models import Model, ModelRequestParameters
 
-    from pipelines.llm.response_parser import Asked
+    from pipelines.llm.response_parser import Target
 
 # the providers' own addresses, fixed so that no environment variable of the SDKs can send posts elsewhere
 ADDRESSES = {
@@ -83,7 +83,7 @@ class Client:
         from pipelines.llm import response_parser, transport
 
         self._reading, self._wire = response_parser, transport
-        self.asked: Asked = response_parser.Asked(
+        self.asked: Target = response_parser.Target(
             labeller=self.name, provider=self.labeller.provider, api=self.provider.api
         )
         if self._endpoint.url is None and not self._endpoint.key.get_secret_value():

@@ -58,7 +58,7 @@ class BadExample(DataError):
 
 
 @dataclass(frozen=True)
-class Example:
+class PromptExample:
     """A labelled post shown in a prompt; ``labels`` by category key."""
 
     record_id: str
@@ -80,7 +80,7 @@ class Prompt:
     template: str
     schema: dict[str, Any]
     digest: str
-    examples: tuple[Example, ...] = ()
+    examples: tuple[PromptExample, ...] = ()
     delimiters: tuple[str, ...] = field(default=(), repr=False)
 
     def render(self, post: Post, *, delimiter: str) -> tuple[str, Parts]:
@@ -161,7 +161,7 @@ def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, categor
 
 
 def build(
-    scheme: Scheme, *, keys: Sequence[str], system: System, examples: Sequence[Example] = (), secret: bytes = b""
+    scheme: Scheme, *, keys: Sequence[str], system: System, examples: Sequence[PromptExample] = (), secret: bytes = b""
 ) -> Prompt:
     """Return a scheme's prompt for the categories ``keys``.
 
@@ -218,7 +218,7 @@ def _schema(categories: Sequence[Category]) -> dict[str, Any]:
     }
 
 
-def _of_the_task(example: Example, *, categories: Sequence[Category]) -> Example:
+def _of_the_task(example: PromptExample, *, categories: Sequence[Category]) -> PromptExample:
     """Return the example with only those of its gold labels that a model may give."""
     labels = {}
     for category in categories:

@@ -42,7 +42,7 @@ COUNTS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class Target:
     """The target of a request, for errors and for what differs by protocol."""
 
     labeller: str
@@ -55,7 +55,7 @@ class Asked:
         return LabellerRefused(labeller=self.labeller, detail=detail, provider=variable)
 
 
-def read(response: ModelResponse, *, asked: Asked, effective: dict[str, Any]) -> Raw:
+def read(response: ModelResponse, *, asked: Target, effective: dict[str, Any]) -> Raw:
     """Return the answer of a complete response."""
     details = response.provider_details or {}
     texts = [part.content for part in response.parts if isinstance(part, TextPart)]
@@ -71,7 +71,7 @@ def read(response: ModelResponse, *, asked: Asked, effective: dict[str, Any]) ->
     )
 
 
-def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Asked) -> str | None:
+def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Target) -> str | None:
     if response.finish_reason != "content_filter" and "refusal" not in details:
         # Google sends no candidate at all; others send an empty list of choices
         nothing = asked.api == "google" and not response.parts and response.finish_reason is None
@@ -81,7 +81,7 @@ def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Asked) 
     return "blocked_prompt" if "block_reason" in details else "content_filter"
 
 
-def understand(error: Exception, *, asked: Asked, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
+def understand(error: Exception, *, asked: Target, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
     """Return the answer that an error represents: a refusal, a post that is too long, a response of unknown shape.
 
     Raises:
@@ -114,7 +114,7 @@ def understand(error: Exception, *, asked: Asked, exchange: Exchange | None, eff
     return _without_text("empty" if empty else UNREADABLE, effective, refused="empty" if empty else None, body=body)
 
 
-def _status(error: ModelHTTPError, *, asked: Asked, effective: dict[str, Any]) -> Raw:
+def _status(error: ModelHTTPError, *, asked: Target, effective: dict[str, Any]) -> Raw:
     words, status = _words(error), error.status_code
     if isinstance(error, ModelQuotaExceededError) or "insufficient_quota" in words:
         raise asked.refused("insufficient_quota") from None

@@ -19,7 +19,7 @@ from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.limits import Gate
 from pipelines.llm.outcome import Raw
 from pipelines.llm.provider_errors import Passing, Throttled
-from pipelines.storage.answers import Answers, Change, Job, sealed
+from pipelines.storage.answers import AnswerStore, BatchJob, Change, sealed
 
 if TYPE_CHECKING:
     from pipelines.llm.client import Client
@@ -65,7 +65,7 @@ class Sender:
         client: Client,
         *,
         terms: Terms,
-        answers: Answers,
+        answers: AnswerStore,
         budget: Budget,
         under: Mapping[str, bytes],
         arrived: Callable[[str], None],
@@ -106,11 +106,11 @@ class Sender:
             if jobs:
                 await asyncio.sleep(self._terms.provider.batch_poll_seconds)
 
-    async def hand_over(self, requests: Sequence[Request]) -> list[Job]:
+    async def hand_over(self, requests: Sequence[Request]) -> list[BatchJob]:
         """Submit the requests as batches, as many as the budget allows, and return the jobs without waiting."""
         return (await self._handed_over(requests))[0]
 
-    async def _handed_over(self, requests: Sequence[Request]) -> tuple[list[Job], Sequence[Request]]:
+    async def _handed_over(self, requests: Sequence[Request]) -> tuple[list[BatchJob], Sequence[Request]]:
         """Return the jobs, including those of an earlier process, and the requests that the budget does not cover."""
         asked = {request.key for request in requests}
         jobs = [job for job in self._answers.jobs(labeller=self._terms.name) if asked & job.records.keys()]
@@ -118,7 +118,7 @@ class Sender:
         more, rest = await self._submitted([request for request in requests if request.key not in known])
         return jobs + more, rest
 
-    async def _submitted(self, rest: Sequence[Request]) -> tuple[list[Job], Sequence[Request]]:
+    async def _submitted(self, rest: Sequence[Request]) -> tuple[list[BatchJob], Sequence[Request]]:
         """Submit batches while the budget allows; every job is recorded before the next one is submitted."""
         jobs = []
         while rest and (some := self._hold(rest[:JOB_RECORDS])):
@@ -131,7 +131,7 @@ class Sender:
         made = self._budget.hold([self._bound(request) for request in requests])
         return requests[:made]
 
-    async def _submit(self, requests: Sequence[Request]) -> Job:
+    async def _submit(self, requests: Sequence[Request]) -> BatchJob:
         held = sum(map(self._bound, requests))
         questions = [(request.key, request.system, request.parts) for request in requests]
         try:
@@ -139,11 +139,11 @@ class Sender:
         except BaseException:
             self._answers.write([Change(hold=-held)])
             raise
-        job = Job(name, {request.key: request.record_id for request in requests}, held)
+        job = BatchJob(name, {request.key: request.record_id for request in requests}, held)
         self._answers.begin(job, labeller=self._terms.name)
         return job
 
-    async def _collected(self, job: Job) -> bool:
+    async def _collected(self, job: BatchJob) -> bool:
         """Store the answers of a batch if it has ended; a request without an answer has failed."""
         found = await self._patiently(lambda: batch.collect(self._client, job.job))
         if found is None:

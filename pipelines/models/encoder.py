@@ -20,7 +20,7 @@ from pipelines.models.built import Batch, Built
 READY = 8192
 
 
-class Words:
+class EncoderWords:
     """Posts as tokens, padded to the longest; a long post loses its middle, as its end describes the present."""
 
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
@@ -82,6 +82,6 @@ class Saved(Headed):
         self.model = weights_of(AutoModelForSequenceClassification, place, base=base)
 
 
-def built(module: Headed, *, words: Words) -> Built:
+def built(module: Headed, *, words: EncoderWords) -> Built:
     """Return the module and its tokenizer as one model; ``length`` counts tokens."""
     return Built(module, lambda some: words([e.text for e in some]), lambda example: words.count(example.text))

@@ -8,11 +8,11 @@ from pathlib import Path
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.models.backbones import opened as held
-from pipelines.models.encoder import Saved, Words
+from pipelines.models.encoder import EncoderWords, Saved
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_posts import asker
-from pipelines.packaging.model_pyfunc import Answer, Asker
+from pipelines.packaging.model_pyfunc import Asker, ServedAnswer
 
 
 def opened(pack: Path, described: Described) -> Asker:
@@ -21,10 +21,10 @@ def opened(pack: Path, described: Described) -> Asker:
     thresholds, stored = recall_constraints.load(pack, task=task)
     calibration = Calibration.of_json(stored["calibration"])
     with held(str(pack), seed=0, folder=pack) as place:
-        words = Words(place, base=described.base, limit=None)
+        words = EncoderWords(place, base=described.base, limit=None)
         module = ready(Saved(place, base=described.base))
 
-    def read(texts: Sequence[str]) -> list[Answer]:
+    def read(texts: Sequence[str]) -> list[ServedAnswer]:
         rows = words.rows(texts)
         raw = probabilities(
             module,
@@ -37,7 +37,7 @@ def opened(pack: Path, described: Described) -> Asker:
         scores = calibration(raw)
         decided = recall_constraints.decide(scores, task=task, thresholds=thresholds)
         return [
-            Answer(tuple(label for label in task.labels if label in labels), tuple(row))
+            ServedAnswer(tuple(label for label in task.labels if label in labels), tuple(row))
             for labels, row in zip(decided, scores.tolist(), strict=True)
         ]
 

@@ -21,7 +21,7 @@ from pipelines.models.backbones import BaseUnfit
 from pipelines.packaging.model_described import REST, Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_posts import says
-from pipelines.packaging.model_pyfunc import SILENT, Answer, Asker, Malformed, cells, texts
+from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, texts
 from pipelines.pii.scrub import scrub
 from pipelines.registry.model_opening import opening
 
@@ -47,7 +47,7 @@ def opened(pack: Path, described: Described) -> Asker:
     thresholds = np.array(described.thresholds or (), np.float64)
     seen = Seen(described)
 
-    def ask(frame: pd.DataFrame) -> list[Answer]:
+    def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
         examples = seen.examples(frame)
         told = [example for example in examples if example is not None]
         scores = probabilities(
@@ -60,7 +60,7 @@ def opened(pack: Path, described: Described) -> Asker:
         )
         built.forget()
         answers = iter(
-            Answer(tuple(label for label in task.labels if label in labels), tuple(row))
+            ServedAnswer(tuple(label for label in task.labels if label in labels), tuple(row))
             for labels, row in zip(decide(scores, task=task, thresholds=thresholds), scores.tolist(), strict=True)
         )
         return [SILENT if example is None else next(answers) for example in examples]

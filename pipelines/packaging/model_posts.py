@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from pipelines.datasets.post import Post
-from pipelines.packaging.model_pyfunc import SILENT, Answer, Asker, texts
+from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer, texts
 from pipelines.pii.scrub import scrub
 
 # The placeholders that scrubbing leaves.
 PLACEHOLDER = re.compile(r"<[a-z0-9]+>")
 
-Reader = Callable[[Sequence[str]], Sequence[Answer]]
+Reader = Callable[[Sequence[str]], Sequence[ServedAnswer]]
 
 
 def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
@@ -25,7 +25,7 @@ def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
         kinds: the kinds that are scrubbed.
     """
 
-    def ask(frame: pd.DataFrame) -> list[Answer]:
+    def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
         titles, bodies = (
             [scrub(part or "", kinds=kinds)[0] for part in texts(frame, column)] for column in ("title", "body")
         )

@@ -22,7 +22,7 @@ from pipelines.registry.model_opening import opening
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServedAnswer:
     """A model's answer for one input; an abstention has no labels and no probabilities.
 
     Args:
@@ -36,8 +36,8 @@ class Answer:
     abstain: bool = False
 
 
-SILENT = Answer(abstain=True)
-Asker = Callable[[pd.DataFrame], Sequence[Answer]]
+SILENT = ServedAnswer(abstain=True)
+Asker = Callable[[pd.DataFrame], Sequence[ServedAnswer]]
 
 
 class Malformed(MlflowException):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.config.models import SftModel
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_posts import asker
-from pipelines.packaging.model_pyfunc import SILENT, Answer, Asker
+from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer
 from pipelines.train.sft.generate import Generator
 
 
@@ -27,9 +27,9 @@ def opened(pack: Path, described: Described) -> Asker:
         folder=pack,
     )
 
-    def read(texts: Sequence[str]) -> list[Answer]:
+    def read(texts: Sequence[str]) -> list[ServedAnswer]:
         return [
-            SILENT if one.labels is None else Answer(tuple(label for label in task.labels if label in one.labels))
+            SILENT if one.labels is None else ServedAnswer(tuple(label for label in task.labels if label in one.labels))
             for one in generator.answer(texts)
         ]
 

@@ -34,7 +34,7 @@ Spec = TextModel | ImageModel | FusionModel
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainedRun:
     """One run of the stage ``train``: its seed, its metrics, and its run id and commit in MLflow."""
 
     seed: int
@@ -210,7 +210,7 @@ def _records(
 
 def _run(
     name: str, *, corpus: str, task: Task, model: str, seed: int, metrics: Mapping[str, Any], settings: Settings
-) -> Run:
+) -> TrainedRun:
     """Return the latest finished run with these metrics.
 
     A stage from DVC's run cache has the metrics of a run on an earlier commit, so the run is found by metrics, not by
@@ -230,12 +230,12 @@ def _run(
     for run in found:
         history = {m.step: m.value for m in client.get_metric_history(run.info.run_id, SCORE)}
         if history.keys() == wanted.keys() and all(abs(history[step] - wanted[step]) < SAME for step in wanted):
-            return Run(seed, metrics, run.info.run_id, run.data.tags.get("data_commit", "none"))
+            return TrainedRun(seed, metrics, run.info.run_id, run.data.tags.get("data_commit", "none"))
     detail = f"MLflow has no finished run of '{model}', seed {seed}, with the metrics in metrics/{corpus}"
     raise NothingToPack(name=name, detail=detail)
 
 
-def _weights(name: str, *, run: Run, settings: Settings, to: Path) -> Path:
+def _weights(name: str, *, run: TrainedRun, settings: Settings, to: Path) -> Path:
     """Download the weights of a run."""
     client = _client(settings)
     paths = [file.path for file in client.list_artifacts(run.run_id, "model") if file.path.endswith(".safetensors")]

@@ -43,7 +43,7 @@ class NotUntuned(ConfigError):
 
 
 @dataclass(frozen=True)
-class Answers:
+class BaselineAnswers:
     """A model's predictions by record id, their cost if known, and in ``more`` the counts of its kind."""
 
     said: Mapping[str, Said]
@@ -52,7 +52,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Desk:
+class BaselineContext:
     """The inputs for collecting one model's predictions."""
 
     corpus: str
@@ -69,10 +69,10 @@ class Desk:
         """Return the ids of the records to predict."""
         return [example.item[0] for example in self.material.asked]
 
-    def asked(self, predictor: Predictor) -> Answers:
+    def asked(self, predictor: Predictor) -> BaselineAnswers:
         """Run a model on this machine over every record."""
         said, seconds = ask(predictor, self.material.asked, name=self.model)
-        return Answers(dict(zip(self.ids, said, strict=True)), Spent.here(said, seconds=seconds))
+        return BaselineAnswers(dict(zip(self.ids, said, strict=True)), Spent.here(said, seconds=seconds))
 
 
 def run(
@@ -106,7 +106,7 @@ def run(
     scheme = scheme_of(params.corpora[corpus].scheme)
     task = task_of(scheme, params.finetune.category)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
-    desk = Desk(corpus, model, params, settings, scheme, task, material, root)
+    desk = BaselineContext(corpus, model, params, settings, scheme, task, material, root)
     found = _answers(spec, desk=desk)
     answers = [found.said.get(record_id) for record_id in desk.ids]
     place = root / "snapshot" / corpus / "predictions" / "untuned" / model
@@ -116,8 +116,8 @@ def run(
     return write_metrics(metrics, root / "metrics" / corpus / f"baselines-{model}.json")
 
 
-def _answers(spec: Model, *, desk: Desk) -> Answers:
-    kinds: dict[type, Callable[..., Answers]] = {
+def _answers(spec: Model, *, desk: BaselineContext) -> BaselineAnswers:
+    kinds: dict[type, Callable[..., BaselineAnswers]] = {
         LocalModel: _local,
         VotesModel: _votes,
         EnsembleModel: _ensemble,
@@ -127,7 +127,7 @@ def _answers(spec: Model, *, desk: Desk) -> Answers:
     return kinds[type(spec)](spec, desk=desk)
 
 
-def _local(spec: LocalModel, *, desk: Desk) -> Answers:
+def _local(spec: LocalModel, *, desk: BaselineContext) -> BaselineAnswers:
     from pipelines.train.sft.generate import Generator
 
     section = desk.params.finetune
@@ -144,14 +144,14 @@ def _local(spec: LocalModel, *, desk: Desk) -> Answers:
     return desk.asked(Causal(generator))
 
 
-def _registered(spec: RegisteredModel, *, desk: Desk) -> Answers:
+def _registered(spec: RegisteredModel, *, desk: BaselineContext) -> BaselineAnswers:
     from pipelines.predict.registered import Registered
 
     posts_by_id = desk.material.posts
     return desk.asked(Registered.open(spec.uri, task=desk.task, posts=posts_by_id, settings=desk.settings))
 
 
-def _votes(spec: VotesModel, *, desk: Desk) -> Answers:
+def _votes(spec: VotesModel, *, desk: BaselineContext) -> BaselineAnswers:
     rows = voted.read(desk.corpus, labeller=spec.labeller, task=desk.task, root=desk.root)
     said = {
         record_id: Said(
@@ -162,10 +162,10 @@ def _votes(spec: VotesModel, *, desk: Desk) -> Answers:
         for record_id in desk.ids
         if record_id in rows
     }
-    return Answers(said, _bill([rows], ids=said.keys()))
+    return BaselineAnswers(said, _bill([rows], ids=said.keys()))
 
 
-def _ensemble(spec: EnsembleModel, *, desk: Desk) -> Answers:
+def _ensemble(spec: EnsembleModel, *, desk: BaselineContext) -> BaselineAnswers:
     """Return an ensemble's decisions: without a majority, its fallback's answer, or else an abstention."""
     if spec.ensemble not in desk.params.ensembles:
         raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"there is no ensemble '{spec.ensemble}'")
@@ -182,7 +182,7 @@ def _ensemble(spec: EnsembleModel, *, desk: Desk) -> Answers:
     }
     members = dict.fromkeys(desk.params.ensembles[spec.ensemble].members)
     bills = [voted.read(desk.corpus, labeller=member, task=desk.task, root=desk.root) for member in members]
-    return Answers(said, _bill(bills, ids=said.keys()))
+    return BaselineAnswers(said, _bill(bills, ids=said.keys()))
 
 
 def _bill(bills: Sequence[Mapping[str, voted.Row]], *, ids: Collection[str]) -> Spent:
@@ -197,7 +197,7 @@ def _bill(bills: Sequence[Mapping[str, voted.Row]], *, ids: Collection[str]) -> 
     )
 
 
-def _saved(spec: SavedModel, *, desk: Desk) -> Answers:
+def _saved(spec: SavedModel, *, desk: BaselineContext) -> BaselineAnswers:
     found = external_predictions.read(
         spec.path,
         folder=desk.settings.annotation_files,
@@ -206,4 +206,4 @@ def _saved(spec: SavedModel, *, desk: Desk) -> Answers:
         known={record_id for record_id, _ in desk.material.placed},
     )
     more = {name: getattr(found, name) for name in ("digest", "unknown", "elsewhere", "repaired", "malformed")}
-    return Answers(found.said, None, more)
+    return BaselineAnswers(found.said, None, more)

@@ -40,7 +40,7 @@ class NoAnswer(RegistryError):
     exit_code = 65
 
 
-class Asked(Protocol):
+class PredictionInput(Protocol):
     """A loaded model: a version from the registry's client, or any MLflow model."""
 
     def predict(self, asked: Any) -> Any:
@@ -86,7 +86,7 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
     return told
 
 
-def load(reference: str) -> Asked:
+def load(reference: str) -> PredictionInput:
     """Return the model of a reference; see :func:`run`."""
     from pipelines.registry import client
 
@@ -95,10 +95,10 @@ def load(reference: str) -> Asked:
 
         with client.unpickled():
             # comparing all installed packages with the requirements takes longer than loading the model
-            model: Asked = pyfunc.load_model(reference, suppress_warnings=True)
+            model: PredictionInput = pyfunc.load_model(reference, suppress_warnings=True)
         return model
     name = reference.removeprefix(MODELS)
-    found: Asked = client.load(name if "@" in name or "/" in name else f"{name}@{CHAMPION}")
+    found: PredictionInput = client.load(name if "@" in name or "/" in name else f"{name}@{CHAMPION}")
     return found
 
 
@@ -141,7 +141,7 @@ def _read(path: str | None, *, number: int, folder: Path) -> bytes | None:
         raise BadLine(line=number, detail="its picture cannot be read") from None
 
 
-def _answers(model: Asked, *, rows: list[Json], where: Json) -> list[Json]:
+def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[Json]:
     import pandas as pd
 
     columns = [column for column in rows[0] if column != "id"]

@@ -29,7 +29,7 @@ from pipelines.llm.outcome import Answer, Outcome
 from pipelines.llm.prompts import Prompt, build, register
 from pipelines.progress import reporter
 from pipelines.storage import tables
-from pipelines.storage.answers import Answers
+from pipelines.storage.answers import AnswerStore
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
@@ -109,7 +109,7 @@ def run(
     bench = Bench(corpus, model, spec, params, settings, vault, root)
     # all prompts are built before the first request is sent
     questions = [bench.question(key) for key in params.train.tasks]
-    with Answers.open(settings.answers_url) as answers:
+    with AnswerStore.open(settings.answers_url) as answers:
         said = [one for question in questions for one in bench.ask(question, answers=answers)]
     found = [answer for one in said for answer in one.answers]
     failed = sum(answer.outcome is Outcome.FAILED for answer in found)
@@ -178,7 +178,7 @@ class Bench:
         unshown = few_shot.unshown(drawn, task=task) if drawn else []
         return Question(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
-    def ask(self, question: Question, *, answers: Answers) -> Iterator[Said]:
+    def ask(self, question: Question, *, answers: AnswerStore) -> Iterator[Said]:
         """Request an answer for every item with a picture, once a run; an item without one is an abstention, unsent."""
         memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
         for number in range(1, self.spec.runs + 1):

@@ -29,7 +29,7 @@ from pipelines.errors import ConfigError
 from pipelines.evaluate.benchmark import Json, Run
 from pipelines.promotion import holdout, scores
 from pipelines.promotion.holdout import CannotBeAsked, Frozen
-from pipelines.registry.candidate import Context, Entry, enter, scratch
+from pipelines.registry.candidate import Candidate, Context, enter, scratch
 from pipelines.registry.journal import Journal, Row, canonical
 from pipelines.registry.state import Standing, standing
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
@@ -84,7 +84,7 @@ class _Case:
     """The state of judging a candidate."""
 
     test: Frozen
-    entries: dict[int, Entry]
+    entries: dict[int, Candidate]
     champion: int | None
     reasons: dict[str, list[str]] = field(default_factory=dict)
     figures: Json = field(default_factory=dict)
@@ -151,7 +151,7 @@ def judge(name: str, version: int, *, context: Context) -> Verdict:
     return Verdict(name, version, now.champion, reasons, case.figures, basis, entries[version].found)
 
 
-def _look(case: _Case, entry: Entry, *, standing: Standing, context: Context) -> None:
+def _look(case: _Case, entry: Candidate, *, standing: Standing, context: Context) -> None:
     """Make every check that does not run the model."""
     version = entry.version.version
     gone = [f"version {version} was withdrawn"] if version in standing.withdrawn else []
@@ -173,7 +173,7 @@ def _look(case: _Case, entry: Entry, *, standing: Standing, context: Context) ->
         case.reasons["labels"].append(f"its {found} labels are not the {wanted} of '{case.test.task.key}'")
 
 
-def _learnt(case: _Case, entry: Entry, *, candidate: bool, vault: Vault) -> None:
+def _learnt(case: _Case, entry: Candidate, *, candidate: bool, vault: Vault) -> None:
     """Check the records that a model has learnt from; takedowns count only against the candidate."""
     if entry.pack is None:
         return

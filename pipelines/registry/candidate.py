@@ -39,7 +39,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Candidate:
     """A downloaded and inspected version: the digest of its files (``found``), their faults by check, and its pack."""
 
     version: Version
@@ -59,7 +59,7 @@ class Entry:
         return int(self.version.tags.get(TAKEN_DOWN, 0)) + len(listed)
 
 
-def enter(version: Version, *, context: Context, folder: Path) -> Entry:
+def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
     """Download a version below ``folder`` and inspect its files without running them."""
     place = context.registry.fetch(version, to=folder / str(version.version))
     registered = registration(context.journal, version)
@@ -68,7 +68,7 @@ def enter(version: Version, *, context: Context, folder: Path) -> Entry:
     except NoPack:
         pack = None
     faults = contents.faults(place, registered=registered.files if registered else None)
-    return Entry(version, place, digest(place), faults, pack)
+    return Candidate(version, place, digest(place), faults, pack)
 
 
 def registration(journal: Journal, version: Version) -> Row | None:

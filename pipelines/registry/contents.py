@@ -46,7 +46,7 @@ class Learnt(BaseModel):
     digest: str
 
 
-class Manifest(BaseModel):
+class PackManifest(BaseModel):
     """The fields of ``model.json`` that the registry reads; the rest is for the model."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
@@ -66,7 +66,7 @@ class Pack:
     """The pack of a downloaded version: its folder, its manifest and the ids of the records it learnt from."""
 
     folder: Path
-    manifest: Manifest
+    manifest: PackManifest
     records: frozenset[str]
 
     @classmethod
@@ -92,14 +92,14 @@ def place(version: Path) -> Path:
     return found[0].parent
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> PackManifest:
     """Read ``model.json``.
 
     Raises:
         NoPack: it is missing, or a field is missing or invalid.
     """
     try:
-        return Manifest.model_validate_json(path.read_bytes())
+        return PackManifest.model_validate_json(path.read_bytes())
     except OSError:
         raise NoPack(detail=f"{MODEL} is missing") from None
     except ValidationError as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pipelines.config.settings import Settings
 from pipelines.registry.candidate import scratch
-from pipelines.registry.contents import FILES, MODEL, RECORDS, Manifest, NoPack, read_manifest, read_records
+from pipelines.registry.contents import FILES, MODEL, RECORDS, NoPack, PackManifest, read_manifest, read_records
 from pipelines.registry.versions import NAMES, Registry, Version
 
 # The tag names a folder, and anyone can write tags: accept only digests.
@@ -36,7 +36,7 @@ class Lineage:
     """
 
     version: Version
-    manifest: Manifest
+    manifest: PackManifest
     records: frozenset[str] = field(repr=False)
 
     def summary(self) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.config.settings import Settings
 from pipelines.errors import DataError
 from pipelines.registry.journal import said
-from pipelines.release.register import APPROVED, DRAFT, Entry, locked
+from pipelines.release.register import APPROVED, DRAFT, ReleaseEntry, locked
 from pipelines.release.rekey import release_ids
 from pipelines.vault.vault import Vault
 
@@ -39,7 +39,7 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
         PackageAltered: a file differs from the draft.
     """
     signed = {"who": said(who, where="who"), "why": said(why, where="why"), "approved": now.isoformat()}
-    entry = Entry.of(settings, name)
+    entry = ReleaseEntry.of(settings, name)
     with locked(settings):
         state = entry.state()
         if state["status"] == DRAFT:

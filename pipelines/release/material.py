@@ -23,7 +23,7 @@ SEALED = ("title", "body", "media")
 
 
 @dataclass(frozen=True)
-class Post:
+class ReleasedPost:
     """One post that may be released."""
 
     fullname: str = field(repr=False)
@@ -35,7 +35,7 @@ class Post:
 class Material:
     """The posts by record id, and the records left out: taken down, or without a Reddit id to fetch them by."""
 
-    posts: dict[str, Post]
+    posts: dict[str, ReleasedPost]
     taken_down: frozenset[str]
     no_address: frozenset[str]
 
@@ -71,7 +71,7 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
     if lost:
         raise SchemaMismatch(table="posts", detail=f"{len(lost)} records of the split are missing")
     there = {r: name for r, name in fullnames.items() if FULLNAME.fullmatch(name)}
-    posts = {r: Post(name, *people[r]) for r, name in there.items()}
+    posts = {r: ReleasedPost(name, *people[r]) for r, name in there.items()}
     # records taken down between the two queries have no name any more
     gone |= set(record_ids) - gone - fullnames.keys()
     return Material(posts, frozenset(gone), frozenset(fullnames.keys() - there.keys()))

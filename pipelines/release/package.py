@@ -21,14 +21,14 @@ from pipelines.errors import BadParams, DataError
 from pipelines.release import datasheet, hydrate, material
 from pipelines.release.anonymity import coarsen
 from pipelines.release.form import Released, categories, files, labelled, written
-from pipelines.release.material import Post
+from pipelines.release.material import ReleasedPost
 from pipelines.release.register import (
     APPROVED,
     DRAFT,
     MANIFEST,
     REMOVAL,
-    Entry,
     ReleaseApproved,
+    ReleaseEntry,
     digest,
     dumped,
     entries,
@@ -53,7 +53,7 @@ class Chosen:
     """The rows of a release in the order of its ids, their posts by release id, and counts of both and of left-outs."""
 
     rows: Sequence[Released]
-    posts: Mapping[str, Post]
+    posts: Mapping[str, ReleasedPost]
     counts: Mapping[str, Any]
 
 
@@ -100,7 +100,7 @@ def run(
         raise BadParams(
             where="release.contact", detail="is empty and CORPUS_CONTACT is not set; one must name a contact address"
         )
-    entry = Entry.of(settings, name)
+    entry = ReleaseEntry.of(settings, name)
     chosen = _choose(corpus, shape=shape, k=terms.k, release=name, params=params, vault=vault, root=root)
     facts = {
         "release": name,
@@ -216,7 +216,7 @@ def _fetch(chosen: Chosen, *, key: bytes) -> str:
     return written(list(lines[0]), lines)
 
 
-def _target(entry: Entry, *, to: Path | None) -> Path:
+def _target(entry: ReleaseEntry, *, to: Path | None) -> Path:
     """Return the folder of the package, if it may be written.
 
     Raises:
@@ -237,7 +237,7 @@ def _other_columns(settings: Settings, *, corpus: str, shape: Shape) -> list[str
     return [state["release"] for state in out if set(state["columns"]) != set(shape.columns)]
 
 
-def _remove_draft(entry: Entry) -> None:
+def _remove_draft(entry: ReleaseEntry) -> None:
     """Remove the package of the previous draft from its folder."""
     if entry.exists:
         folder = entry.package(entry.state())

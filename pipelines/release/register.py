@@ -76,14 +76,14 @@ def locked(settings: Settings) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReleaseEntry:
     """One release in the register, and its folder."""
 
     name: str
     folder: Path
 
     @classmethod
-    def of(cls, settings: Settings, name: str) -> Entry:
+    def of(cls, settings: Settings, name: str) -> ReleaseEntry:
         """Return the entry of this name, whether it exists or not.
 
         Raises:
@@ -185,7 +185,7 @@ def summary(settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-def entries(settings: Settings) -> list[Entry]:
+def entries(settings: Settings) -> list[ReleaseEntry]:
     """Return every release that was drafted here, by name."""
     found = (settings.home / "releases").glob("*/release.json")
-    return [Entry(path.parent.name, path.parent) for path in sorted(found)]
+    return [ReleaseEntry(path.parent.name, path.parent) for path in sorted(found)]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pipelines.config.settings import Settings
 from pipelines.release.form import without, written
-from pipelines.release.register import REMOVAL, Entry, digest, entries, locked, manifest_of, write
+from pipelines.release.register import REMOVAL, ReleaseEntry, digest, entries, locked, manifest_of, write
 from pipelines.release.rekey import release_ids
 from pipelines.vault.vault import Vault
 
@@ -58,7 +58,7 @@ def _nobody(step: Step) -> None:
     """Discard the progress message."""
 
 
-def _refresh(entry: Entry, *, tombstones: Collection[str], vault: Vault, say: Say) -> dict[str, Any]:
+def _refresh(entry: ReleaseEntry, *, tombstones: Collection[str], vault: Vault, say: Say) -> dict[str, Any]:
     before, state = entry.withdrawn(), entry.state()
     # ids stay on the list, even if a restored vault lacks their tombstones
     gone = before | (entry.ids() & set(release_ids(tombstones, release=entry.name, vault=vault).values()))

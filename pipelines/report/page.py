@@ -66,7 +66,7 @@ Block: TypeAlias = str | Points | Notice | Sheet | Drawing | Prose | Folded | He
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A section; the table of contents links to its anchor (``key``)."""
 
     key: str
@@ -80,7 +80,7 @@ class Page:
 
     title: str
     blocks: tuple[Block, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
 
 
 STYLE = """

@@ -12,15 +12,15 @@ from pipelines.evaluate.benchmark import Json
 from pipelines.metrics.tables import Sheet
 from pipelines.report import pairs as report_pairs
 from pipelines.report import parts
-from pipelines.report.page import Block, Folded, Prose, Section
+from pipelines.report.page import Block, Folded, PageSection, Prose
 from pipelines.report.parts import title_of
 
 PAPERS = Path(__file__).with_name("papers")
 
 
-def section(key: str, title: str, blocks: Iterable[Block]) -> Section:
+def section(key: str, title: str, blocks: Iterable[Block]) -> PageSection:
     """Return a section of these blocks."""
-    return Section(key, title, tuple(blocks))
+    return PageSection(key, title, tuple(blocks))
 
 
 def pairs(metrics: Json) -> Iterator[Block]:

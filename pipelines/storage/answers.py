@@ -96,7 +96,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BatchJob:
     """A batch that a provider processes: its handle, the record of every cache key in it, and the reserved amount."""
 
     job: str
@@ -134,7 +134,7 @@ def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str,
     return key, record_id, seal.seal(under, record_id=record_id, column=f"answer#{key}", data=data)
 
 
-class Answers:
+class AnswerStore:
     """The open database of answers; any number of processes and threads may hold it."""
 
     def __init__(self, engine: Engine) -> None:
@@ -147,7 +147,7 @@ class Answers:
         )
 
     @classmethod
-    def open(cls, url: str) -> Answers:
+    def open(cls, url: str) -> AnswerStore:
         """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``).
 
         Raises:
@@ -241,19 +241,19 @@ class Answers:
         with self._engine.reading() as connection:
             return {labeller: hits for labeller, _, hits in connection.execute(sa.select(uses))}
 
-    def begin(self, job: Job, *, labeller: str) -> None:
+    def begin(self, job: BatchJob, *, labeller: str) -> None:
         """Store a batch before the wait for it, so that a later process can collect it."""
         row = {"id": job.id, "job": job.job, "labeller": labeller, "held": job.held}
         with self._engine.writing() as connection:
             connection.execute(sa.insert(batches), row | {"records": json.dumps(dict(job.records))})
 
-    def jobs(self, *, labeller: str) -> list[Job]:
+    def jobs(self, *, labeller: str) -> list[BatchJob]:
         """Return the batches of a labeller that are not collected yet."""
         query = sa.select(batches).where(batches.c.labeller == labeller).order_by(batches.c.id)
         with self._engine.reading() as connection:
-            return [Job(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
+            return [BatchJob(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
 
-    def finish(self, job: Job, *, changes: Sequence[Change]) -> bool:
+    def finish(self, job: BatchJob, *, changes: Sequence[Change]) -> bool:
         """Store a batch's answers, pay it and delete it, in one transaction; return ``False`` if already done."""
         with self._engine.writing() as connection:
             if connection.execute(sa.delete(batches).where(batches.c.id == job.id)).rowcount == 0:

@@ -19,7 +19,7 @@ from pipelines.vault.checks import MARKS, MISSING, SEEN
 BATCH = 99
 
 
-class Reddit(Protocol):
+class RedditLookup(Protocol):
     """The methods of :class:`pipelines.collect.sources.reddit.RedditSource` that the sweep uses."""
 
     def info(self, fullnames: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -41,10 +41,12 @@ class SweepImplausible(DataError):
     )
 
 
-class Desk:
+class LivenessContext:
     """The requests of one run: counts them, caches which subreddits are readable, and interprets the answers."""
 
-    def __init__(self, reddit: Reddit, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool) -> None:
+    def __init__(
+        self, reddit: RedditLookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool
+    ) -> None:
         """``believe``: accept an empty answer as true."""
         self._reddit, self._corpus, self._subreddits = reddit, corpus, subreddits
         self._terms, self._believe = terms, believe

@@ -34,7 +34,7 @@ DOMAIN = "takedown"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Criteria:
     """The criteria of a takedown, as the requester wrote them; never logged and never stored.
 
     Args:
@@ -73,7 +73,7 @@ class Selection:
     near: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-def select(asked: Asked, *, vault: Vault, objects: Objects, params: Params) -> Selection:
+def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -> Selection:
     """Return the records that match the criteria.
 
     Args:
@@ -111,11 +111,11 @@ def of_records(record_ids: Collection[str], *, vault: Vault) -> Selection:
     """Return the selection of given record ids, as found by the deletion sweep and by retention."""
     records = frozenset(record_ids)
     return Selection(
-        _key(Asked(), posts=sorted(records), pictures=set(), vault=vault), records, {"posts": len(records)}
+        _key(Criteria(), posts=sorted(records), pictures=set(), vault=vault), records, {"posts": len(records)}
     )
 
 
-def _key(asked: Asked, *, posts: Sequence[str], pictures: set[str], vault: Vault) -> str:
+def _key(asked: Criteria, *, posts: Sequence[str], pictures: set[str], vault: Vault) -> str:
     values = {
         "posts": sorted({_record(post, vault=vault) for post in posts}),
         "authors": sorted({name.removeprefix("u/").lower() for name in asked.authors}),

@@ -18,7 +18,7 @@ from pipelines.config.settings import Settings
 from pipelines.config.sweep import Sweep
 from pipelines.errors import SourceUnavailable
 from pipelines.takedown import recheck_schedule
-from pipelines.takedown.liveness import BATCH, Desk, Reddit, SweepImplausible
+from pipelines.takedown.liveness import BATCH, LivenessContext, RedditLookup, SweepImplausible
 from pipelines.vault import checks
 from pipelines.vault.checks import CLOSED, MISSING, SEEN, Known, Tally
 from pipelines.vault.vault import Vault
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 Homes = Callable[[], Mapping[str, str]]
 
 
-def client(params: Params, settings: Settings, *, today: date) -> Reddit:
+def client(params: Params, settings: Settings, *, today: date) -> RedditLookup:
     """Return the collectors' Reddit client, with their approval and user agent; nothing is sent yet.
 
     Raises:
@@ -82,7 +82,7 @@ def run(
     terms: Sweep,
     vault: Vault,
     now: datetime,
-    reddit: Reddit,
+    reddit: RedditLookup,
     homes: Homes | None = None,
     believe: bool = False,
     say: Say | None = None,
@@ -120,9 +120,11 @@ def run(
     records, names = _askable(vault, corpus=corpus)
     queue = recheck_schedule.queue((k for k in records if k.record_id in names), terms=terms, now=now)
     counts = Counter(dict.fromkeys(("asked", "seen", "returned", "missing", "deleted", "removed", CLOSED, "failed"), 0))
-    desk = Desk(reddit, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe)
+    desk = LivenessContext(
+        reddit, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe
+    )
     sweeper = _Sweeper(corpus, desk=desk, vault=vault, terms=terms, now=now, homes=homes, believe=believe)
-    stopped = sweeper.work(queue, names=names, counts=counts, say=say or _nobody)
+    stopped = sweeper.work(queue, names=names, counts=counts, say=say or _silent)
     with vault.database.reading() as connection:
         after = checks.known(connection, corpus=corpus)
     return {
@@ -142,7 +144,15 @@ class _Sweeper:
     """One run: sends requests, checks the answers for plausibility, and stores them."""
 
     def __init__(
-        self, corpus: str, *, desk: Desk, vault: Vault, terms: Sweep, now: datetime, homes: Homes | None, believe: bool
+        self,
+        corpus: str,
+        *,
+        desk: LivenessContext,
+        vault: Vault,
+        terms: Sweep,
+        now: datetime,
+        homes: Homes | None,
+        believe: bool,
     ) -> None:
         self._corpus, self._desk, self._vault, self._terms = corpus, desk, vault, terms
         self._now, self._homes, self._believe = now, homes, believe
@@ -240,5 +250,5 @@ def _bands(records: Sequence[Known], *, terms: Sweep, now: datetime) -> list[str
     return [recheck_schedule.name_of(known, bands=terms.bands, now=now) for known in records]
 
 
-def _nobody(progress: str) -> None:
+def _silent(progress: str) -> None:
     """Discard the progress message."""

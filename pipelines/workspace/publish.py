@@ -13,7 +13,7 @@ from pipelines.workspace.clone import BRANCH, Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.pointer import check_handed_over
 from pipelines.workspace.results import StageResult, Token
-from pipelines.workspace.stages import Run, dependencies, in_graph_order, objects_of
+from pipelines.workspace.stages import StageRun, dependencies, in_graph_order, objects_of
 
 
 class Overtaken(DataError):
@@ -81,7 +81,7 @@ def publish_snapshot(
         settings: the location of the corpus.
         corpus: the corpus of the snapshot.
         targets: the target stages of the run, named in the commit's subject.
-        run: the name of the run; see :class:`pipelines.workspace.stages.Run`.
+        run: the name of the run; see :class:`pipelines.workspace.stages.StageRun`.
         base: the commit that the stages worked on.
         tokens: the tokens of the results, one per stage.
         remember: see above.
@@ -101,7 +101,7 @@ def publish_snapshot(
         later = any(tip.get(stage) != before.get(stage) for stage in below)
         superseded = later or clone.moved(since=base, path=f"data/{corpus}")
         if not superseded:
-            results = Run.of(clone, name=run, base=base).receive(clone, tokens)
+            results = StageRun.of(clone, name=run, base=base).receive(clone, tokens)
             _check_mergeable(results, tip=tip, before=before, base=base)
             for folder in (f"annotations/{corpus}", f"models/{corpus}"):
                 if clone.moved(since=base, path=folder):

@@ -75,7 +75,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Run:
+class StageRun:
     """One run of a Dag on one commit; only its own stages can exchange results with its tokens.
 
     Args:
@@ -89,7 +89,7 @@ class Run:
     base: str
 
     @classmethod
-    def of(cls, clone: Workspace, *, name: str, base: str) -> Run:
+    def of(cls, clone: Workspace, *, name: str, base: str) -> StageRun:
         """Return a run whose results are on the remote of ``clone``."""
         return cls(clone.results, name, base)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from PIL import Image
 
-from pipelines.annotate.backends.backend import Answer, Backend, Item, Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
 from pipelines.annotate.form import Choice, Form, Question
 
 ANNOTATORS = ("a1", "a2")
@@ -85,18 +85,18 @@ def picture(shade: int = 120) -> bytes:
     return buffer.getvalue()
 
 
-def texts(count: int, *, start: int = 0) -> list[Task]:
+def texts(count: int, *, start: int = 0) -> list[AnnotationTask]:
     """Tasks of text, items ``r000/0`` and on."""
     return [
-        Task(item=(f"r{n:03}", 0), position=n, text={"title": f"Post {n} & <more>", "body": TEXT})
+        AnnotationTask(item=(f"r{n:03}", 0), position=n, text={"title": f"Post {n} & <more>", "body": TEXT})
         for n in range(start, start + count)
     ]
 
 
-def images(count: int) -> list[Task]:
+def images(count: int) -> list[AnnotationTask]:
     """Tasks of pictures: two of each record."""
     return [
-        Task(item=(f"m{n // 2:03}", n % 2), position=n, image=picture(n * 9 % 250), media_type="image/png")
+        AnnotationTask(item=(f"m{n // 2:03}", n % 2), position=n, image=picture(n * 9 % 250), media_type="image/png")
         for n in range(count)
     ]
 
@@ -112,7 +112,7 @@ def _queues(backend: Backend, name: str, *, shape: Form | None = None) -> Iterat
         backend.purge([first, second])
 
 
-def _items(answers: list[Answer]) -> list[Item]:
+def _items(answers: list[AnnotatorAnswer]) -> list[Item]:
     return [answer.item for answer in answers]
 
 
@@ -210,7 +210,7 @@ def check_adjudication(backend: Backend, *, hands: Hands, name: str) -> None:
     """The third person's queue takes sides and gives back a decision with its rationale."""
     sides = ({"kind": ("None",)}, {"kind": ("Irony/sarcasm", "Pun/Double meaning")}, {"kind": ()})
     queue = Queue(f"{name}/adjudication", "c1")
-    task = Task(item=("r000", 0), position=0, text={"body": TEXT}, sides=sides, disputed=("kind",))
+    task = AnnotationTask(item=("r000", 0), position=0, text={"body": TEXT}, sides=sides, disputed=("kind",))
     backend.prepare(queue, form=adjudication())
     try:
         backend.add(queue, tasks=[task])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backends.backend import Answer
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.backends.backend import AnnotatorAnswer
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.rounds.adjudicate import Case, Decided, cases, read_decisions, review_cases, unvoted
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
@@ -21,7 +21,7 @@ NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
 CRADLE, FIGSIM = load("cradle"), load("figsim")
 A, B, C, D = (f"annotator-{n}" for n in range(1, 5))
 NOTHING, HARM, PAST, ABUSE = "no_crisis", "selfharm_ongoing", "rape_past", "domesticviolence_past"
-ROUND = Manifest.model_validate(
+ROUND = RoundManifest.model_validate(
     {
         **{"corpus": "posts", "round": "round-1", "protocol": "cradle", "phase": "double", "scheme": "cradle"},
         **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
@@ -53,16 +53,16 @@ def open_cases(rows: list[dict[str, object]], assignments: list[dict[str, object
     return cases(rows, assignments=assignments, **values)
 
 
-def answer(number: int, *labels: str, at: int = 0, note: str = "because", **more: Any) -> Answer:
+def answer(number: int, *labels: str, at: int = 0, note: str = "because", **more: Any) -> AnnotatorAnswer:
     given = {"id": str(at), "answered": NOW + timedelta(minutes=at), "values": {"labels": labels} if labels else {}}
-    return Answer(item=(record(number), 0), by="c@x", note=note, **{**given, **more})
+    return AnnotatorAnswer(item=(record(number), 0), by="c@x", note=note, **{**given, **more})
 
 
 def case(number: int, *sides: str) -> Case:
     return Case((record(number), 0), ("labels",), tuple({"labels": (side,)} for side in sides))
 
 
-def decide(answers: list[Answer], *asked: Case, known: Any = (), scheme: Any = CRADLE) -> Decided:
+def decide(answers: list[AnnotatorAnswer], *asked: Case, known: Any = (), scheme: Any = CRADLE) -> Decided:
     return read_decisions(answers, cases=asked, known=known, scheme=scheme, manifest=ROUND)
 
 
@@ -222,7 +222,7 @@ def test_a_decision_changed_under_its_old_time_is_said_and_does_not_count() -> N
         (answer(7, PAST), {"not_assigned": 1, "unanswered": 1}),
     ],
 )
-def test_what_is_no_decision_is_counted_and_breaks_nothing(given: Answer, problems: dict[str, int]) -> None:
+def test_what_is_no_decision_is_counted_and_breaks_nothing(given: AnnotatorAnswer, problems: dict[str, int]) -> None:
     found = decide([given, answer(2, PAST)], case(1, PAST, HARM), case(2, PAST, HARM))
     assert [r["record_id"] for r in found.rows] == [record(2)]
     assert found.problems == problems

@@ -15,7 +15,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from pipelines.annotate import manifest
 from pipelines.annotate.agreement import agreement
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.config.params import Params, load
 from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme
@@ -33,8 +33,8 @@ def params() -> Params:
     return plain.model_copy(update={"agreement": plain.agreement.model_copy(update={"resamples": 60})})
 
 
-def round_of(name: str, *, day: int = 1, corpus: str = "memes", counts: bool = True) -> Manifest:
-    return Manifest(
+def round_of(name: str, *, day: int = 1, corpus: str = "memes", counts: bool = True) -> RoundManifest:
+    return RoundManifest(
         corpus=corpus,
         round=name,
         protocol="figsim",
@@ -83,7 +83,7 @@ def rows_of(name: str, given: Given, *, category: str, batch: int = 0) -> list[d
     ]
 
 
-def put(root: Path, round_: Manifest, rows: list[dict[str, Any]]) -> None:
+def put(root: Path, round_: RoundManifest, rows: list[dict[str, Any]]) -> None:
     folder = manifest.folder(root, round_.corpus, round_.round)
     manifest.write(round_, folder / "manifest.yaml")
     tables.write(

@@ -18,7 +18,7 @@ import pytest
 from pydantic import SecretStr
 
 from pipelines.annotate.backends.argilla.argilla import Argilla, open_argilla
-from pipelines.annotate.backends.backend import Item, Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, Item, Queue
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 from tests.annotate import backend_contract as contract
@@ -233,7 +233,7 @@ def test_an_owners_answer_is_of_another_account(backend: Argilla, hands: Hands, 
 def test_no_tag_of_a_post_reaches_the_page(backend: Argilla, hands: Hands) -> None:
     queue, hostile = Queue("memes/hostile", "a1"), '</script><img src="http://127.0.0.1/x"> {{record.id}}\nnext & last'
     backend.prepare(queue, form=contract.form())
-    backend.add(queue, tasks=[Task(item=("r000", 0), position=0, text={"title": hostile, "body": hostile})])
+    backend.add(queue, tasks=[AnnotationTask(item=("r000", 0), position=0, text={"title": hostile, "body": hostile})])
     dataset = hands.datasets("a1")["memes__hostile"]
     (found,) = hands.client("a1").post(f"/me/datasets/{dataset}/records/search", json={}).json()["items"]
     for name in ("title", "body"):
@@ -270,7 +270,7 @@ def test_nothing_is_left_where_the_server_looks_and_in_live_rows(backend: Argill
 
     queue, word = Queue("memes/leak", "a1"), "quoddamverbum"
     backend.prepare(queue, form=contract.form())
-    backend.add(queue, tasks=[Task(item=("r000", 0), position=0, text={"body": f"A {word}."})])
+    backend.add(queue, tasks=[AnnotationTask(item=("r000", 0), position=0, text={"body": f"A {word}."})])
     assert word in place.search.words()
     backend.purge([queue])
     assert word not in place.search.words()

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.annotate import gold
 from pipelines.annotate import manifest as manifests
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
@@ -93,7 +93,7 @@ def open_round(
         **{"against": [], "base": "a" * 40, "status": "open", "opened": NOW + timedelta(days=days)},
     }
     folder = manifests.folder(root, "posts", name)
-    manifests.write(Manifest.model_validate(described | values), folder / manifests.FILE)
+    manifests.write(RoundManifest.model_validate(described | values), folder / manifests.FILE)
     common = {"image": 0, "round": name}
     asked = [(who, record, labels) for who, sets in given.items() for record, labels in sets.items()]
     rows = {
@@ -213,7 +213,7 @@ def test_of_a_log_in_any_order_the_last_decision_counts() -> None:
         for n, label in ((2, HARM), (1, PAST))
     ]
     found = gold.settle([], assignments=[], log=log, scheme=schemes("cradle"), name="round-1")
-    assert found == {((TEST, 0), "labels"): gold.Label(frozenset({HARM}), "adjudicated", "round-1")}
+    assert found == {((TEST, 0), "labels"): gold.GoldLabel(frozenset({HARM}), "adjudicated", "round-1")}
 
 
 def test_one_annotator_makes_gold_where_one_was_assigned(tmp_path: Path, params: Params, vault: Vault) -> None:

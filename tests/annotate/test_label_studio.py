@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
 from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE
 from pipelines.annotate.backends.label_studio.label_studio import LabelStudio, open_label_studio, title
 from pipelines.annotate.form import adjudication_form, annotation_form, read_values
@@ -22,7 +22,7 @@ from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio import Account, address, ensure_accounts, serve, start
 from pipelines.errors import BackendUnavailable
 from pipelines.sandbox.demo import annotators
-from pipelines.sandbox.demo.annotators import Asked, Habits
+from pipelines.sandbox.demo.annotators import Habits, ShownTask
 from pipelines.taxonomy import load
 from tests.annotate import backend_contract as contract
 
@@ -55,7 +55,7 @@ class Browser:
     def skip(self, queue: Queue, item: Item) -> None:
         annotators.send(self.clients[queue.annotator], self.task(queue, item), {}, skipped=True)
 
-    def task(self, queue: Queue, item: Item) -> Asked:
+    def task(self, queue: Queue, item: Item) -> ShownTask:
         tasks = annotators.asked(self.clients[queue.annotator], queue_title=title(queue))
         return next(task for task in tasks if task.item == item)
 
@@ -194,7 +194,9 @@ def test_synthetic_annotators_and_an_adjudicator_work_through_a_round(
     third = Queue("memes/calibration/adjudication", "c1")
     backend.prepare(third, form=THIRD)
     sides = ({"severity": ("None",)}, {"severity": ("Suicide planning",)})
-    backend.add(third, tasks=[Task(("m000", 0), 0, image=contract.picture(), sides=sides, disputed=("severity",))])
+    backend.add(
+        third, tasks=[AnnotationTask(("m000", 0), 0, image=contract.picture(), sides=sides, disputed=("severity",))]
+    )
     assert sit("c1", title(third), form=THIRD) == {"decided": 1}
     (decision,) = backend.answers(third)
     assert (decision.values, decision.note) == ({"severity": TRUTH["severity"]}, annotators.RATIONALE)
@@ -202,11 +204,11 @@ def test_synthetic_annotators_and_an_adjudicator_work_through_a_round(
     backend.purge([queue, third])
 
 
-def _last(answers: list[Answer]) -> list[Answer]:
+def _last(answers: list[AnnotatorAnswer]) -> list[AnnotatorAnswer]:
     return list({answer.item: answer for answer in answers}.values())
 
 
-def _kind(answer: Answer) -> str:
+def _kind(answer: AnnotatorAnswer) -> str:
     """Held against the truth by the reading that gold uses."""
     if answer.skipped:
         return "skipped"
@@ -232,8 +234,10 @@ def test_nothing_is_left_after_the_purge(label_studio: Settings, backend: LabelS
     for each in (queue, other):
         backend.prepare(each, form=contract.form())
     backend.add(other, tasks=contract.texts(1))
-    content = Task(("m0", 0), 0, text={"title": WORD, "body": WORD * 3000}, image=picture, media_type="image/png")
-    more = [Task((f"m{n}", 0), n, text={"body": WORD * 200}) for n in range(1, 40)]
+    content = AnnotationTask(
+        ("m0", 0), 0, text={"title": WORD, "body": WORD * 3000}, image=picture, media_type="image/png"
+    )
+    more = [AnnotationTask((f"m{n}", 0), n, text={"body": WORD * 200}) for n in range(1, 40)]
     backend.add(queue, tasks=[content, *more])
     hands.answer(queue, ("m0", 0), values={"kind": (WORD,), "context": ("context-required",)}, note=WORD)
     task, client = hands.task(queue, ("m1", 0)), hands.clients["a1"]

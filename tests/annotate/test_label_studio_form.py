@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipelines.annotate.backends.backend import Task
+from pipelines.annotate.backends.backend import AnnotationTask
 from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE, SIDES, config, shown
 from pipelines.annotate.form import Form, adjudication_form, annotation_form
 from pipelines.taxonomy import load
@@ -95,16 +95,16 @@ def test_a_picture_is_blurred_until_its_own_box_is_checked() -> None:
 
 
 def test_two_tasks_with_the_same_picture_differ_so_that_the_blur_comes_back() -> None:
-    same = [Task(("m0", n), n, image=contract.picture(), media_type="image/png") for n in range(2)]
+    same = [AnnotationTask(("m0", n), n, image=contract.picture(), media_type="image/png") for n in range(2)]
     assert len({shown(task)[CONTENT] for task in same}) == 2
 
 
 def test_a_hostile_post_is_shown_unchanged() -> None:
-    content = shown(Task(("p0", 0), 0, text={"title": contract.TEXT, "body": contract.TEXT}))[CONTENT]
+    content = shown(AnnotationTask(("p0", 0), 0, text={"title": contract.TEXT, "body": contract.TEXT}))[CONTENT]
     assert {tag for tag, _ in _tags(content)} == {"div", "h3"}
     assert _words(content) == contract.TEXT * 2
     assert not VARIABLE.search(content)
-    evil = Task(("p0", 0), 0, image=b"x", media_type="image/png'); --x: url('evil")
+    evil = AnnotationTask(("p0", 0), 0, image=b"x", media_type="image/png'); --x: url('evil")
     (picture,) = [attrs for _, attrs in _tags(shown(evil)[CONTENT]) if attrs.get("class") == "crisis-picture"]
     assert "'evil" not in str(picture["style"])
 
@@ -113,7 +113,9 @@ def test_an_adjudicator_sees_nameless_sides_and_what_to_decide() -> None:
     form = adjudication_form(load("figsim"), title="x", content="images", warning="Careful.", contacts=())
     assert f"${SIDES}" in {each.attrib["value"] for each in ET.fromstring(config(form)).iter("HyperText")}
     sides = ({"severity": ("None",), "related": ()}, {"severity": ("Suicide death",), "related": ("<b>",)})
-    task = Task(("m0", 0), 0, image=b"x", media_type="image/png", sides=sides, disputed=("severity", "related"))
+    task = AnnotationTask(
+        ("m0", 0), 0, image=b"x", media_type="image/png", sides=sides, disputed=("severity", "related")
+    )
     text = _words(shown(task)[SIDES])
     assert text.startswith("To decide: severity, related")
     assert text.index("A") < text.index("None") < text.index("B") < text.index("Suicide death")
@@ -121,5 +123,5 @@ def test_an_adjudicator_sees_nameless_sides_and_what_to_decide() -> None:
 
 
 def test_an_unanswered_case_has_no_sides_and_is_still_a_case() -> None:
-    data = shown(Task(("m0", 0), 0, text={"body": "x"}, disputed=("severity",)))
+    data = shown(AnnotationTask(("m0", 0), 0, text={"body": "x"}, disputed=("severity",)))
     assert "severity" in _words(data[SIDES])

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.annotate.manifest import FILE, BadManifest, Decision, Manifest, folder, opened, read, write
+from pipelines.annotate.manifest import FILE, BadManifest, Decision, RoundManifest, folder, opened, read, write
 from pipelines.errors import UnknownRound
 
 WHEN = datetime(2025, 3, 1, 9, 30, tzinfo=UTC)
-OPEN = Manifest(
+OPEN = RoundManifest(
     corpus="memes",
     round="calibration",
     protocol="figsim",
@@ -55,7 +55,7 @@ def altered(tmp_path: Path, **changes: object) -> Path:
 
 
 @pytest.mark.parametrize("manifest", [OPEN, CLOSED, OPEN.model_copy(update={"splits": None, "annotators": ()})])
-def test_what_is_written_comes_back(tmp_path: Path, manifest: Manifest) -> None:
+def test_what_is_written_comes_back(tmp_path: Path, manifest: RoundManifest) -> None:
     path = folder(tmp_path, "memes", "calibration") / FILE
     write(manifest, path)
     assert read(path) == manifest
@@ -66,7 +66,7 @@ def test_what_is_written_comes_back(tmp_path: Path, manifest: Manifest) -> None:
 
 def test_keys_stand_in_the_order_in_which_one_reads_them(tmp_path: Path) -> None:
     write(CLOSED, tmp_path / FILE)
-    assert list(yaml.safe_load((tmp_path / FILE).read_text())) == list(Manifest.model_fields)
+    assert list(yaml.safe_load((tmp_path / FILE).read_text())) == list(RoundManifest.model_fields)
 
 
 def test_one_moment_is_written_in_one_way(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backends.backend import PROBLEMS, Answer, Item
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.backends.backend import PROBLEMS, AnnotatorAnswer, Item
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Read, read
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
@@ -31,8 +31,8 @@ MEME = {
 }
 
 
-def manifest(**values: Any) -> Manifest:
-    return Manifest.model_validate(
+def manifest(**values: Any) -> RoundManifest:
+    return RoundManifest.model_validate(
         {
             "corpus": "posts",
             "round": "round-1",
@@ -67,10 +67,12 @@ def item(number: int) -> Item:
     return f"{number:032x}", 0
 
 
-def answer(number: int, *labels: str, by: str = "a@x", at: int = 0, key: str = "labels", **more: Any) -> Answer:
+def answer(
+    number: int, *labels: str, by: str = "a@x", at: int = 0, key: str = "labels", **more: Any
+) -> AnnotatorAnswer:
     values = more.pop("values", {key: labels} if labels else {})
     given = {"id": str(at), "answered": NOW + timedelta(minutes=at)} | more
-    return Answer(item=item(number), by=by, values=values, **given)
+    return AnnotatorAnswer(item=item(number), by=by, values=values, **given)
 
 
 def assigned(*numbers: int, to: Sequence[str] = (A, B)) -> list[dict[str, object]]:
@@ -81,7 +83,7 @@ def assigned(*numbers: int, to: Sequence[str] = (A, B)) -> list[dict[str, object
     ]
 
 
-def pull(answers: dict[str, list[Answer]], *numbers: int, scheme: Any = CRADLE, **accounts: str) -> Read:
+def pull(answers: dict[str, list[AnnotatorAnswer]], *numbers: int, scheme: Any = CRADLE, **accounts: str) -> Read:
     return read(answers, assignments=assigned(*numbers), scheme=scheme, manifest=manifest(), accounts=accounts)
 
 

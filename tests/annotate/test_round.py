@@ -18,7 +18,7 @@ import yaml
 from typer.testing import CliRunner
 
 from pipelines.annotate import gold, protocol
-from pipelines.annotate.backends.backend import Answer, Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files.files import Files
 from pipelines.annotate.rounds import desk, opening, store
 from pipelines.annotate.rounds import round as rounds
@@ -270,7 +270,7 @@ def test_a_takedown_reaches_an_open_round(lab: Lab) -> None:
 class Dying(Files):
     """Dies when the first tasks come in."""
 
-    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+    def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         raise BackendUnavailable(backend="files", detail="it died")
 
 
@@ -343,7 +343,7 @@ class Racing(Files):
     times = 1
     settings: Settings
 
-    def answers(self, queue: Queue) -> list[Answer]:
+    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         if Racing.times:
             Racing.times -= 1
             with workspace(self.settings) as clone:
@@ -358,7 +358,7 @@ class Knocking(Files):
     home: Path
     shut = False
 
-    def answers(self, queue: Queue) -> list[Answer]:
+    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         with (self.home / store.LOCK).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,7 +23,7 @@ from pipelines.metrics.tables import Sheet
 from pipelines.report import agreement_tables, parts, report, sections
 from pipelines.report import page as report_page
 from pipelines.report.figsim import tables
-from pipelines.report.page import Heat, Page, Points, Prose, Section
+from pipelines.report.page import Heat, Page, PageSection, Points, Prose
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import TASKS, task_of
 
@@ -309,7 +309,7 @@ def test_heat_is_as_dark_as_its_value_and_undefined_has_none() -> None:
 def test_hostile_names_are_only_text() -> None:
     name = '<script>alert("x")</script> a|b [c](javascript:d) *e*\n# f'
     sheet = Sheet(name, (name, "n"), ((name, "1"),))
-    page = Page(name, (name, Points((name,)), sheet), (Section("k", name, (Prose(sheet),)),))
+    page = Page(name, (name, Points((name,)), sheet), (PageSection("k", name, (Prose(sheet),)),))
     read = Reader(report_page.html(page))
     assert "script" not in read.tags
     assert read.links == ["#k"]

@@ -33,7 +33,7 @@ from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.prompts import build
 from pipelines.storage import tables
-from pipelines.storage.answers import Answers
+from pipelines.storage.answers import AnswerStore
 from pipelines.taxonomy import load
 from pipelines.vault.vault import Vault
 
@@ -150,7 +150,7 @@ def posts(count: int, *, vault: Vault, words: int = 12) -> list[Post]:
 def remote(
     url: str,
     *,
-    answers: Answers,
+    answers: AnswerStore,
     vault: Vault,
     model: str = "small",
     budget: float = 100.0,
@@ -202,7 +202,7 @@ def label(folder: Path, url: str, count: int) -> None:
     """Label posts and write their votes: the child that may be killed."""
     with (
         Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault,
-        Answers.open(f"sqlite:///{folder}/answers.sqlite") as answers,
+        AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
     ):
         found = remote(url, answers=answers, vault=vault).label(posts(count, vault=vault))
     table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.VOTES)
@@ -213,7 +213,7 @@ def hand_over(folder: Path, url: str, count: int) -> None:
     """Hand posts over as a batch and wait for it longer than any test: the child that is killed meanwhile."""
     with (
         Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault,
-        Answers.open(f"sqlite:///{folder}/answers.sqlite") as answers,
+        AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
     ):
         asked = remote(url, answers=answers, vault=vault, model="gpt-5", batch=True, poll=3600.0)
         asked.label(posts(count, vault=vault))

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from pipelines.errors import BudgetSpent
 from pipelines.llm.budget import Budget, nano
-from pipelines.storage.answers import NANO, Answers
+from pipelines.storage.answers import NANO, AnswerStore
 
 ANSWER = ("k", "0" * 32, b"sealed")
 
 
 @pytest.fixture
-def answers(tmp_path: Path) -> Iterator[Answers]:
-    with Answers.open(f"sqlite:///{tmp_path}/answers.sqlite") as answers:
+def answers(tmp_path: Path) -> Iterator[AnswerStore]:
+    with AnswerStore.open(f"sqlite:///{tmp_path}/answers.sqlite") as answers:
         yield answers
 
 
-def work(answers: Answers, *, limit: float, bound: int, costs: list[int], workers: int) -> int:
+def work(answers: AnswerStore, *, limit: float, bound: int, costs: list[int], workers: int) -> int:
     """Ask for each cost, many at once; return how many were sent before the budget ended."""
     sent = 0
 
@@ -52,7 +52,7 @@ def work(answers: Answers, *, limit: float, bound: int, costs: list[int], worker
 @given(st.integers(0, 400), st.lists(st.integers(0, 50), max_size=40), st.integers(1, 9))
 @settings(max_examples=25, deadline=None)
 def test_nothing_is_spent_beyond_the_limit(limit: int, costs: list[int], workers: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, Answers.open(f"sqlite:///{folder}/a.sqlite") as answers:
+    with tempfile.TemporaryDirectory() as folder, AnswerStore.open(f"sqlite:///{folder}/a.sqlite") as answers:
         sent = work(answers, limit=limit / NANO, bound=50, costs=costs, workers=workers)
         paid, held = answers.spent()
         assert held == 0
@@ -61,7 +61,7 @@ def test_nothing_is_spent_beyond_the_limit(limit: int, costs: list[int], workers
         assert sent == len(costs) or paid > limit - 50
 
 
-def test_message_tells_the_sums(answers: Answers) -> None:
+def test_message_tells_the_sums(answers: AnswerStore) -> None:
     work(answers, limit=1.0, bound=nano(0.5), costs=[nano(0.4)] * 9, workers=3)
 
     async def one() -> None:
@@ -72,7 +72,7 @@ def test_message_tells_the_sums(answers: Answers) -> None:
         asyncio.run(one())
 
 
-def test_unknown_end_stays_held_and_a_refused_request_does_not(answers: Answers) -> None:
+def test_unknown_end_stays_held_and_a_refused_request_does_not(answers: AnswerStore) -> None:
     async def run() -> None:
         with Budget(answers, limit=1.0) as budget:
             await budget.reserve(100)
@@ -84,7 +84,7 @@ def test_unknown_end_stays_held_and_a_refused_request_does_not(answers: Answers)
     assert answers.spent() == (0, 100)
 
 
-def test_batch_holds_the_first_that_fit(answers: Answers) -> None:
+def test_batch_holds_the_first_that_fit(answers: AnswerStore) -> None:
     with Budget(answers, limit=100 / NANO) as budget:
         assert budget.hold([40, 40, 40, 10]) == 2
         assert answers.spent() == (0, 80)
@@ -93,7 +93,7 @@ def test_batch_holds_the_first_that_fit(answers: Answers) -> None:
 
 
 def test_failing_database_reaches_waiting_callers(tmp_path: Path) -> None:
-    answers = Answers.open(f"sqlite:///{tmp_path}/answers.sqlite")
+    answers = AnswerStore.open(f"sqlite:///{tmp_path}/answers.sqlite")
 
     async def run() -> None:
         with Budget(answers, limit=1.0) as budget:

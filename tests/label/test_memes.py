@@ -23,7 +23,7 @@ from pipelines.llm.client import CannotSee
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompts import Prompt, build, delimiter
 from pipelines.storage import answers as store
-from pipelines.storage.answers import Answers
+from pipelines.storage.answers import AnswerStore
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.vault.vault import Vault
@@ -175,8 +175,8 @@ def vault(settings: Settings) -> Iterator[Vault]:
 
 
 @pytest.fixture
-def answers(settings: Settings) -> Iterator[Answers]:
-    with Answers.open(settings.answers_url) as opened:
+def answers(settings: Settings) -> Iterator[AnswerStore]:
+    with AnswerStore.open(settings.answers_url) as opened:
         yield opened
 
 
@@ -187,7 +187,7 @@ def prompt(*examples: Example) -> Prompt:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_vendor_is_asked_with_what_it_takes_of_the_papers_decoding(
-    name: str, params: Params, settings: Settings, vault: Vault, answers: Answers, vendors: Any
+    name: str, params: Params, settings: Settings, vault: Vault, answers: AnswerStore, vendors: Any
 ) -> None:
     vendors.calm()
     asked = MemeLabeller(
@@ -218,7 +218,7 @@ def test_each_vendor_is_asked_with_what_it_takes_of_the_papers_decoding(
 @pytest.mark.filterwarnings("error::pydantic_ai.exceptions.UnsupportedSettingWarning")
 @pytest.mark.parametrize("name", ["four", "sonnet"])
 def test_a_batch_is_asked_with_what_its_endpoint_takes(
-    name: str, params: Params, settings: Settings, vault: Vault, answers: Answers, vendors: Any
+    name: str, params: Params, settings: Settings, vault: Vault, answers: AnswerStore, vendors: Any
 ) -> None:
     vendors.calm()
     batched = params.model_copy(update={"votes": params.votes.model_copy(update={"batch": True})})
@@ -232,7 +232,7 @@ def test_a_batch_is_asked_with_what_its_endpoint_takes(
     assert ("stop_sequences" in sent) == (name == "sonnet")
 
 
-def effective(answers: Answers, *, vault: Vault) -> dict[str, Any]:
+def effective(answers: AnswerStore, *, vault: Vault) -> dict[str, Any]:
     """Return the parameters that were sent with every question, from what was kept."""
     with answers._engine.reading() as connection:
         keys = [row.key for row in connection.execute(store.answers.select())]
@@ -242,7 +242,7 @@ def effective(answers: Answers, *, vault: Vault) -> dict[str, Any]:
 
 
 def test_a_repetition_is_asked_once_and_another_one_again(
-    params: Params, settings: Settings, vault: Vault, answers: Answers, vendors: Any
+    params: Params, settings: Settings, vault: Vault, answers: AnswerStore, vendors: Any
 ) -> None:
     vendors.calm()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.label.injection import TEMPLATES
-from pipelines.llm.prompts import RESERVED, BadExample, Example, build, choose, clean, delimiter, register
+from pipelines.llm.prompts import RESERVED, BadExample, PromptExample, build, choose, clean, delimiter, register
 from pipelines.taxonomy.scheme import UnknownCategory
 from tests import mlflow_database
 
@@ -47,7 +47,8 @@ WORDS = st.lists(st.sampled_from([*TOKENS, *PLACEHOLDERS, "<", ">", "|", "s", "[
 def examples(count=2):
     posts = [Post(f"e{i}", f"Title {i}", f"Rain on day {i}.") for i in range(count)]
     return [
-        Example(p.record_id, p, {"labels": ("rape_past", "no_crisis")[i % 2 : i % 2 + 1]}) for i, p in enumerate(posts)
+        PromptExample(p.record_id, p, {"labels": ("rape_past", "no_crisis")[i % 2 : i % 2 + 1]})
+        for i, p in enumerate(posts)
     ]
 
 
@@ -169,8 +170,8 @@ def test_the_digest_changes_with_everything_that_is_asked_and_with_nothing_else(
         given = {"keys": ["labels"], "system": "open", "examples": examples(), "secret": SECRET} | changes
         return build(CRADLE, **given).digest
 
-    other_words = [Example("e0", Post("e0", "Title 0", "Sun."), {"labels": ("rape_past",)}), *examples()[1:]]
-    other_label = [Example("e0", examples()[0].post, {"labels": ("rape_ongoing",)}), *examples()[1:]]
+    other_words = [PromptExample("e0", Post("e0", "Title 0", "Sun."), {"labels": ("rape_past",)}), *examples()[1:]]
+    other_label = [PromptExample("e0", examples()[0].post, {"labels": ("rape_ongoing",)}), *examples()[1:]]
     changed = [
         digest(),
         digest(system="commercial"),
@@ -191,7 +192,7 @@ def test_the_digest_changes_with_everything_that_is_asked_and_with_nothing_else(
 def test_a_memes_pictures_are_parts_of_their_own_inside_the_delimiter():
     memes = [Post(f"m{i}", "", f"caption {i}", (b"picture %d" % i,)) for i in range(2)]
     labels = {"figurative": ("Metaphor",), "severity": ("None",), "related": ()}
-    shown = [Example("m0", memes[0], labels)]
+    shown = [PromptExample("m0", memes[0], labels)]
     prompt = build(
         FIGSIM, keys=["figurative", "severity", "related"], system="commercial", examples=shown, secret=SECRET
     )
@@ -218,11 +219,19 @@ def test_what_annotators_alone_may_say_is_not_asked_for():
 def test_examples_show_what_a_model_may_answer_of_what_annotators_said():
     meme = Post("m0", "", "caption")
     labels = {"severity": ("Suicide death",), "related": ("Third-person description", "Harmful factors")}
-    prompt = build(FIGSIM, keys=list(labels), system="open", examples=[Example("m0", meme, labels)], secret=SECRET)
+    prompt = build(
+        FIGSIM, keys=list(labels), system="open", examples=[PromptExample("m0", meme, labels)], secret=SECRET
+    )
     answer = json.dumps({"severity": "Suicide attempt/death", "related": ["Harmful factors"]})
     assert answer in user(prompt, Post("m", "", ""))[2]
     with pytest.raises(BadExample, match="m0"):
-        build(FIGSIM, keys=["modality"], system="open", examples=[Example("m0", meme, {"modality": ()})], secret=SECRET)
+        build(
+            FIGSIM,
+            keys=["modality"],
+            system="open",
+            examples=[PromptExample("m0", meme, {"modality": ()})],
+            secret=SECRET,
+        )
 
 
 GOLD = st.dictionaries(st.text(min_size=1, max_size=4), st.sampled_from(CATEGORY.valid_sets(most=3)), max_size=30)

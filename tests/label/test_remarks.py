@@ -27,7 +27,7 @@ from pipelines.datasets.memes import NoSplit
 from pipelines.errors import BudgetSpent, TooManyFailed
 from pipelines.label import rationales
 from pipelines.label.memes import NotAsked
-from pipelines.label.rationales import Asked, ask
+from pipelines.label.rationales import RationaleQuery, ask
 from pipelines.llm.client import CannotSee
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.storage import tables
@@ -118,7 +118,7 @@ class Lab:
         material = self.memes.load(self.task.key)
         return [*material.train, *material.validation, *material.test]
 
-    def ask(self, examples: Sequence[Example] | None = None, *, labeller: str = "gpt", **votes: Any) -> Asked:
+    def ask(self, examples: Sequence[Example] | None = None, *, labeller: str = "gpt", **votes: Any) -> RationaleQuery:
         params = self.params.model_copy(update={"votes": self.params.votes.model_copy(update=votes)})
         return ask(
             "memes",

@@ -17,7 +17,7 @@ import pytest
 from pipelines.errors import BudgetSpent, LabellerRefused
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.sender import WORKERS_PER_SLOT
-from pipelines.storage.answers import Answers
+from pipelines.storage.answers import AnswerStore
 from pipelines.vault.vault import Vault
 from tests.label import small_vendor as small
 
@@ -25,10 +25,10 @@ COUNT = 120
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[tuple[Vault, Answers]]:
+def opened(folder: Path) -> Iterator[tuple[Vault, AnswerStore]]:
     with (
         Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=small.SECRET) as vault,
-        Answers.open(f"sqlite:///{folder}/answers.sqlite") as answers,
+        AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
     ):
         yield vault, answers
 

@@ -20,7 +20,7 @@ from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
 from pipelines.takedown.objects import Objects
-from pipelines.takedown.selection import Asked, select
+from pipelines.takedown.selection import Criteria, select
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
@@ -37,7 +37,7 @@ def act(asked):
     settings = Settings.from_env()
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            selection = select(Asked(posts=asked["posts"]), vault=vault, objects=objects, params=load(REPO))
+            selection = select(Criteria(posts=asked["posts"]), vault=vault, objects=objects, params=load(REPO))
         takedown.run(
             selection,
             reason="request-7",

@@ -15,7 +15,7 @@ from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams
 from pipelines.takedown import takedown
 from pipelines.takedown.objects import Objects
-from pipelines.takedown.selection import Asked, Selection, of_records, select
+from pipelines.takedown.selection import Criteria, Selection, of_records, select
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.privacy import used_corpus as used
@@ -30,7 +30,7 @@ class Desk:
         self.vault, self._objects, self._params = vault, objects, load(REPO)
 
     def __call__(self, **asked: Any) -> Selection:
-        return select(Asked(**asked), vault=self.vault, objects=self._objects, params=self._params)
+        return select(Criteria(**asked), vault=self.vault, objects=self._objects, params=self._params)
 
     def ids(self, corpus: str, *numbers: int) -> set[str]:
         return {self.vault.record_id(fullname(corpus, n)) for n in numbers}

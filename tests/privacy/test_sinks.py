@@ -20,7 +20,7 @@ from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
 from pipelines.takedown.objects import Objects
-from pipelines.takedown.selection import Asked, select
+from pipelines.takedown.selection import Criteria, select
 from pipelines.takedown.storage_locations import SINKS, Sink, counted
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
@@ -147,7 +147,7 @@ def test_every_file_of_a_used_home_has_a_sink(tmp_path: Path) -> None:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
             from pipelines.config.params import load
 
-            selection = select(Asked(authors=["author-1"]), vault=vault, objects=objects, params=load(REPO))
+            selection = select(Criteria(authors=["author-1"]), vault=vault, objects=objects, params=load(REPO))
         given = {"reason": "r", "who": "w", "terms": Takedown(withdraw_share=1), "now": NOW}
         takedown.run(selection, settings=settings, vault=vault, **given)
     claimed = [path.resolve() for sink in SINKS for path in sink.paths(settings)]

@@ -32,7 +32,7 @@ from pipelines.storage import seal, tables
 from pipelines.takedown import pointers, purge, receipts, rewrite, storage_locations, takedown
 from pipelines.takedown.objects import Objects, ObjectUnreadable
 from pipelines.takedown.redaction import Gone
-from pipelines.takedown.selection import Asked, Selection, select
+from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.takedown.takedown import TakedownUnfinished
 from pipelines.vault.vault import Tombstone, Vault
 from pipelines.workspace import publish
@@ -63,7 +63,7 @@ class House:
 
     def select(self, **asked: Any) -> Selection:
         with workspace(self.settings) as clone, Objects.opened(clone) as objects:
-            return select(Asked(**asked), vault=self.vault, objects=objects, params=self.params)
+            return select(Criteria(**asked), vault=self.vault, objects=objects, params=self.params)
 
     def posts(self, who: Mapping[str, tuple[int, ...]] = WHO) -> Selection:
         return self.select(posts=[fullname(c, n) for c, numbers in who.items() for n in numbers])

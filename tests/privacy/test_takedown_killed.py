@@ -111,14 +111,14 @@ def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
     from pipelines.config.takedown import Takedown
     from pipelines.takedown import takedown
     from pipelines.takedown.objects import Objects
-    from pipelines.takedown.selection import Asked, select
+    from pipelines.takedown.selection import Criteria, select
     from pipelines.workspace.clone import workspace
 
     settings, said = used.copy(tmp_path / "home"), list[str]()
     with used.vault_of(settings) as vault:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
             params = load(Path(__file__).parents[2])
-            selection = select(Asked(posts=WHO), vault=vault, objects=objects, params=params)
+            selection = select(Criteria(posts=WHO), vault=vault, objects=objects, params=params)
         given = {
             "reason": "r",
             "who": "w",

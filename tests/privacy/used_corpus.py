@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from pipelines.annotate import manifest as manifests
-from pipelines.annotate.backends.backend import Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, Queue
 from pipelines.annotate.backends.files.files import Files
 from pipelines.annotate.form import annotation_form
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.config.settings import Settings
 from pipelines.storage import tables
-from pipelines.storage.answers import Answers, Job
+from pipelines.storage.answers import AnswerStore, BatchJob
 from pipelines.storage.seal import write_rows
 from pipelines.takedown.redaction import Gone
 from pipelines.taxonomy import load as load_scheme
@@ -142,7 +142,7 @@ def _month(root: Path, *, month: str, numbers: range, vault: Vault) -> list[Path
 
 def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
     folder = manifests.folder(root, "memes", "calibration")
-    manifest = Manifest.model_validate(
+    manifest = RoundManifest.model_validate(
         {
             "corpus": "memes", "round": "calibration", "protocol": "figsim", "phase": "calibration", "scheme": "figsim",
             "scheme_digest": "1" * 16, "guideline_version": 1, "guideline": "2" * 16, "seed": 1, "size": EACH,
@@ -164,7 +164,9 @@ def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
     backend.add(
         queue,
         tasks=[
-            Task(item=(r, 0), position=at, text={"text": word("memes", at)}, image=picture(at), media_type="image/png")
+            AnnotationTask(
+                item=(r, 0), position=at, text={"text": word("memes", at)}, image=picture(at), media_type="image/png"
+            )
             for at, r in enumerate(ids)
         ],
     )
@@ -187,10 +189,10 @@ def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
 def _around(settings: Settings, *, vault: Vault) -> None:
     ids = {n: vault.record_id(fullname("posts", n)) for n in range(2 * EACH)}
     keys = vault.keys(ids.values())
-    with Answers.open(settings.answers_url) as answers:
+    with AnswerStore.open(settings.answers_url) as answers:
         for n, record_id in ids.items():
             answers.put(f"{n:064x}", record_id=record_id, under=keys[record_id], data=b"an answer", cost=3)
-        answers.begin(Job("batch-1", {f"{n:064x}": ids[n] for n in range(4)}, 5), labeller="one")
+        answers.begin(BatchJob("batch-1", {f"{n:064x}": ids[n] for n in range(4)}, 5), labeller="one")
     for name in ("resume/memes-2022-12", "train/memes/severity-bert-1/checkpoint-000000001/model.safetensors"):
         (settings.home / name).parent.mkdir(parents=True, exist_ok=True)
         (settings.home / name).write_bytes(b"\x00" * 64)

@@ -10,7 +10,7 @@ import pytest
 from pipelines.errors import BadParams
 from pipelines.release import approval, removal
 from pipelines.release.approval import DraftOutdated
-from pipelines.release.register import Entry, NoSuchRelease, PackageAltered, summary
+from pipelines.release.register import NoSuchRelease, PackageAltered, ReleaseEntry, summary
 from tests.release.small_release import NOW, World
 
 
@@ -72,7 +72,7 @@ def test_a_manifest_that_a_kill_left_behind_follows(world: World) -> None:
     world.approve("p1")
     after = (folder / "manifest.json").read_bytes()
     (folder / "manifest.json").write_bytes(before)
-    assert Entry.of(world.settings, "p1").state()["status"] == "APPROVED"
+    assert ReleaseEntry.of(world.settings, "p1").state()["status"] == "APPROVED"
     world.approve("p1")
     assert (folder / "manifest.json").read_bytes() == after
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from pipelines.deployment.airflow_api import Airflow
 from pipelines.sandbox.demo import demo
 from pipelines.sandbox.demo.failures import FailedAgain, Failures, NothingToClear, tail
-from pipelines.sandbox.demo.plan import Plan
+from pipelines.sandbox.demo.plan import DemoPlan
 from pipelines.sandbox.demo.runs import Look
 from tests.sandbox.small_airflow import SmallAirflow, serving
 
@@ -43,7 +43,7 @@ def follow(small: SmallAirflow, logs: Path, *, out: io.StringIO | None = None) -
     airflow = Airflow(small.base)
     failures = Failures(airflow, logs=logs)
     demo.follow(
-        airflow, plan=Plan(airflow, MONTHS, small.newest), act=Decided(), failures=failures,  # type: ignore[arg-type]
+        airflow, plan=DemoPlan(airflow, MONTHS, small.newest), act=Decided(), failures=failures,  # type: ignore[arg-type]
         console=Console(file=out or io.StringIO(), width=200), pause=0,
     )  # fmt: skip
     return failures

@@ -29,7 +29,7 @@ from pipelines.label.injection import inject
 from pipelines.sandbox.reddit.labels import CRADLE, cradle
 from pipelines.sandbox.reddit.narratives import write
 from pipelines.sandbox.server import SandboxServer
-from pipelines.sandbox.vendors.mind import TEMPERS, Asked, Temper, misjudged, post_of, reply
+from pipelines.sandbox.vendors.mind import TEMPERS, Temper, VendorQuestion, misjudged, post_of, reply
 from pipelines.sandbox.vendors.vendors import LOG, Vendors
 
 MARK = "0123456789abcdef"
@@ -235,8 +235,8 @@ def corpus() -> list[tuple[frozenset[str], Post]]:
     return [(frozenset(s), told(list(s), number=i, words=(12, 40, 90)[i % 3])) for i, s in enumerate(drawn)]
 
 
-def asked(post: Post, *, inside: bool = True) -> Asked:
-    return Asked("gpt-4.1", "Label.", prompt(post, inside=inside), schema=SCHEMA)
+def asked(post: Post, *, inside: bool = True) -> VendorQuestion:
+    return VendorQuestion("gpt-4.1", "Label.", prompt(post, inside=inside), schema=SCHEMA)
 
 
 @pytest.mark.parametrize("vendor", list(MODELS))
@@ -298,11 +298,11 @@ def test_the_post_is_the_text_between_the_last_two_marks() -> None:
     shown = (
         f"Example 1\nfedcba9876543210\nTitle: other Text: x\nfedcba9876543210\n{{}}\n\n{prompt(told(['no_crisis']))}"
     )
-    text, inside = post_of(Asked("m", "", shown))
+    text, inside = post_of(VendorQuestion("m", "", shown))
     assert text.strip() == told(["no_crisis"]).text.strip()
     assert inside
-    assert not post_of(Asked("m", "", f"{MARK}\nTitle: a\n{MARK}"))[1]
-    assert post_of(Asked("m", "", "Label. Title: a Text: b")) == ("Title: a Text: b", False)
+    assert not post_of(VendorQuestion("m", "", f"{MARK}\nTitle: a\n{MARK}"))[1]
+    assert post_of(VendorQuestion("m", "", "Label. Title: a Text: b")) == ("Title: a Text: b", False)
 
 
 @given(labels=st.frozensets(st.sampled_from(sorted(set(CRADLE) - {"no_crisis"})), max_size=4), seed=st.integers())

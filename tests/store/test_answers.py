@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BadParams, SealBroken, UnknownRecord
-from pipelines.storage.answers import Answers, AnswersUnavailable, Change, Job, cache_key, sealed
+from pipelines.storage.answers import AnswerStore, AnswersUnavailable, BatchJob, Change, cache_key, sealed
 from pipelines.vault.vault import Vault
 
 NOW = datetime(2022, 12, 1, tzinfo=UTC)
@@ -37,8 +37,8 @@ def vault(tmp_path: Path) -> Iterator[Vault]:
 
 
 @pytest.fixture
-def answers(tmp_path: Path) -> Iterator[Answers]:
-    with Answers.open(f"sqlite:///{tmp_path}/answers.sqlite") as answers:
+def answers(tmp_path: Path) -> Iterator[AnswerStore]:
+    with AnswerStore.open(f"sqlite:///{tmp_path}/answers.sqlite") as answers:
         yield answers
 
 
@@ -48,7 +48,7 @@ def admit(vault: Vault, *names: str) -> list[str]:
     return ids
 
 
-def test_answer_comes_back_and_lies_sealed(answers: Answers, vault: Vault, tmp_path: Path) -> None:
+def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
     answers.put("k1", record_id=record_id, under=vault.key(record_id), data=TEXT, cost=7)
     found = answers.get(["k1", "k2"], vault=vault)
@@ -59,7 +59,7 @@ def test_answer_comes_back_and_lies_sealed(answers: Answers, vault: Vault, tmp_p
         assert file.stat().st_mode & 0o077 == 0
 
 
-def test_takedown_closes_the_answer(answers: Answers, vault: Vault) -> None:
+def test_takedown_closes_the_answer(answers: AnswerStore, vault: Vault) -> None:
     gone, stays = admit(vault, "a", "b")
     for key, record_id in (("k1", gone), ("k2", stays)):
         answers.put(key, record_id=record_id, under=vault.key(record_id), data=TEXT)
@@ -69,7 +69,7 @@ def test_takedown_closes_the_answer(answers: Answers, vault: Vault) -> None:
     assert answers.get(["k1"], vault=vault)["k1"].record_id == stays
 
 
-def test_moved_answer_does_not_open(answers: Answers, vault: Vault, tmp_path: Path) -> None:
+def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
     for key in ("k1", "k2"):
         answers.put(key, record_id=record_id, under=vault.key(record_id), data=key.encode())
@@ -79,7 +79,7 @@ def test_moved_answer_does_not_open(answers: Answers, vault: Vault, tmp_path: Pa
         answers.get(["k2"], vault=vault)
 
 
-def test_foreign_vault_is_refused(answers: Answers, vault: Vault, tmp_path: Path) -> None:
+def test_foreign_vault_is_refused(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
     answers.put("k1", record_id=record_id, under=vault.key(record_id), data=TEXT)
     with (
@@ -92,13 +92,13 @@ def test_foreign_vault_is_refused(answers: Answers, vault: Vault, tmp_path: Path
 @pytest.mark.parametrize("url", ["mysql://x/y", "nonsense", "sqlite+nothing:///x"])
 def test_bad_address(url: str) -> None:
     with pytest.raises(BadParams, match="CORPUS_ANSWERS_URL"):
-        Answers.open(url)
+        AnswerStore.open(url)
 
 
 def test_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite").write_bytes(b"x" * 5000)
     with pytest.raises(AnswersUnavailable):
-        Answers.open(f"sqlite:///{tmp_path}/a.sqlite")
+        AnswerStore.open(f"sqlite:///{tmp_path}/a.sqlite")
 
 
 @given(
@@ -111,7 +111,7 @@ def test_file_that_is_no_database(tmp_path: Path) -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_ledger_adds_up_and_no_limit_is_passed(changes: list[Change]) -> None:
-    with Answers.open("sqlite://") as answers:
+    with AnswerStore.open("sqlite://") as answers:
         made = answers.write(changes)
         done = [c for c, m in zip(changes, made, strict=True) if m]
         assert answers.spent()[1] == sum(c.hold for c in done)
@@ -137,13 +137,13 @@ def test_processes_share_one_ledger(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         granted = sum(pool.map(run, range(2)))
-    with Answers.open(url) as answers:
+    with AnswerStore.open(url) as answers:
         assert (granted, answers.spent()) == (100, (0, 100))
 
 
-def test_batch_is_noted_collected_and_paid_once(answers: Answers, vault: Vault) -> None:
+def test_batch_is_noted_collected_and_paid_once(answers: AnswerStore, vault: Vault) -> None:
     (record_id,) = admit(vault, "a")
-    job = Job("job-1", {"k1": record_id}, 50)
+    job = BatchJob("job-1", {"k1": record_id}, 50)
     answers.write([Change(hold=50)])
     answers.begin(job, labeller="gpt")
     assert answers.jobs(labeller="gpt") == [job]

@@ -19,7 +19,7 @@ from pipelines.workspace.inventory import DependencyMissing, read_yaml
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.pointer import BadPointer, check_handed_over, pointer_text
 from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
-from pipelines.workspace.stages import Run
+from pipelines.workspace.stages import StageRun
 from tests.small_corpus import begin, code_of
 from tests.stages import reproduce, rerun
 
@@ -204,7 +204,7 @@ def test_a_removed_object_leaves_every_result_that_names_it(folder: Results) -> 
 def test_a_result_of_another_definition_is_refused(settings: Settings) -> None:
     base = publish.head(settings)
     with workspace(settings, revision=base) as clone:
-        run = Run.of(clone, name=RUN, base=base)
+        run = StageRun.of(clone, name=RUN, base=base)
         good = run.results.receive(run.reproduce(clone, "part@one"), run=RUN, base=base)
         entry = json.loads(json.dumps(good.entry))
         other_out = [{**entry["outs"][0], "path": "snapshot/parts/../../etc"}, *entry["outs"][1:]]
@@ -225,7 +225,7 @@ def test_a_result_of_another_definition_is_refused(settings: Settings) -> None:
         assert run.receive(clone, [handed(run, good, len(changes) + 1)]) == [good]
 
 
-def handed(run: Run, other: StageResult, number: int) -> Token:
+def handed(run: StageRun, other: StageResult, number: int) -> Token:
     """Store a result under a key of its own and return its token."""
     key = f"{number:064x}"
     run.results.create(key, other)
@@ -258,7 +258,7 @@ def test_a_result_is_taken_instead_of_a_run_and_made_again_when_its_objects_are_
     first = stages(settings, "part@one", base=base)
     assert stages(settings, "part@one", base=base) == first and len(ran(settings)) == 1
     with workspace(settings) as clone:
-        [made] = Run.of(clone, name="a run", base=base).receive(clone, first)
+        [made] = StageRun.of(clone, name="a run", base=base).receive(clone, first)
         digest = made.entry["outs"][-1]["md5"]
         for place in (clone.objects.cache, clone.objects.remote):
             Path(place.oid_to_path(digest)).unlink()
@@ -330,7 +330,7 @@ def test_a_stage_is_not_run_on_a_folder_that_lacks_an_object(settings: Settings)
     base = publish.head(settings)
     tokens = stages(settings, "part@one", "part@two", base=base)
     with workspace(settings, revision=base) as clone:
-        run = Run.of(clone, name="a run", base=base)
+        run = StageRun.of(clone, name="a run", base=base)
         clone.take(run.receive(clone, tokens))
         [(_, lost)] = clone.inventory().files("snapshot/parts/two").items()
         for place in (clone.objects.cache, clone.objects.remote):
@@ -344,7 +344,7 @@ def test_a_stage_is_not_run_on_a_folder_whose_stages_did_not_all_hand_over(setti
     base = publish.head(settings)
     tokens = stages(settings, "part@one", base=base)
     with workspace(settings, revision=base) as clone:
-        run = Run.of(clone, name="a run", base=base)
+        run = StageRun.of(clone, name="a run", base=base)
         with pytest.raises(DependencyMissing, match=r"snapshot/parts is neither|snapshot/parts/"):
             run.reproduce(clone, "join")
         clone.take(run.receive(clone, tokens))

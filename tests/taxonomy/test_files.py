@@ -8,7 +8,7 @@ import yaml
 
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
-from pipelines.llm.prompts import Example, build, choose
+from pipelines.llm.prompts import PromptExample, build, choose
 
 THIRD = """
 name: weather
@@ -75,7 +75,7 @@ def test_a_third_scheme_is_rendered_to_a_prompt_and_a_schema(weather):
     gold = {"a": frozenset({"calm"}), "b": frozenset({"storm_morning", "breeze_evening"}), "c": frozenset({"calm"})}
     chosen = choose(gold, count=2, seed=1, category=weather.category("wind"))
     assert chosen[0] == "b"
-    shown = [Example(r, Post(r, "Monday", "Windy."), {"wind": tuple(gold[r]), "sky": ("dull",)}) for r in chosen]
+    shown = [PromptExample(r, Post(r, "Monday", "Windy."), {"wind": tuple(gold[r]), "sky": ("dull",)}) for r in chosen]
     prompt = build(weather, keys=["wind", "sky"], system="open", examples=shown, secret=b"s")
     assert prompt.name == "weather-wind-sky"
     assert prompt.schema["properties"]["wind"]["items"]["enum"] == [*weather.category("wind").names]

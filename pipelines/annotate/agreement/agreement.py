@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pipelines.annotate.agreement.figure import draw_figure
-from pipelines.annotate.agreement.overlap import Answers, gather, measured
-from pipelines.annotate.manifest import Manifest, folder, opened
+from pipelines.annotate.agreement.overlap import OverlapAnswers, gather, measured
+from pipelines.annotate.manifest import RoundManifest, folder, opened
 from pipelines.config.annotate import Agreement
 from pipelines.config.params import Params
 from pipelines.metrics import agreement_coefficients as c
@@ -43,7 +43,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
         BadManifest: a round's manifest is invalid.
     """
     scheme = load(params.corpora[corpus].scheme)
-    found: list[tuple[Manifest, list[Json]]] = []
+    found: list[tuple[RoundManifest, list[Json]]] = []
     for manifest in opened(root, corpus):
         path = folder(root, corpus, manifest.round) / "annotations.parquet"
         if path.exists():
@@ -55,7 +55,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
 
 
 def measure(
-    rounds: Iterable[tuple[Manifest, Iterable[Mapping[str, Any]]]], *, scheme: Scheme, settings: Agreement
+    rounds: Iterable[tuple[RoundManifest, Iterable[Mapping[str, Any]]]], *, scheme: Scheme, settings: Agreement
 ) -> Json:
     """Return all figures of the given rounds, each a manifest with its rows of ``annotations``, in their order.
 
@@ -116,7 +116,7 @@ def _scope(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme, settings: Agree
     return {"categories": categories, "sufficient": enough}
 
 
-def figures(answers: Answers, *, category: Category, settings: Agreement, labels: bool = True) -> Json:
+def figures(answers: OverlapAnswers, *, category: Category, settings: Agreement, labels: bool = True) -> Json:
     """Return every figure of one category; the seed and the category's key determine the bootstrap's draws."""
     places = answers.doubles()
     names = measured(category)

@@ -18,7 +18,7 @@ LEFT_OUT = ("outside_scheme", "skipped", "single")
 
 
 @dataclass
-class Answers:
+class OverlapAnswers:
     """Answers to one category: ``given[place][annotator]`` is the chosen set; ``skipped``, ``outside`` are places."""
 
     given: dict[Place, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -38,9 +38,9 @@ class Answers:
         return {reason: Counter(reasons)[reason] for reason in LEFT_OUT}
 
 
-def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, Answers]:
+def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, OverlapAnswers]:
     """Return rows of ``annotations`` by category; labels outside the current scheme are counted and left out."""
-    found = {key: Answers() for key in scheme.categories}
+    found = {key: OverlapAnswers() for key in scheme.categories}
     for row in rows:
         answers = found.get(row["category"])
         if answers is None:

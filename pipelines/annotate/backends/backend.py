@@ -31,7 +31,7 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Task:
+class AnnotationTask:
     """One item with the content that is shown.
 
     ``text`` holds named passages (``title``, ``body``), ``image`` the bytes of a picture and ``media_type`` their type
@@ -49,7 +49,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnnotatorAnswer:
     """The unchecked answer to one item, unchanged from the tool.
 
     ``values`` has the strings chosen for each answered question. ``note`` is the annotator's free text (an
@@ -85,10 +85,10 @@ class Backend(Protocol):
     def present(self, queue: Queue) -> dict[Item, datetime]:
         """Return the queue's items and the time each was added; empty if the queue does not exist."""
 
-    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+    def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         """Add tasks to the queue; items that it already holds are left out."""
 
-    def answers(self, queue: Queue) -> list[Answer]:
+    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return all answers and skips without drafts, sorted by item, time and id."""
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate.imports.mapping import Mapping
-from pipelines.annotate.imports.rows import Entry, Text
+from pipelines.annotate.imports.rows import ImportEntry, Text
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission
@@ -31,7 +31,7 @@ from pipelines.workspace.git import git
 STEP = "import"
 # Ours: another publisher may push first now and then, hardly three times in a row.
 ATTEMPTS = 3
-Items = Map[tuple[str, int], Entry]
+Items = Map[tuple[str, int], ImportEntry]
 
 
 def publish(
@@ -173,7 +173,7 @@ def _month(
     return partition.run(corpus, window=window, params=params, vault=vault, root=root)
 
 
-def _submission(entry: Entry, *, text: Text, mapping: Mapping, record_id: str) -> Submission:
+def _submission(entry: ImportEntry, *, text: Text, mapping: Mapping, record_id: str) -> Submission:
     """Return the entry as a submission. A post without an author gets an author of its own, linked to no other post."""
     author = text.author
     if author is None or mapping.level == "user":

@@ -50,7 +50,7 @@ class UnreadableFile(DataError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     """One line: its cells by normalized column name, or the fault if it has none (``fields``, ``not_json``)."""
 
     line: int
@@ -65,7 +65,7 @@ class File:
     name: str
     digest: str
     columns: frozenset[str]
-    rows: list[Row]
+    rows: list[FileRow]
 
 
 def read_file(path: Path, *, usual: Format) -> File:
@@ -83,7 +83,7 @@ def read_file(path: Path, *, usual: Format) -> File:
     return File(path.name, digest, frozenset(key for row in rows for key in row.cells), rows)
 
 
-def _csv(path: Path) -> Iterator[Row]:
+def _csv(path: Path) -> Iterator[FileRow]:
     csv.field_size_limit(MAX_CELL)
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file, strict=True)
@@ -93,15 +93,15 @@ def _csv(path: Path) -> Iterator[Row]:
                 if not line:
                     continue
                 if len(line) == len(header):
-                    yield Row(lines.line_num, _cells(list(zip(header, line, strict=True))))
+                    yield FileRow(lines.line_num, _cells(list(zip(header, line, strict=True))))
                 else:
-                    yield Row(lines.line_num, fault="fields")
+                    yield FileRow(lines.line_num, fault="fields")
         except csv.Error as error:
             detail = type(error).__name__
             raise UnreadableFile(file=path.name, where=f" at line {lines.line_num}", detail=detail) from None
 
 
-def _jsonl(path: Path) -> Iterator[Row]:
+def _jsonl(path: Path) -> Iterator[FileRow]:
     # split at line feeds only: a post may contain other line separators
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
         if line.strip():
@@ -112,7 +112,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
             yield _object(number, value)
 
 
-def _json(path: Path) -> Iterator[Row]:
+def _json(path: Path) -> Iterator[FileRow]:
     rows = json.loads(path.read_text(encoding="utf-8-sig"))
     if not isinstance(rows, list):
         raise UnreadableFile(file=path.name, where="", detail="it is not a JSON list of rows")
@@ -120,7 +120,7 @@ def _json(path: Path) -> Iterator[Row]:
         yield _object(number, value)
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path) -> Iterator[FileRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -132,8 +132,10 @@ def _parquet(path: Path) -> Iterator[Row]:
         yield _object(number, value)
 
 
-def _object(number: int, value: object) -> Row:
-    return Row(number, _cells(list(value.items()))) if isinstance(value, dict) else Row(number, fault="not_json")
+def _object(number: int, value: object) -> FileRow:
+    return (
+        FileRow(number, _cells(list(value.items()))) if isinstance(value, dict) else FileRow(number, fault="not_json")
+    )
 
 
 def _cells(pairs: list[tuple[str, object]]) -> Cells:

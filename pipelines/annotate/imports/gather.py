@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipelines.annotate.imports.files import File
 from pipelines.annotate.imports.mapping import Mapping
-from pipelines.annotate.imports.rows import BadRow, Entry, entry_of, flagged, has
+from pipelines.annotate.imports.rows import BadRow, ImportEntry, entry_of, flagged, has
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.rules import TIERS
 
@@ -22,7 +22,7 @@ class Gathered:
     beyond the hard ones that their labels break (SPEC 23); it is reported only.
     """
 
-    entries: list[Entry]
+    entries: list[ImportEntry]
     rows: int
     bad: dict[str, list[tuple[str, int]]]
     repeated: int
@@ -57,7 +57,7 @@ def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> Gather
     is right cannot be known.
     """
     bad: dict[str, list[tuple[str, int]]] = {}
-    found: dict[tuple[bool, str, int], list[tuple[Entry, tuple[str, int]]]] = {}
+    found: dict[tuple[bool, str, int], list[tuple[ImportEntry, tuple[str, int]]]] = {}
     unknown = 0
     for file in sorted(files, key=lambda f: (f.name, f.digest)):
         for row in file.rows:
@@ -81,7 +81,7 @@ def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> Gather
     return Gathered(entries, rows, dict(sorted(bad.items())), repeated, unknown, _rules(entries, scheme=scheme))
 
 
-def _rules(entries: Iterable[Entry], *, scheme: Scheme) -> dict[str, int]:
+def _rules(entries: Iterable[ImportEntry], *, scheme: Scheme) -> dict[str, int]:
     broken: Counter[str] = Counter()
     for entry in entries:
         for key, labels in entry.answers.items():

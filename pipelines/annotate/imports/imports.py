@@ -20,7 +20,7 @@ from pipelines.annotate.imports.files import File, read_file
 from pipelines.annotate.imports.gather import Gathered, gather, missing_columns
 from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.mapping import read as read_mapping
-from pipelines.annotate.imports.rows import ONE_PART, Entry
+from pipelines.annotate.imports.rows import ONE_PART, ImportEntry
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import BadImport, BadParams
@@ -47,7 +47,7 @@ class Read:
     refusal: str | None
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ImportEntry]:
         """The valid items, sorted by name."""
         return self.gathered.entries
 
@@ -160,7 +160,7 @@ def describe(read: Read, *, mapping: Mapping, scheme: Scheme) -> Report:
     }
 
 
-def record_id(entry: Entry, *, vault: Vault) -> str:
+def record_id(entry: ImportEntry, *, vault: Vault) -> str:
     """Return the pseudonym of an entry's record: that of the collected post if the dataset has Reddit's id."""
     return vault.record_id(entry.name) if entry.reddit else vault.record_id(entry.name, domain="import")
 
@@ -203,7 +203,7 @@ def _fit(corpus: str, *, mapping: Mapping, params: Params) -> Scheme:
     return load(mapping.scheme)
 
 
-def _by_part(entries: Sequence[Entry], *, mapping: Mapping) -> dict[str, list[counts.Answers]]:
+def _by_part(entries: Sequence[ImportEntry], *, mapping: Mapping) -> dict[str, list[counts.Answers]]:
     return {part: [e.answers for e in entries if part in e.parts] for part in mapping.parts or ONE_PART}
 
 

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from pipelines.annotate.imports.files import Cells, File, Row, first, flag_of, fullname_of, list_of, moment_of, text_of
+from pipelines.annotate.imports.files import (
+    Cells,
+    File,
+    FileRow,
+    first,
+    flag_of,
+    fullname_of,
+    list_of,
+    moment_of,
+    text_of,
+)
 from pipelines.annotate.imports.mapping import EVERYTHING, Labels, Mapping, Names, Part
 from pipelines.collect.month import Window
 from pipelines.taxonomy import Category, Scheme
@@ -37,7 +47,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ImportEntry:
     """One item. ``name`` is its fullname if ``reddit`` is true, else the dataset's own name for it; ``digest`` is that
     of its file; ``text`` is ``None`` if the dataset has no texts."""
 
@@ -64,7 +74,7 @@ class BadRow(Exception):
         super().__init__(reason)
 
 
-def entry_of(row: Row, *, file: File, mapping: Mapping, scheme: Scheme) -> Entry:
+def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> ImportEntry:
     """Return the entry of a row.
 
     Raises:
@@ -80,7 +90,7 @@ def entry_of(row: Row, *, file: File, mapping: Mapping, scheme: Scheme) -> Entry
         key: _answer(cells, file=file, labels=labels, category=scheme.category(key))
         for key, labels in mapping.labels.items()
     }
-    return Entry(
+    return ImportEntry(
         name=name,
         reddit=reddit,
         image=_image(first(cells, mapping.columns.image)),

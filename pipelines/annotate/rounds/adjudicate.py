@@ -26,8 +26,8 @@ from pipelines.annotate.response_validation import (
 )
 
 if TYPE_CHECKING:
-    from pipelines.annotate.backends.backend import Answer, Item
-    from pipelines.annotate.manifest import Manifest
+    from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
+    from pipelines.annotate.manifest import RoundManifest
     from pipelines.taxonomy import Category, Scheme
 
 Side = Mapping[str, tuple[str, ...]]
@@ -142,12 +142,12 @@ def unvoted(
 
 
 def read_decisions(
-    answers: Sequence[Answer],
+    answers: Sequence[AnnotatorAnswer],
     *,
     cases: Sequence[Case],
     known: Sequence[Row],
     scheme: Scheme,
-    manifest: Manifest,
+    manifest: RoundManifest,
 ) -> Decided:
     """Return the log with the decisions of the adjudicator's queue added; repeated answers add nothing.
 
@@ -165,7 +165,7 @@ def read_decisions(
         last[item_of(row), str(row["category"])] = row
         sides.setdefault((item_of(row), str(row["category"])), cast(int, row["sides"]))
     problems: Counter[str] = Counter()
-    by_item: dict[Item, list[Answer]] = defaultdict(list)
+    by_item: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
     for answer in answers:
         by_item[answer.item].append(answer)
     for item in sorted(by_item):
@@ -229,7 +229,7 @@ def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: i
 
 
 def _decisions(
-    answer: Answer, *, asked: Collection[Question], scheme: Scheme
+    answer: AnnotatorAnswer, *, asked: Collection[Question], scheme: Scheme
 ) -> tuple[dict[str, frozenset[str]], Counter[str]]:
     """Return an answer's decisions on the asked categories, and its faults."""
     faults: Counter[str] = Counter()
@@ -245,7 +245,9 @@ def _decisions(
     return {key: given for key, given in labels.items() if (answer.item, key) in asked}, wrong
 
 
-def _row(answer: Answer, key: str, *, labels: frozenset[str], sides: int, of: Manifest) -> dict[str, object]:
+def _row(
+    answer: AnnotatorAnswer, key: str, *, labels: frozenset[str], sides: int, of: RoundManifest
+) -> dict[str, object]:
     return {
         "record_id": answer.item[0],
         "image": answer.item[1],

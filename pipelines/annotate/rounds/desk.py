@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate import response_validation
-from pipelines.annotate.backends.backend import Backend, Item, Task
+from pipelines.annotate.backends.backend import AnnotationTask, Backend, Item
 from pipelines.annotate.form import Form, adjudication_form, annotation_form
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import material, opening, queues, store
 from pipelines.annotate.rounds.adjudicate import Case, cases, read_decisions
@@ -61,7 +61,7 @@ class Pulled:
 
 
 @dataclass(frozen=True)
-class Desk:
+class RoundContext:
     """The context of a command. ``going`` are the manifests of all rounds that are not closed and use its backend."""
 
     backend: Backend
@@ -69,12 +69,12 @@ class Desk:
     vault: Vault
     now: datetime
     scheme: Scheme
-    going: tuple[Manifest, ...]
+    going: tuple[RoundManifest, ...]
 
     @classmethod
     def of(
         cls, found: Stored, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
-    ) -> Desk:
+    ) -> RoundContext:
         """Return the context of a round, with the backend of its manifest or with ``backend``.
 
         Raises:
@@ -135,7 +135,7 @@ class Desk:
         else:
             wanted = self._annotators(found)
 
-        def tasks(items: Mapping[Item, int]) -> list[Task]:
+        def tasks(items: Mapping[Item, int]) -> list[AnnotationTask]:
             store.fetch_content(found.clone, corpus=manifest.corpus, params=found.params)
             return material.tasks(
                 manifest.corpus,
@@ -210,7 +210,7 @@ class Desk:
         return Pulled(now, answered, skipped, problems, self.pending(now, asked=asked))
 
 
-def told(manifest: Manifest) -> dict[str, object]:
+def told(manifest: RoundManifest) -> dict[str, object]:
     """Return the fields that every command's result starts with."""
     return {
         "corpus": manifest.corpus,
@@ -221,7 +221,7 @@ def told(manifest: Manifest) -> dict[str, object]:
     }
 
 
-def wrong(manifest: Manifest, *, detail: str) -> RoundState:
+def wrong(manifest: RoundManifest, *, detail: str) -> RoundState:
     """Return the error for a round whose state does not allow the command."""
     return RoundState(corpus=manifest.corpus, name=manifest.round, status=manifest.status, detail=detail)
 

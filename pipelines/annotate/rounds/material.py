@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.annotate.backends.backend import Item, Task
+from pipelines.annotate.backends.backend import AnnotationTask, Item
 from pipelines.annotate.rounds.adjudicate import Case
 from pipelines.config.params import Params
 from pipelines.storage import tables
@@ -28,7 +28,7 @@ def tasks(
     params: Params,
     vault: Vault,
     root: Path,
-) -> list[Task]:
+) -> list[AnnotationTask]:
     """Return ``items`` (each with its position) as tasks in the order of their positions.
 
     A meme is its picture only (FigSIM 3.3: annotators see the meme); a post is its title and body. With ``cases``, a
@@ -43,23 +43,23 @@ def tasks(
     return sorted((_with(task, case=(cases or {}).get(task.item)) for task in opened), key=lambda task: task.position)
 
 
-def _images(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[Task]:
+def _images(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[AnnotationTask]:
     for path in sorted(folder.glob("*/images/*.parquet")):
         table = _of(path, name="images", columns=["record_id", "image", "bytes"], items=items)
         keys = zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True)
         for item, image in zip(keys, open_column(table, name="images", column="bytes", vault=vault), strict=True):
             if image is not None:
-                yield Task(item, items[item], image=image, media_type=media_type(image))
+                yield AnnotationTask(item, items[item], image=image, media_type=media_type(image))
 
 
-def _posts(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[Task]:
+def _posts(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[AnnotationTask]:
     for path in sorted(folder.glob("*/posts.parquet")):
         table = _of(path, name="posts", columns=["record_id", "title", "body"], items=items)
         titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
         for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
             if title is not None and body is not None:
                 item = (record_id, 0)
-                yield Task(item, items[item], text={"title": title.decode(), "body": body.decode()})
+                yield AnnotationTask(item, items[item], text={"title": title.decode(), "body": body.decode()})
 
 
 def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -> pa.Table:
@@ -78,7 +78,7 @@ def media_type(image: bytes) -> str:
     return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), _OTHER)
 
 
-def _with(task: Task, *, case: Case | None) -> Task:
+def _with(task: AnnotationTask, *, case: Case | None) -> AnnotationTask:
     if case is None:
         return task
     return replace(task, sides=case.sides, disputed=case.categories)

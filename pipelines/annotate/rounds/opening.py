@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines.annotate import protocol as protocols
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.protocol import Planned
 from pipelines.annotate.response_validation import item_of
 from pipelines.annotate.rounds import store
@@ -34,10 +34,10 @@ class NothingToDraw(AnnotationError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """A round before it is opened. ``unvoted`` counts items that a review leaves out for want of a labeller's vote."""
 
-    manifest: Manifest
+    manifest: RoundManifest
     assignments: list[Assignment]
     unvoted: int
 
@@ -74,7 +74,7 @@ def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
     return protocols.round_of(protocols.load(params.round.protocol[corpus]), name, corpus=corpus)
 
 
-def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetime) -> Plan:
+def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetime) -> RoundPlan:
     """Return the plan of a round, drawn from the published split without the items of the corpus's other rounds.
 
     If fewer items are left than the protocol asks for, the round takes all of them.
@@ -97,7 +97,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     if not items:
         raise NothingToDraw(corpus=corpus, name=name, candidates=len(candidates), taken=len(candidates & taken))
     scheme = load_scheme(params.corpora[corpus].scheme)
-    manifest = Manifest(
+    manifest = RoundManifest(
         corpus=corpus,
         round=name,
         protocol=params.round.protocol[corpus],
@@ -126,10 +126,10 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     # without annotators, the items go directly to the adjudicator
     asked, overlap = (people, planned.overlap) if people else ((params.round.adjudicator,), 1)
     drawn = assign(items, annotators=asked, overlap=overlap, batch_size=planned.batch_size, seed=planned.seed)
-    return Plan(manifest, drawn, left_out)
+    return RoundPlan(manifest, drawn, left_out)
 
 
-def review(clone: Workspace, *, manifest: Manifest, items: Collection[Item]) -> list[Case]:
+def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[Case]:
     """Return the cases of a review among ``items``, from the gold and votes published in ``clone``."""
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)
@@ -161,7 +161,7 @@ def _taken(clone: Workspace, *, corpus: str) -> set[Item]:
     return {item_of(row) for row in found.to_pylist()}
 
 
-def _reviewed(of: Planned | Manifest, *, corpus: str) -> list[str]:
+def _reviewed(of: Planned | RoundManifest, *, corpus: str) -> list[str]:
     """Return the stages whose results a review compares."""
     if of.draw == "sample":
         return []
@@ -177,7 +177,7 @@ def _gold_and_votes(
     return gold, votes
 
 
-def differs(manifest: Manifest, *, params: Params) -> bool:
+def differs(manifest: RoundManifest, *, params: Params) -> bool:
     """Return whether a round was opened with another protocol or seed than the current one."""
     planned = planned_of(manifest.corpus, manifest.round, params=params)
     return (manifest.protocol, manifest.seed) != (params.round.protocol[manifest.corpus], planned.seed)

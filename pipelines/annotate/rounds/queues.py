@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from pipelines.annotate.backends.backend import Answer, Backend, Item, Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
 from pipelines.annotate.form import Form
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.rounds.assignment import release
 from pipelines.config.settings import Settings
 
@@ -29,27 +29,27 @@ class Wanted:
     form: Callable[[], Form]
 
 
-def of_annotators(manifest: Manifest) -> list[Queue]:
+def of_annotators(manifest: RoundManifest) -> list[Queue]:
     """Return a queue for each annotator of a round."""
     return [Queue(f"{manifest.corpus}/{manifest.round}", annotator) for annotator in manifest.annotators]
 
 
-def of_adjudicator(manifest: Manifest) -> Queue:
+def of_adjudicator(manifest: RoundManifest) -> Queue:
     """Return the queue of a round's adjudicator."""
     return Queue(f"{manifest.corpus}/{manifest.round}/{ADJUDICATION}", manifest.adjudicator)
 
 
-def of_round(manifest: Manifest) -> list[Queue]:
+def of_round(manifest: RoundManifest) -> list[Queue]:
     """Return all possible queues of a round."""
     return [*of_annotators(manifest), of_adjudicator(manifest)]
 
 
-def people(manifests: Iterable[Manifest]) -> list[str]:
+def people(manifests: Iterable[RoundManifest]) -> list[str]:
     """Return all annotators and adjudicators of these rounds."""
     return sorted({queue.annotator for manifest in manifests for queue in of_round(manifest)})
 
 
-def open_backend(manifest: Manifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
+def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
     """Return the round's backend, ready for these people.
 
     Raises:
@@ -68,7 +68,7 @@ def open_backend(manifest: Manifest, *, settings: Settings, pseudonyms: Collecti
     return open_files(settings)
 
 
-def used_today(manifests: Iterable[Manifest], *, backend: Backend, now: datetime) -> Counter[str]:
+def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: datetime) -> Counter[str]:
     """Return each person's use of the daily cap over all queues of the given rounds.
 
     Items added or answered since midnight UTC count, and so do all waiting items: they may be answered today. The cap
@@ -89,7 +89,7 @@ def fill(
     *,
     backend: Backend,
     used: Mapping[str, int],
-    tasks: Callable[[Mapping[Item, int]], list[Task]],
+    tasks: Callable[[Mapping[Item, int]], list[AnnotationTask]],
 ) -> dict[str, int]:
     """Fill each queue up to the daily cap; return the number of added items by person.
 
@@ -137,6 +137,6 @@ def withdraw(queues: Iterable[Queue], *, backend: Backend) -> int:
     return removed
 
 
-def answers(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> dict[str, list[Answer]]:
+def answers(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> dict[str, list[AnnotatorAnswer]]:
     """Return the answers in the queues by person, without records that were taken down."""
     return {queue.annotator: [a for a in backend.answers(queue) if a.item[0] not in gone] for queue in queues}

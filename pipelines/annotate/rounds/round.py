@@ -13,7 +13,7 @@ from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend
 from pipelines.annotate.manifest import Decision
 from pipelines.annotate.rounds import opening, queues, store
-from pipelines.annotate.rounds.desk import Desk, told, wrong
+from pipelines.annotate.rounds.desk import RoundContext, told, wrong
 from pipelines.annotate.rounds.status import loads, status
 from pipelines.annotate.rounds.store import Stored
 from pipelines.config.params import load
@@ -73,7 +73,7 @@ def open_round(
         result = told(found.manifest) | {"planned": planned.size, "assigned": loads(found), "unvoted": unvoted}
         if dry_run:
             return result
-        desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
+        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
         desk.take_out(found)
         desk.check_guideline(found)
         pending = desk.look(found).cases if found.manifest.status == "adjudicating" else []
@@ -103,7 +103,7 @@ def pull(
     def work(clone: Workspace) -> Result:
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
         _going(found, detail="a closed round collects no answers")
-        desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
+        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
         removed = desk.take_out(found)
         desk.check_guideline(found)
         pulled = desk.look(found)
@@ -132,7 +132,7 @@ def adjudicate(
     def work(clone: Workspace) -> Result:
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
         _going(found, detail="a closed round has nothing to adjudicate")
-        desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
+        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
         removed = desk.take_out(found)
         desk.check_guideline(found)
         pulled = desk.look(found)
@@ -186,7 +186,7 @@ def close(
 
     def work(clone: Workspace) -> Result:
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
+        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
         if found.manifest.decision is not None:
             if found.manifest.decision.go_on != go_on:
                 raise wrong(found.manifest, detail="the decision on record differs from this one")

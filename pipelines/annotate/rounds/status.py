@@ -9,9 +9,9 @@ from datetime import datetime
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate import protocol
 from pipelines.annotate.backends.backend import Backend
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.rounds import queues, store
-from pipelines.annotate.rounds.desk import Desk, told
+from pipelines.annotate.rounds.desk import RoundContext, told
 from pipelines.annotate.rounds.store import Stored
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
@@ -47,7 +47,7 @@ def status(
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
         result = told(found.manifest) | {"assigned": loads(found)} | _decision(found.manifest)
         if found.manifest.status != "closed":
-            desk = Desk.of(found, settings=settings, vault=vault, now=now, backend=backend)
+            desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
             own = [queue for queue in queues.of_round(found.manifest) if desk.backend.present(queue)]
             result |= desk.look(found).told
             result["given"] = {queue.annotator: len(desk.backend.present(queue)) for queue in own}
@@ -67,7 +67,7 @@ def _all(clone: Workspace, *, corpus: str) -> Result:
     }
 
 
-def _decision(manifest: Manifest) -> Result:
+def _decision(manifest: RoundManifest) -> Result:
     decided = manifest.decision
     return {"decision": {"go_on": decided.go_on, "reason": decided.reason} if decided else None}
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.manifest import Manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
@@ -45,7 +45,7 @@ class Stored:
 
     clone: Workspace
     params: Params
-    manifest: Manifest
+    manifest: RoundManifest
     assigned: list[Row]
     annotations: list[Row]
     decisions: list[Row]

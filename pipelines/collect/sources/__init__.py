@@ -54,9 +54,9 @@ def open_source(
         from pipelines.collect.sources.dump import DumpSource
 
         return DumpSource(settings.dumps, params=params.dump)
-    from pipelines.collect.sources.journal import Journal
+    from pipelines.collect.sources.journal import ResumeJournal
 
-    journal = Journal(state, secret=settings.secret(), day=today) if state else None
+    journal = ResumeJournal(state, secret=settings.secret(), day=today) if state else None
     if name == "reddit":
         from pipelines.collect.sources.reddit import RedditSource
 

@@ -9,7 +9,7 @@ from typing import Any
 import requests
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.journal import Journal, Page, gather
+from pipelines.collect.sources.journal import Page, ResumeJournal, gather
 from pipelines.collect.sources.service import check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
 from pipelines.config.collect import ArcticShift
@@ -30,7 +30,7 @@ class ArcticShiftSource:
         settings: Settings,
         *,
         params: ArcticShift,
-        journal: Journal | None = None,
+        journal: ResumeJournal | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """Create the session; nothing is sent yet.

@@ -40,7 +40,7 @@ class Page:
 Pages = Callable[[str, str | None], Iterable[Page]]
 
 
-class Journal:
+class ResumeJournal:
     """An append-only file of sealed pages; a page that a crash left incomplete is cut off and requested again."""
 
     def __init__(self, path: Path, *, secret: bytes, day: date) -> None:
@@ -94,7 +94,7 @@ class Journal:
 
 
 def gather(
-    source: str, *, window: Window, subreddits: Sequence[str], pages: Pages, journal: Journal | None
+    source: str, *, window: Window, subreddits: Sequence[str], pages: Pages, journal: ResumeJournal | None
 ) -> Iterator[Submission | Dropped]:
     """Yield the posts of all subreddits in the window; reading continues where ``journal`` ends."""
     gathered = Gathered(window, subreddits=subreddits, source=source)

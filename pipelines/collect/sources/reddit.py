@@ -15,7 +15,7 @@ import prawcore
 from praw.models import Submission as PrawSubmission
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.journal import Journal, Page, gather
+from pipelines.collect.sources.journal import Page, ResumeJournal, gather
 from pipelines.collect.sources.service import SubredditClosed, check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of
 from pipelines.config.collect import Reddit
@@ -30,7 +30,7 @@ class RedditSource:
 
     name = "reddit"
 
-    def __init__(self, settings: Settings, *, params: Reddit, journal: Journal | None = None) -> None:
+    def __init__(self, settings: Settings, *, params: Reddit, journal: ResumeJournal | None = None) -> None:
         """Configure PRAW for application-only OAuth; nothing is sent yet.
 
         Raises:

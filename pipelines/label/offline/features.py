@@ -79,7 +79,7 @@ class Characters:
         return lambda some: np.asarray(weigh.transform(some[:, columns]) @ weights + intercepts)
 
 
-class Words:
+class WordFeatures:
     """Words and word pairs, each scaled by how much likelier it is under a label (NB-SVM, Wang & Manning 2012)."""
 
     C = 1.0  # ours: the ratios already set the scale
@@ -145,5 +145,5 @@ class Embedding:
 
 def view(features: Literal["characters", "words", "embedding"]) -> View:
     """Return a new view by its name in ``params.yaml``."""
-    views: dict[str, Callable[[], View]] = {"characters": Characters, "words": Words, "embedding": Embedding}
+    views: dict[str, Callable[[], View]] = {"characters": Characters, "words": WordFeatures, "embedding": Embedding}
     return views[features]()

@@ -42,7 +42,7 @@ class GoldTooSmall(LabellingError):
 
 
 @dataclass(frozen=True)
-class Model:
+class OfflineModel:
     """Classifiers of all labels with their sigmoids, shape (labels, 2)."""
 
     head: Head
@@ -64,7 +64,7 @@ class Offline:
         *,
         category: Category,
         seen: View,
-        models: Sequence[Model],
+        models: Sequence[OfflineModel],
         held_out: dict[str, int],
         learned: npt.NDArray[np.intp],
         digest: str,
@@ -131,7 +131,7 @@ def _learnable(targets: Targets, *, groups: Sequence[str], least: int) -> npt.ND
     return np.flatnonzero(enough)
 
 
-def _cross(rows: Rows, *, seen: View, targets: Targets, fold: npt.NDArray[np.intp], seed: int) -> list[Model]:
+def _cross(rows: Rows, *, seen: View, targets: Targets, fold: npt.NDArray[np.intp], seed: int) -> list[OfflineModel]:
     """Return a model per fold, fitted on the other folds, then one fitted on all rows.
 
     A fold's sigmoids are fitted on the held-out values of the other folds: its labels never calibrate its own scores.
@@ -143,11 +143,11 @@ def _cross(rows: Rows, *, seen: View, targets: Targets, fold: npt.NDArray[np.int
         heads.append(seen.fit(rows[np.flatnonzero(~inside)], targets=targets[~inside], seed=seed))
         held_out[inside] = heads[-1](rows[np.flatnonzero(inside)])
     models = [
-        Model(head=head, sigmoids=fit_sigmoids(held_out[fold != index], targets=targets[fold != index]))
+        OfflineModel(head=head, sigmoids=fit_sigmoids(held_out[fold != index], targets=targets[fold != index]))
         for index, head in enumerate(heads)
     ]
     last = seen.fit(rows, targets=targets, seed=seed)
-    return [*models, Model(head=last, sigmoids=fit_sigmoids(held_out, targets=targets))]
+    return [*models, OfflineModel(head=last, sigmoids=fit_sigmoids(held_out, targets=targets))]
 
 
 def fit(

@@ -14,7 +14,7 @@ from pipelines.report import pairs, parts
 from pipelines.report import sections as report_sections
 from pipelines.report.cradle import crisis_parts, tables
 from pipelines.report.cradle import paper as cradle_paper
-from pipelines.report.page import Block, Folded, Points, Section
+from pipelines.report.page import Block, Folded, PageSection, Points
 from pipelines.report.parts import best_of, interval, noun_of
 from pipelines.report.sections import section
 from pipelines.taxonomy import load
@@ -44,7 +44,9 @@ READING = (
 )
 
 
-def sections(metrics: Json, *, silver: Json | None = None, models: Mapping[str, Json] | None = None) -> list[Section]:
+def sections(
+    metrics: Json, *, silver: Json | None = None, models: Mapping[str, Json] | None = None
+) -> list[PageSection]:
     """Return every section that has content.
 
     Args:

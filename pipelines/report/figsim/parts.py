@@ -10,7 +10,7 @@ from pipelines.metrics.tables import UNDEFINED
 from pipelines.report import parts
 from pipelines.report import sections as report_sections
 from pipelines.report.figsim import tables
-from pipelines.report.page import Block, Drawing, Points, Section
+from pipelines.report.page import Block, Drawing, PageSection, Points
 from pipelines.report.parts import best_of, interval
 from pipelines.report.sections import section
 
@@ -30,7 +30,7 @@ READING = (
 FIGURES = {"severity": 4, "figurative": 7, "related": 8}
 
 
-def sections(metrics: Json) -> list[Section]:
+def sections(metrics: Json) -> list[PageSection]:
     """Return every section that has content."""
     found = [
         section("results", "Results of all models (Table 3)", _results(metrics)),

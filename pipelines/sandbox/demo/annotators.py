@@ -39,7 +39,7 @@ class Habits:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ShownTask:
     """One task of a queue; ``done`` if it has been answered or skipped."""
 
     id: int
@@ -110,7 +110,7 @@ def adjudicate(
     return {"decided": len(waiting)}
 
 
-def _sit(client: httpx.Client, task: Asked, given: Values, *, instead: Values, habit: str | None) -> Counter[str]:
+def _sit(client: httpx.Client, task: ShownTask, given: Values, *, instead: Values, habit: str | None) -> Counter[str]:
     if habit == "skip":
         send(client, task, {}, skipped=True)
         return Counter(skipped=1)
@@ -122,7 +122,7 @@ def _sit(client: httpx.Client, task: Asked, given: Values, *, instead: Values, h
     return Counter(answered=1) + Counter([habit] if habit else [])
 
 
-def _odd(waiting: Sequence[Asked], *, habits: Habits, chance: Random) -> dict[Item, str]:
+def _odd(waiting: Sequence[ShownTask], *, habits: Habits, chance: Random) -> dict[Item, str]:
     """Return the habit that applies to each affected item; at most one per item."""
     items = sorted(task.item for task in waiting)
     chance.shuffle(items)
@@ -171,7 +171,7 @@ def log_in(url: str, *, email: str, password: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def asked(client: httpx.Client, *, queue_title: str) -> list[Asked]:
+def asked(client: httpx.Client, *, queue_title: str) -> list[ShownTask]:
     """Return the tasks of a queue in the order in which they are shown."""
     projects = _pages(client, "/api/projects/", {"include": "id,title"}, key="results")
     (project,) = [row["id"] for row in projects if row["title"] == queue_title]
@@ -190,9 +190,9 @@ def _pages(client: httpx.Client, path: str, query: Mapping[str, str], *, key: st
             return rows
 
 
-def _asked(row: Mapping[str, Any]) -> Asked:
+def _asked(row: Mapping[str, Any]) -> ShownTask:
     record, _, image = str(row["meta"]["item"]).rpartition("/")
-    return Asked(
+    return ShownTask(
         id=int(row["id"]),
         item=(record, int(image)),
         disputed=tuple(row["meta"]["disputed"]),
@@ -200,7 +200,7 @@ def _asked(row: Mapping[str, Any]) -> Asked:
     )
 
 
-def send(client: httpx.Client, task: Asked, values: Values, *, note: str = "", skipped: bool = False) -> None:
+def send(client: httpx.Client, task: ShownTask, values: Values, *, note: str = "", skipped: bool = False) -> None:
     """Submit an answer, or skip; a task that already has an answer gets another one."""
     result: list[dict[str, object]] = [
         {"from_name": key, "to_name": CONTENT, "type": "choices", "value": {"choices": list(chosen)}}

@@ -17,7 +17,7 @@ from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
 from pipelines.deployment.services import Deployment
 from pipelines.sandbox.demo import outcome, promotions
 from pipelines.sandbox.demo.failures import Failures
-from pipelines.sandbox.demo.plan import CORPORA, Plan
+from pipelines.sandbox.demo.plan import CORPORA, DemoPlan
 from pipelines.sandbox.demo.progress import view
 from pipelines.sandbox.demo.promotions import Act
 from pipelines.sandbox.demo.runs import Api, Look
@@ -56,7 +56,7 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     airflow = Airflow(f"http://127.0.0.1:{deployment.ports.airflow}")
     mlflow = f"http://127.0.0.1:{deployment.ports.mlflow}"
     say(f"[green]✓[/] Airflow at {airflow.base}, MLflow at {mlflow}")
-    plan = Plan(airflow, sandbox.months, partial(newest, settings))
+    plan = DemoPlan(airflow, sandbox.months, partial(newest, settings))
     act = Act(airflow, settings, deployment, partial(contested, settings, profile=profile))
     failures = Failures(airflow, logs=settings.home / "airflow" / "logs")
     look = follow(airflow, plan=plan, act=act, failures=failures, console=console)
@@ -76,7 +76,7 @@ def _with_registry(settings: Settings, mlflow: str) -> Settings:
 
 
 def follow(
-    airflow: Api, *, plan: Plan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
+    airflow: Api, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
 ) -> Look:
     """Start runs when they are ready and show progress until the models are published and promotions are decided.
 

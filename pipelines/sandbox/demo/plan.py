@@ -42,7 +42,7 @@ MODELS = {
 
 
 @dataclass
-class Plan:
+class DemoPlan:
     """The steps from two empty months to published models.
 
     Args:

@@ -22,7 +22,7 @@ from pipelines.sandbox.reddit.faults import faulty
 from pipelines.sandbox.reddit.listing import live
 from pipelines.sandbox.reddit.post_truth import post_truth
 from pipelines.sandbox.reddit.post_world import COMMUNITIES, PostWorld
-from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, Post
+from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, SandboxPost
 from pipelines.sandbox.reddit.truth import truth
 from pipelines.sandbox.reddit.variants import CONTENT_TYPE, Rendering, render
 from pipelines.sandbox.reddit.world import World
@@ -114,7 +114,7 @@ def _world(root: Path, *, sandbox: Sandbox, progress: Progress | None) -> dict[s
     }
 
 
-def _counts(posts: Sequence[Post], *, renderings: Sequence[Rendering], known: dict[str, Any]) -> dict[str, int]:
+def _counts(posts: Sequence[SandboxPost], *, renderings: Sequence[Rendering], known: dict[str, Any]) -> dict[str, int]:
     home = [p for p in posts if p.subreddit == HOME]
     return {
         "submissions": len(home),

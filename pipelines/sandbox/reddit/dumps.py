@@ -14,7 +14,7 @@ import zstandard
 from pipelines.config.sandbox import Sandbox
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.listing import Item, escaped, live, original
-from pipelines.sandbox.reddit.posts import HOME, Post
+from pipelines.sandbox.reddit.posts import HOME, SandboxPost
 
 # The window that frames of Pushshift's files declare, and the window really searched for matches. A decoder must
 # explicitly allow the former; memory use is bounded by the content, because only the declaration is enlarged.
@@ -25,7 +25,7 @@ ONE_ARCHIVE, TWICE, SPACED, ASCII = 0.04, 0.03, 0.2, 0.2
 HOUR = 3600
 
 
-def write(folder: Path, *, posts: Sequence[Post], sandbox: Sandbox, subreddit: str = HOME) -> list[Path]:
+def write(folder: Path, *, posts: Sequence[SandboxPost], sandbox: Sandbox, subreddit: str = HOME) -> list[Path]:
     """Write both archives of a subreddit's posts, each with its ``.sha256``; return the two dumps.
 
     Every deletion is visible in at least one of them: a post that its author deleted later is complete in Pushshift's
@@ -47,7 +47,7 @@ def write(folder: Path, *, posts: Sequence[Post], sandbox: Sandbox, subreddit: s
     ]
 
 
-def _pushshift(post: Post, *, port: int, rng: Random) -> list[Item]:
+def _pushshift(post: SandboxPost, *, port: int, rng: Random) -> list[Item]:
     """Return the post's rows: the one archived within hours and, for some posts, an older one with a different body."""
     number = int(post.id, 36)
     early = post.case == "deleted_later" or (post.case in ("deleted", "removed", "removed_body") and number % 2 == 0)
@@ -59,7 +59,7 @@ def _pushshift(post: Post, *, port: int, rng: Random) -> list[Item]:
     return [item]
 
 
-def _arctic(post: Post, *, port: int, rng: Random) -> Item:
+def _arctic(post: SandboxPost, *, port: int, rng: Random) -> Item:
     """Return the post's row, with ``_meta`` from the second retrieval 36 hours later if there was one."""
     later = post.case == "deleted_later"
     item: Item = escaped((original if later else live)(post, port=port))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from pipelines.extract.words import words
-from pipelines.sandbox.reddit.posts import Post
+from pipelines.sandbox.reddit.posts import SandboxPost
 
 # params.yaml: three words per shingle (texts.shingle_words), near-duplicates from .7 on (dedupe.similarity). Copies are
 # above that and all other pairs below it by more than the error of a MinHash (.09 with 128 permutations).
 SHINGLE, ALIKE, UNLIKE = 3, 0.8, 0.5
 
 
-def text_of(post: Post) -> str:
+def text_of(post: SandboxPost) -> str:
     """Return the text to compare: title and body."""
     return f"{post.title}\n{post.body}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pipelines.sandbox.reddit.posts import Picture, Post
+from pipelines.sandbox.reddit.posts import Picture, SandboxPost
 
 Item = dict[str, Any]
 GONE = ("deleted", "deleted_later")
@@ -94,7 +94,7 @@ CONSTANT: Item = {
 }
 
 
-def live(post: Post, *, port: int) -> Item:
+def live(post: SandboxPost, *, port: int) -> Item:
     """Return the submission as Reddit's API shows it now with ``raw_json``: after deletions and removals."""
     item = original(post, port=port)
     number = int(post.id, 36)
@@ -109,7 +109,7 @@ def live(post: Post, *, port: int) -> Item:
     return item
 
 
-def original(post: Post, *, port: int) -> Item:
+def original(post: SandboxPost, *, port: int) -> Item:
     """Return the submission as its author posted it."""
     number = int(post.id, 36)
     there = f"/r/{post.subreddit}/comments/{post.id}/{_slug(post.title)}/"
@@ -156,7 +156,7 @@ def escaped(value: Any) -> Any:
     return {k: escaped(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def _kind(post: Post, *, port: int) -> Item:
+def _kind(post: SandboxPost, *, port: int) -> Item:
     if post.parent is not None:
         parent = original(post.parent, port=port)
         shared = {k: parent[k] for k in ("url", "preview", "post_hint", "domain") if k in parent}
@@ -189,7 +189,7 @@ def _kind(post: Post, *, port: int) -> Item:
     return item
 
 
-def _gallery(post: Post, *, port: int) -> Item:
+def _gallery(post: SandboxPost, *, port: int) -> Item:
     """Return a gallery's keys; ``gallery_data`` gives the order, ``media_metadata`` is a mapping in another order."""
     entries, metadata = [], {}
     for number, picture in enumerate(post.pictures):

@@ -10,16 +10,16 @@ from typing import Any
 from pipelines.config.sandbox import Sandbox
 from pipelines.sandbox.reddit.likeness import ALIKE, shingles, similarity, text_of
 from pipelines.sandbox.reddit.post_world import CANARY_BODY, CANARY_TITLE, CANARY_USER
-from pipelines.sandbox.reddit.posts import KEPT, Post
+from pipelines.sandbox.reddit.posts import KEPT, SandboxPost
 
 
-def post_truth(posts: Sequence[Post], *, sandbox: Sandbox) -> dict[str, Any]:
+def post_truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
     """Return the ground truth: posts with labels and expected outcome, near-duplicate pairs, canaries.
 
     Two kept posts are a pair when one is a copy of the other and their shingles are similar; ``group`` names the
     connected components of the pairs. All posts of a component are pairs.
     """
-    families: dict[str, list[Post]] = defaultdict(list)
+    families: dict[str, list[SandboxPost]] = defaultdict(list)
     for post in posts:
         if post.family and post.expected == KEPT:
             families[post.family].append(post)
@@ -40,7 +40,7 @@ def post_truth(posts: Sequence[Post], *, sandbox: Sandbox) -> dict[str, Any]:
     }
 
 
-def _post(post: Post, *, group: str | None) -> dict[str, Any]:
+def _post(post: SandboxPost, *, group: str | None) -> dict[str, Any]:
     return {
         "fullname": post.fullname,
         "subreddit": post.subreddit,
@@ -54,7 +54,7 @@ def _post(post: Post, *, group: str | None) -> dict[str, Any]:
     }
 
 
-def _canaries(posts: Sequence[Post]) -> dict[str, list[str]]:
+def _canaries(posts: Sequence[SandboxPost]) -> dict[str, list[str]]:
     planted = [p for p in posts if CANARY_TITLE in p.title or CANARY_BODY in p.body]
     return {
         "words": [CANARY_TITLE, CANARY_BODY],

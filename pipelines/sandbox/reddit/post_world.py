@@ -12,7 +12,7 @@ from pipelines.sandbox.reddit.cases import Case
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, Seen, shingles, similarity, text_of
 from pipelines.sandbox.reddit.narratives import NO_CRISIS, Narrative
-from pipelines.sandbox.reddit.posts import Post
+from pipelines.sandbox.reddit.posts import SandboxPost
 from pipelines.sandbox.reddit.schedule import schedule
 from pipelines.sandbox.reddit.talk import VOCABULARY
 from pipelines.sandbox.reddit.world import PERSONAL
@@ -104,7 +104,7 @@ class PostWorld:
         """
         self.sandbox = sandbox
         self.counts = counts(sandbox.posts)
-        self.posts: list[Post] = []
+        self.posts: list[SandboxPost] = []
         self._rng = seeded(sandbox.seed, "posts")
         self._seen = Seen()
         self._plain: dict[int, tuple[str, ...]] = {}  # by id() of a post: sentences without a label
@@ -112,9 +112,9 @@ class PostWorld:
         self._kept = labels.cradle(kept, rng=seeded(sandbox.seed, "posts-kept"))
         rest = sandbox.posts - kept
         self._dropped = labels.cradle(rest, rng=seeded(sandbox.seed, "posts-dropped"))
-        self._authors: list[tuple[Post, Post]] = []
+        self._authors: list[tuple[SandboxPost, SandboxPost]] = []
 
-    def build(self) -> list[Post]:
+    def build(self) -> list[SandboxPost]:
         """Return all posts in order of creation."""
         self._lost()
         special = [self._original(name) for case in SPECIAL for name in [case.name] * self.counts[case.name]]
@@ -130,8 +130,8 @@ class PostWorld:
             post.author = original.author
         return ordered
 
-    def _post(self, case: str, written: Narrative, *, crises: tuple[str, ...], expected: str = "kept") -> Post:
-        post = Post(case, written.title, kind="text", body=written.body, expected=expected, cradle=crises)
+    def _post(self, case: str, written: Narrative, *, crises: tuple[str, ...], expected: str = "kept") -> SandboxPost:
+        post = SandboxPost(case, written.title, kind="text", body=written.body, expected=expected, cradle=crises)
         post.carriers = dict.fromkeys(crises, "text")
         post.subreddit = self._community(crises)
         self._plain[id(post)] = written.plain
@@ -156,7 +156,7 @@ class PostWorld:
             for number in range(self.counts[case.name]):
                 self.posts.append(self._loss(case.name, number=number))
 
-    def _loss(self, name: str, *, number: int) -> Post:
+    def _loss(self, name: str, *, number: int) -> SandboxPost:
         crises, rng = self._dropped.pop(), self._rng
         written = narratives.write(crises, rng=rng, words=self._words())
         post = self._post(name, written, crises=crises, expected=name)
@@ -182,7 +182,7 @@ class PostWorld:
 
     # --- posts that do ------------------------------------------------------------------------------------------
 
-    def _original(self, case: str) -> Post:
+    def _original(self, case: str) -> SandboxPost:
         """Return a post that is dissimilar to all others, with the next labels drawn."""
         crises, rng = self._kept.pop(), self._rng
         least = {"boilerplate": 100, "injected": 40, "canary": 40, "longest": LONGEST - 20}.get(case, SHORTEST)
@@ -194,7 +194,7 @@ class PostWorld:
                 return post
         raise ValueError("every text is too similar to another one: too many posts for these sentences")
 
-    def _decorated(self, post: Post) -> Post:
+    def _decorated(self, post: SandboxPost) -> SandboxPost:
         rng = self._rng
         if post.case == "boilerplate":
             post.body += f" {BOILERPLATE}"
@@ -211,7 +211,7 @@ class PostWorld:
 
     # --- copies -------------------------------------------------------------------------------------------------
 
-    def _copies(self, plain: Sequence[Post]) -> None:
+    def _copies(self, plain: Sequence[SandboxPost]) -> None:
         """Repost originals verbatim or edited, every second one twice, most of them in other communities."""
         names = [case.name for case in COPIES for _ in range(self.counts[case.name])]
         self._rng.shuffle(names)
@@ -226,7 +226,7 @@ class PostWorld:
             family.append(self._copy(name, family=family))
             self.posts.append(family[-1])
 
-    def _copy(self, case: str, *, family: Sequence[Post]) -> Post:
+    def _copy(self, case: str, *, family: Sequence[SandboxPost]) -> SandboxPost:
         original, rng = family[0], self._rng
         for _ in range(_TRIES):
             title, body = original.title, original.body
@@ -239,7 +239,7 @@ class PostWorld:
                 break
         else:
             raise ValueError(f"no {case} can be made from any post")
-        post = Post(case, title, kind="text", body=body, cradle=original.cradle, carriers=original.carriers)
+        post = SandboxPost(case, title, kind="text", body=body, cradle=original.cradle, carriers=original.carriers)
         post.family, post.rank, post.subreddit = original.family, len(family), original.subreddit
         if rng.random() < 0.6:
             post.subreddit = rng.choice([c for c in COMMUNITIES if c != original.subreddit])
@@ -247,7 +247,7 @@ class PostWorld:
             self._authors.append((post, original))
         return post
 
-    def _edited(self, original: Post) -> str:
+    def _edited(self, original: SandboxPost) -> str:
         """Return the body with a few words replaced in sentences without a label."""
         body = original.body
         able = [s for s in self._plain[id(original)] if _SLOT.search(s)]
@@ -259,7 +259,7 @@ class PostWorld:
         kind = next(k for k in EDITABLE if match.group() in VOCABULARY[k])
         return self._rng.choice([w for w in VOCABULARY[kind] if w != match.group()])
 
-    def _half(self, original: Post) -> tuple[str, str]:
+    def _half(self, original: SandboxPost) -> tuple[str, str]:
         """Return a new post with the same labels that begins with the first half of an older one."""
         parts = original.body.split("\n\n")
         kept = "\n\n".join(parts[: max(1, len(parts) // 2)])
@@ -267,7 +267,7 @@ class PostWorld:
         return new.title, f"{kept}\n\n{new.body}"
 
 
-def _fits(text: str, *, case: str, family: Sequence[Post]) -> bool:
+def _fits(text: str, *, case: str, family: Sequence[SandboxPost]) -> bool:
     """Return whether a copy's similarity to the other members of its family is as its case requires."""
     mine = shingles(text)
     for member in family:

@@ -35,7 +35,7 @@ class Picture:
 
 
 @dataclass(slots=True)
-class Post:
+class SandboxPost:
     """One submission. ``family`` and ``rank`` order copies after their original; the schedule sets the last four."""
 
     case: str
@@ -50,7 +50,7 @@ class Post:
     carriers: dict[str, str] = field(default_factory=dict)
     family: str = ""
     rank: int = 0
-    parent: Post | None = None
+    parent: SandboxPost | None = None
     link: str = ""
     id: str = ""
     author: str = ""

@@ -8,7 +8,7 @@ from random import Random
 
 from pipelines.config.sandbox import Sandbox
 from pipelines.sandbox.reddit.chance import seeded
-from pipelines.sandbox.reddit.posts import HOME, Post
+from pipelines.sandbox.reddit.posts import HOME, SandboxPost
 
 FIRST = "Sleepy Quiet Muddy Velvet Rusty Gentle Hollow Clumsy Frozen Dusty Purple Lonely Mellow Grumpy"
 LAST = "Otter Kettle Pigeon Cactus Lantern Walnut Pebble Badger Teapot Comet Willow Marmot Button Puffin"
@@ -25,8 +25,8 @@ def month_window(key: str) -> tuple[datetime, datetime]:
 
 
 def schedule(
-    posts: Sequence[Post], *, sandbox: Sandbox, name: str = "schedule", first_id: int = FIRST_ID
-) -> list[Post]:
+    posts: Sequence[SandboxPost], *, sandbox: Sandbox, name: str = "schedule", first_id: int = FIRST_ID
+) -> list[SandboxPost]:
     """Fill ``created``, ``id`` and ``author`` of all posts; return them in order of creation.
 
     Posts of another ``name`` have their own schedule, with ids after ``first_id``.
@@ -53,7 +53,7 @@ def schedule(
     return ordered
 
 
-def _by_rank(posts: list[Post]) -> list[Post]:
+def _by_rank(posts: list[SandboxPost]) -> list[SandboxPost]:
     """Return the shuffled posts with each family's members sorted by rank within the positions they occupy."""
     places: dict[str, list[int]] = {}
     for i, post in enumerate(posts):
@@ -80,7 +80,7 @@ def _moments(count: int, *, windows: Sequence[tuple[datetime, datetime]], rng: R
     return moments
 
 
-def _name(posts: Sequence[Post], *, rng: Random) -> None:
+def _name(posts: Sequence[SandboxPost], *, rng: Random) -> None:
     """Give every post an author: a few write many posts, most write one, and copies rarely share their original's."""
     count = max(8, int(len(posts) / POSTS_PER_AUTHOR))
     names: dict[str, None] = {}

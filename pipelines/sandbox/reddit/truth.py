@@ -11,7 +11,7 @@ from pipelines.config.sandbox import Sandbox
 from pipelines.extract.words import normalise, words
 from pipelines.sandbox.reddit.captions import words_apart
 from pipelines.sandbox.reddit.faults import placeholder_sha256
-from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, Post
+from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, SandboxPost
 from pipelines.sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
 
 Item = tuple[str, int]
@@ -20,7 +20,7 @@ WORD_DIFFERENCE = 3
 DELETED = ("deleted", "deleted_later")
 
 
-def truth(posts: Sequence[Post], *, sandbox: Sandbox) -> dict[str, Any]:
+def truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
     """Return the ground truth: pictures, submissions, near-duplicate pairs, mirrored pairs, canaries.
 
     Two kept pictures are a pair when they have the same base, the same handedness and captions fewer than three
@@ -48,7 +48,7 @@ def truth(posts: Sequence[Post], *, sandbox: Sandbox) -> dict[str, Any]:
     }
 
 
-def _pairs(kept: Sequence[tuple[Post, int, Picture]]) -> tuple[list[tuple[Item, Item]], list[tuple[Item, Item]]]:
+def _pairs(kept: Sequence[tuple[SandboxPost, int, Picture]]) -> tuple[list[tuple[Item, Item]], list[tuple[Item, Item]]]:
     by_base: dict[str, list[tuple[Item, Picture]]] = defaultdict(list)
     for post, image, picture in kept:
         by_base[picture.base].append(((post.fullname, image), picture))
@@ -77,7 +77,7 @@ def _groups(pairs: Sequence[tuple[Item, Item]]) -> dict[Item, str]:
     return {item: names[find(item)] for item in root}
 
 
-def _image(post: Post, image: int, picture: Picture, *, groups: dict[Item, str]) -> dict[str, Any]:
+def _image(post: SandboxPost, image: int, picture: Picture, *, groups: dict[Item, str]) -> dict[str, Any]:
     text = normalise(picture.text)
     expected = post.expected if post.expected in (*DELETED, "removed") else picture.expected
     return {
@@ -95,7 +95,7 @@ def _image(post: Post, image: int, picture: Picture, *, groups: dict[Item, str])
     }
 
 
-def _submission(post: Post) -> dict[str, Any]:
+def _submission(post: SandboxPost) -> dict[str, Any]:
     return {
         "fullname": post.fullname,
         "subreddit": post.subreddit,
@@ -111,7 +111,7 @@ def _submission(post: Post) -> dict[str, Any]:
     }
 
 
-def _canaries(posts: Sequence[Post]) -> dict[str, list[str]]:
+def _canaries(posts: Sequence[SandboxPost]) -> dict[str, list[str]]:
     planted = [p for p in posts if CANARY_TITLE in p.title or CANARY_BODY in p.body or _shows(p)]
     return {
         "words": [CANARY_TITLE, CANARY_BODY],
@@ -121,5 +121,5 @@ def _canaries(posts: Sequence[Post]) -> dict[str, list[str]]:
     }
 
 
-def _shows(post: Post) -> bool:
+def _shows(post: SandboxPost) -> bool:
     return any(CANARY_OVERLAY in picture.text.lower() for picture in post.pictures)

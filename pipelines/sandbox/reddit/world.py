@@ -10,7 +10,7 @@ from pipelines.sandbox.reddit import captions, cases, labels, languages
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.compose import TEXT_STYLES, Composition, body, compose, title
 from pipelines.sandbox.reddit.draw import Meme
-from pipelines.sandbox.reddit.posts import HOME, Picture, Post
+from pipelines.sandbox.reddit.posts import HOME, Picture, SandboxPost
 from pipelines.sandbox.reddit.schedule import schedule
 from pipelines.sandbox.reddit.variants import SUFFIX, Rendering, vary
 
@@ -51,7 +51,7 @@ class World:
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self.counts = cases.counts(sandbox.submissions)
-        self.posts: list[Post] = []
+        self.posts: list[SandboxPost] = []
         self._rng = seeded(sandbox.seed, "world")
         self._seeds = iter(self._rng.sample(range(10**8), sandbox.submissions * 4 + 400))
         self._files = 0
@@ -62,7 +62,7 @@ class World:
         self._memes = [m for m in memes if m.modality != "M3"]
         self._crises = labels.cradle(sandbox.submissions, rng=seeded(sandbox.seed, "cradle"))
 
-    def build(self) -> list[Post]:
+    def build(self) -> list[SandboxPost]:
         """Return all submissions in order of creation."""
         self._without_pictures()
         self._faulty()
@@ -104,7 +104,7 @@ class World:
         variant: str = "original",
         kind: str = "image",
         editable: bool = False,
-    ) -> Post:
+    ) -> SandboxPost:
         """Return a post with one new meme whose labels are the next ones drawn."""
         figsim = self._textless.pop() if case == "plain" and self._textless else self._memes.pop()
         cradle = self._crises.pop()
@@ -114,7 +114,7 @@ class World:
         rendering = Rendering(self._file(encoding), meme, variant, amount, encoding, quality)
         language = "en" if text else "none"
         picture = Picture(f"b{meme.seed:08d}", rendering, text=text, language=language, variant=variant)
-        post = Post(case, made.title, kind=kind, pictures=[picture], figsim=figsim, cradle=cradle)
+        post = SandboxPost(case, made.title, kind=kind, pictures=[picture], figsim=figsim, cradle=cradle)
         post.carriers = made.carriers
         post.family, self._made[id(post)] = picture.base, made
         if self._rng.random() < 0.1:
@@ -137,7 +137,7 @@ class World:
             crises = self._crises.pop()
             expected = "outside_window" if name == "outside_window" else "no_image"
             kind = "text" if name == "outside_window" else name
-            post = Post(name, title(crises, rng=self._rng), kind=kind, expected=expected, cradle=crises)
+            post = SandboxPost(name, title(crises, rng=self._rng), kind=kind, expected=expected, cradle=crises)
             post.carriers = dict.fromkeys(crises, "text")
             if kind == "text":
                 post.body = body(crises, rng=self._rng)
@@ -159,7 +159,7 @@ class World:
                 picture.rendering = None
             self.posts.append(post)
 
-    def _simple(self, case: str, *, text: str, language: str) -> Post:
+    def _simple(self, case: str, *, text: str, language: str) -> SandboxPost:
         """Return a post with a meme without FigSIM labels, whose words cannot or must not be read."""
         crises = self._crises.pop()
         style = self._rng.choice(TEXT_STYLES)
@@ -168,7 +168,7 @@ class World:
         suffix = {"too_many_pixels": "png", "too_many_frames": "gif", "placeholder": "png"}
         rendering = Rendering(self._file(suffix.get(case, "jpeg")), meme)
         picture = Picture(f"b{meme.seed:08d}", rendering, text=shown, language=language)
-        post = Post(case, title(crises, rng=self._rng), pictures=[picture], cradle=crises)
+        post = SandboxPost(case, title(crises, rng=self._rng), pictures=[picture], cradle=crises)
         post.carriers, post.family = dict.fromkeys(crises, "text"), picture.base
         return post
 
@@ -198,7 +198,7 @@ class World:
         for number, name in enumerate(self._each("gallery")):
             self.posts.append(self._gallery(name, failed=number % 7 == 1))
 
-    def _gallery(self, name: str, *, failed: bool) -> Post:
+    def _gallery(self, name: str, *, failed: bool) -> SandboxPost:
         post = self._meme(name, kind="gallery")
         post.failed_item = failed
         made = self._made[id(post)]
@@ -212,7 +212,7 @@ class World:
 
     # --- copies -------------------------------------------------------------------------------------------------
 
-    def _copies(self, originals: list[Post]) -> None:
+    def _copies(self, originals: list[SandboxPost]) -> None:
         """Repost originals: those with enough words for edits first, each of them up to four times."""
         able = [p for p in originals if self._made[id(p)].editable]
         near = list(self._each(*(c.name for c in cases.DUPLICATES)))
@@ -226,7 +226,7 @@ class World:
         for number in range(self.counts["recaptioned"]):
             self.posts.append(self._copy(templates[number // 3 % len(templates)], "recaptioned"))
 
-    def _copy(self, original: Post, variant: str) -> Post:
+    def _copy(self, original: SandboxPost, variant: str) -> SandboxPost:
         source, made = original.pictures[0], self._made[id(original)]
         plain, rng = made.plain, self._rng
         if variant.startswith("edit"):
@@ -249,7 +249,7 @@ class World:
         )
         rank = 1 + sum(p.family == original.family for p in self.posts)
         name = original.title if rng.random() < 0.3 else title(original.cradle, rng=rng)
-        post = Post(variant, name, pictures=[picture], figsim=original.figsim, cradle=original.cradle)
+        post = SandboxPost(variant, name, pictures=[picture], figsim=original.figsim, cradle=original.cradle)
         post.carriers, post.family, post.rank = original.carriers, original.family, rank
         return post
 
@@ -257,7 +257,7 @@ class World:
         parents = [p for p in self.posts if p.case == "plain"]
         for _ in self._each("crosspost"):
             parent = self._rng.choice(parents)
-            post = Post("crosspost", parent.title, expected="crosspost", parent=parent, cradle=parent.cradle)
+            post = SandboxPost("crosspost", parent.title, expected="crosspost", parent=parent, cradle=parent.cradle)
             post.carriers, post.family, post.rank = dict.fromkeys(post.cradle, "text"), parent.family, 90
             self.posts.append(post)
 
@@ -266,7 +266,7 @@ class World:
         parents = [p for p in self.posts if p.case == "plain"]
         names = ("MondayMood", "SuicideMemeTalk", "CatsAtDesks", "CasualRain")
         for number in range(cases.elsewhere(self.sandbox.submissions)):
-            post = Post("elsewhere", title((), rng=self._rng), kind="text", subreddit=names[number % len(names)])
+            post = SandboxPost("elsewhere", title((), rng=self._rng), kind="text", subreddit=names[number % len(names)])
             post.expected, post.body = "other_subreddit", body((), rng=self._rng)
             if number % 4 == 0:
                 post.parent = self._rng.choice(parents)

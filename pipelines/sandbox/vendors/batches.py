@@ -45,7 +45,7 @@ Judge = Callable[[Line, str], Result]
 
 
 @dataclass(slots=True)
-class Job:
+class VendorJob:
     """One batch job; ``looks`` is the number of polls left until it ends."""
 
     name: str
@@ -67,7 +67,7 @@ class Batches:
 
     judge: Judge
     files: dict[str, bytes] = field(default_factory=dict)
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, VendorJob] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, data: bytes, *, prefix: str) -> str:
@@ -82,22 +82,24 @@ class Batches:
         with self.lock:
             return self.files.pop(name, None) is not None
 
-    def start(self, lines: Sequence[Line], *, prefix: str, model: str = "", files: dict[str, str] | None = None) -> Job:
+    def start(
+        self, lines: Sequence[Line], *, prefix: str, model: str = "", files: dict[str, str] | None = None
+    ) -> VendorJob:
         """Submit a job; return it in its initial state."""
         with self.lock:
             name = prefix + name_of(len(self.jobs), len(lines))
-            self.jobs[name] = job = Job(name, (), model, files or {})
+            self.jobs[name] = job = VendorJob(name, (), model, files or {})
         job.results = [self.judge(line, name) for line in lines]
         return job
 
-    def look(self, name: str) -> Job | None:
+    def look(self, name: str) -> VendorJob | None:
         """Return a job and count this poll."""
         with self.lock:
             if job := self.jobs.get(name):
                 job.looks -= 1
             return job
 
-    def cancel(self, name: str) -> Job | None:
+    def cancel(self, name: str) -> VendorJob | None:
         """Return a job, canceled unless it has ended."""
         with self.lock:
             if (job := self.jobs.get(name)) and job.looks > 0:
@@ -126,7 +128,7 @@ def openai_file(name: str, *, size: int, filename: str = "batch.jsonl") -> Body:
     return told | {"purpose": "batch", "status": "processed"}
 
 
-def openai_job(batches: Batches, job: Job) -> Body:
+def openai_job(batches: Batches, job: VendorJob) -> Body:
     """Return OpenAI's description of a job; its result files are written when it ends."""
     good = [r for r in job.results if r.status < 300]
     bad = [r for r in job.results if r.status >= 300]
@@ -158,7 +160,7 @@ def _openai_line(result: Result) -> Body:
     return {"id": f"batch_req_{result.custom_id}", "custom_id": result.custom_id, "response": response, "error": None}
 
 
-def anthropic_job(job: Job, *, address: str) -> Body:
+def anthropic_job(job: VendorJob, *, address: str) -> Body:
     """Return Anthropic's description of a job."""
     ended, total = job.state != "running", len(job.results)
     bad = sum(r.status >= 300 for r in job.results)
@@ -181,7 +183,7 @@ def anthropic_job(job: Job, *, address: str) -> Body:
     }
 
 
-def anthropic_results(job: Job) -> bytes:
+def anthropic_results(job: VendorJob) -> bytes:
     """Return the lines of an ended job."""
     rows = []
     for result in job.results:
@@ -205,7 +207,7 @@ def google_file(name: str, *, size: int, address: str) -> Body:
     }
 
 
-def google_job(batches: Batches, job: Job) -> Body:
+def google_job(batches: Batches, job: VendorJob) -> Body:
     """Return Google's description of a job: an operation whose metadata hold the state."""
     state = {"running": "BATCH_STATE_RUNNING", "ended": "BATCH_STATE_SUCCEEDED", "canceled": "BATCH_STATE_CANCELLED"}
     told: Body = {"model": job.model, "name": job.name, "state": state[job.state], "createTime": MADE_TEXT}

@@ -105,7 +105,7 @@ TEMPERS: Mapping[str, Temper] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VendorQuestion:
     """One question, independent of the protocol; ``text`` is that of the last user message."""
 
     model: str
@@ -141,7 +141,7 @@ class Reading:
     dictated: tuple[str, ...] | None
 
 
-def post_of(asked: Asked) -> tuple[str, bool]:
+def post_of(asked: VendorQuestion) -> tuple[str, bool]:
     """Return the post of a question, and whether it is enclosed in a delimiter that the prompt names."""
     found = [(m.group(), m.start(), m.end()) for m in DELIMITER.finditer(asked.text)]
     if found:
@@ -176,7 +176,7 @@ def _nothing() -> str:
     return fingerprint("")
 
 
-def reply(asked: Asked, *, vendor: str, temper: Temper, seed: int) -> Reply:
+def reply(asked: VendorQuestion, *, vendor: str, temper: Temper, seed: int) -> Reply:
     """Return the vendor's answer to a question at its error rates; equal questions get equal answers."""
     post, inside = post_of(asked)
     read = reading(post)
@@ -227,7 +227,7 @@ def misjudged(labels: frozenset[str], *, rng: Random) -> frozenset[str]:
     return frozenset(changed) if changed != labels else others or frozenset({CALM})
 
 
-def _value(asked: Asked, *, labels: frozenset[str], codes: frozenset[str]) -> dict[str, Any]:
+def _value(asked: VendorQuestion, *, labels: frozenset[str], codes: frozenset[str]) -> dict[str, Any]:
     """Return the answer with the keys that the schema requires, or that the prompt mentions."""
     fields: dict[str, Any] = dict((asked.schema or {}).get("properties", {}))
     if not fields:
@@ -273,7 +273,7 @@ def _garbled(value: dict[str, Any], *, rng: Random) -> tuple[str, dict[str, Any]
     return f"```json\n{text}\n```", value, False
 
 
-def _cut(asked: Asked, *, text: str, value: dict[str, Any] | None, tokens: int) -> Reply:
+def _cut(asked: VendorQuestion, *, text: str, value: dict[str, Any] | None, tokens: int) -> Reply:
     """Return the answer cut at a stop string or at the token cap, which includes hidden reasoning."""
     hidden = HIDDEN_TOKENS if HIDDEN.match(asked.model.rpartition("/")[2]) else 0
     ended = "stop"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from pipelines.sandbox.vendors.mind import Asked, Reply
+from pipelines.sandbox.vendors.mind import Reply, VendorQuestion
 from pipelines.sandbox.vendors.protocols import MADE, Body, Rejected, images_of, last_asked, name_of, strings, text_of
 
 
@@ -29,7 +29,7 @@ class OpenAI:
         "invalid": ("invalid_request_error", None, "The request is not valid."),
     }
 
-    def read(self, body: Body, *, model: str = "") -> Asked:
+    def read(self, body: Body, *, model: str = "") -> VendorQuestion:
         """Read a chat completion request."""
         model = str(body.get("model") or model)
         self._sampling(body, model=model)
@@ -47,7 +47,7 @@ class OpenAI:
         elif body.get("tools"):
             function = body["tools"][0]["function"]
             schema, tool = function.get("parameters"), function["name"]
-        return Asked(
+        return VendorQuestion(
             model=model,
             system="\n".join(text_of(m.get("content")) for m in messages if m.get("role") in ("system", "developer")),
             text=text_of(last),
@@ -71,7 +71,7 @@ class OpenAI:
                 message = f"Unsupported parameter: '{name}' is not supported with this model."
                 raise Rejected(message, param=name, code="unsupported_parameter")
 
-    def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
+    def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
         """Write a chat completion, or a 400 error for a content policy refusal."""
         if answer.refused == "policy":
             return 400, self._policy()
@@ -113,7 +113,7 @@ class OpenAI:
 class Responses(OpenAI):
     """Responses."""
 
-    def read(self, body: Body, *, model: str = "") -> Asked:
+    def read(self, body: Body, *, model: str = "") -> VendorQuestion:
         """Read a response creation."""
         model = str(body.get("model") or model)
         self._sampling(body, model=model)
@@ -125,7 +125,7 @@ class Responses(OpenAI):
         if form.get("type") == "json_schema" and form.get("strict"):
             _strict(form["schema"])
         inner = [text_of(m.get("content")) for m in messages if m.get("role") in ("system", "developer")]
-        return Asked(
+        return VendorQuestion(
             model=model,
             system="\n".join([str(body.get("instructions") or ""), *inner]),
             text=text_of(last),
@@ -135,7 +135,7 @@ class Responses(OpenAI):
             most_tokens=body.get("max_output_tokens"),
         )
 
-    def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
+    def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
         """Write a response, or a 400 error for a content policy refusal."""
         if answer.refused == "policy":
             return 400, self._policy()

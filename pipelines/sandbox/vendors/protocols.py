@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import orjson
 
-from pipelines.sandbox.vendors.mind import Asked, Reply
+from pipelines.sandbox.vendors.mind import Reply, VendorQuestion
 
 Body = dict[str, Any]
 # A fixed creation time, so that equal requests get equal bytes.
@@ -78,14 +78,14 @@ class Sent:
 class Wire(Protocol):
     """A vendor's protocol."""
 
-    def read(self, body: Body, *, model: str) -> Asked:
+    def read(self, body: Body, *, model: str) -> VendorQuestion:
         """Return the question of a request; ``model`` is the model named in the path, if any.
 
         Raises:
             Rejected: the real vendor would reject it.
         """
 
-    def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
+    def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
         """Return status and body of an answer."""
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
@@ -143,7 +143,7 @@ class Anthropic:
         "invalid": ("invalid_request_error", "The request is not valid."),
     }
 
-    def read(self, body: Body, *, model: str = "") -> Asked:
+    def read(self, body: Body, *, model: str = "") -> VendorQuestion:
         """Read a message creation."""
         model = str(body.get("model") or model)
         if not isinstance(body.get("max_tokens"), int):
@@ -157,7 +157,7 @@ class Anthropic:
             raise Rejected(f"'{model}' does not support output format.")
         last = last_asked(body.get("messages") or [])
         tools = body.get("tools") or []
-        return Asked(
+        return VendorQuestion(
             model=model,
             system=text_of(body.get("system")),
             text=text_of(last),
@@ -168,7 +168,7 @@ class Anthropic:
             stops=strings(body.get("stop_sequences")),
         )
 
-    def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
+    def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
         """Write a message; a refusal is a message without content."""
         content: list[Body] = [{"type": "text", "text": answer.text}] if answer.text else []
         ended = "refusal" if answer.refused else self.ENDED[answer.ended]
@@ -213,7 +213,7 @@ class Google:
         "invalid": ("INVALID_ARGUMENT", "The request is not valid."),
     }
 
-    def read(self, body: Body, *, model: str = "") -> Asked:
+    def read(self, body: Body, *, model: str = "") -> VendorQuestion:
         """Read a generateContent request, with field names in camelCase or snake_case."""
         config = _of(body, "generationConfig") or {}
         if _of(_of(config, "thinkingConfig") or {}, "thinkingBudget") == 0 and "2.5-pro" in model:
@@ -222,7 +222,7 @@ class Google:
         tools = [d for t in body.get("tools") or [] for d in _of(t, "functionDeclarations") or []]
         schema = _of(config, "responseJsonSchema") or _of(config, "responseSchema")
         declared = tools[0] if tools and not schema else {}
-        return Asked(
+        return VendorQuestion(
             model=model,
             system=text_of((_of(body, "systemInstruction") or {}).get("parts")),
             text=text_of(parts),
@@ -233,7 +233,7 @@ class Google:
             stops=strings(_of(config, "stopSequences")),
         )
 
-    def write(self, asked: Asked, answer: Reply) -> tuple[int, Body]:
+    def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
         """Write candidates, or none and the reason why the prompt was blocked."""
         usage = {"promptTokenCount": answer.input_tokens, "candidatesTokenCount": answer.output_tokens}
         usage |= {

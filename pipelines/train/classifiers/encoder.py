@@ -19,7 +19,7 @@ from pipelines.datasets.example import Example
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.backbones import Headed, opened
 from pipelines.models.built import Built
-from pipelines.models.encoder import Words, built
+from pipelines.models.encoder import EncoderWords, built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.class_weights import weigh
@@ -103,9 +103,9 @@ def _recipe(spec: EncoderModel, *, settings: Finetune) -> Recipe:
     return Recipe(**spec.model_dump(exclude={"kind"}), checkpoint_steps=settings.checkpoint_steps)
 
 
-def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Built, Words]:
+def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Built, EncoderWords]:
     with opened(spec.base, seed=seed, folder=folder) as place:
-        words = Words(place, base=spec.base, limit=spec.max_tokens)
+        words = EncoderWords(place, base=spec.base, limit=spec.max_tokens)
         module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
     config = module.model.config
     config.pad_token_id = words.tokens.pad_token_id

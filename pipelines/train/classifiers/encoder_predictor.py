@@ -14,7 +14,7 @@ from pipelines.datasets.example import TEST, Example
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.backbones import opened
 from pipelines.models.built import Built
-from pipelines.models.encoder import Saved, Words, built
+from pipelines.models.encoder import EncoderWords, Saved, built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import inference
 
@@ -46,7 +46,7 @@ class EncoderPredictor:
     """A fitted encoder for inference; create it with :meth:`open`."""
 
     def __init__(
-        self, model: Built, *, words: Words, task: Task, calibrated: calibration.Calibration, thresholds: Floats,
+        self, model: Built, *, words: EncoderWords, task: Task, calibrated: calibration.Calibration, thresholds: Floats,
         recipe: Recipe,
     ) -> None:  # fmt: skip
         """Use :meth:`open`."""
@@ -64,7 +64,7 @@ class EncoderPredictor:
         thresholds, stored = recall_constraints.load(out, task=task)
         calibrated = calibration.Calibration.of_json(stored["calibration"])
         with opened(str(out), seed=0, folder=out) as place:
-            words = Words(place, base=out.name, limit=None)
+            words = EncoderWords(place, base=out.name, limit=None)
             model = built(Saved(place, base=out.name), words=words)
         recipe = Recipe.model_validate(stored["recipe"])
         return cls(model, words=words, task=task, calibrated=calibrated, thresholds=thresholds, recipe=recipe)

@@ -35,7 +35,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PackingPlan:
     """The assignment of samples to rows, for every step of every epoch.
 
     Args:
@@ -105,7 +105,7 @@ def padded(samples: Sequence[Sample], *, pad: int) -> dict[str, Any]:
 
 def plan(
     lengths: Sequence[int], *, step: int, epochs: int, seed: int, processes: int, room: int | None, batch: int
-) -> Plan:
+) -> PackingPlan:
     """Return the rows of every step: each sample once an epoch, ``step`` samples a step, reshuffled every epoch.
 
     The samples of a step depend on ``seed`` and the epoch alone, not on the number of processes. The rows of a step are
@@ -137,7 +137,7 @@ def plan(
             break
         rows += 1
     steps = (tuple(tuple(tuple(rows_[p::processes]) for p in range(processes)) for rows_ in epoch) for epoch in made)
-    return Plan(rows, tuple(steps))
+    return PackingPlan(rows, tuple(steps))
 
 
 def _spread(

@@ -29,7 +29,7 @@ ACTIVATION_BYTES, BYTES_FROZEN, SHARE = 40, 2, 0.7
 
 def plans(
     spec: SftModel, *, rows: Sequence[Sample], judged: Sequence[Sample], beginning: int | None, seed: int
-) -> list[packing.Plan]:
+) -> list[packing.PackingPlan]:
     """Return the plans of training and of validation; validation is a single step."""
     start = beginning or 0
     room = None if beginning is None else max(ROW, spec.max_length) - start
@@ -65,7 +65,7 @@ def adapter(spec: SftModel) -> LoraConfig | None:
 
 
 def arguments(
-    spec: SftModel, *, model: Any, plan: packing.Plan, folder: Path, seed: int, beginning: int | None
+    spec: SftModel, *, model: Any, plan: packing.PackingPlan, folder: Path, seed: int, beginning: int | None
 ) -> SFTConfig:
     gpu = torch.cuda.is_available()
     short = short_of_memory(

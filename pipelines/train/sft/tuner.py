@@ -22,7 +22,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import SFTTrainer
 
 from pipelines.train.classifiers.inference import Diverged
-from pipelines.train.sft.packing import IGNORED, Plan, Sample, padded, row
+from pipelines.train.sft.packing import IGNORED, PackingPlan, Sample, padded, row
 
 WHOLE, JUDGED = "whole.json", "eval_loss"
 
@@ -58,7 +58,7 @@ class Rows:
 class Steps(Dataset):  # type: ignore[misc]
     """This process's rows in the order of one epoch, each with ``answers``: the answer tokens of its whole step."""
 
-    def __init__(self, rows: Rows, *, plan: Plan) -> None:
+    def __init__(self, rows: Rows, *, plan: PackingPlan) -> None:
         self.rows, self.plan = rows, plan
         self.epoch, self.process = 0, 0
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.annotate.backends.argilla import argilla_form
-from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
 from pipelines.annotate.backends.files.answer_files import item_of, name_of
 from pipelines.annotate.form import Form
 from pipelines.config.settings import Settings
@@ -97,7 +97,7 @@ class Argilla:
             records = self._records(self._dataset(queue))
             return {item_of(record["external_id"]): _time(record["inserted_at"]) for record in records}
 
-    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+    def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         """Add records in the order of their position.
 
         Raises:
@@ -112,7 +112,7 @@ class Argilla:
             for chunk in _chunks(sorted(fresh.values(), key=lambda task: task.position)):
                 self._call("POST", f"datasets/{found['id']}/records/bulk", json={"items": chunk})
 
-    def answers(self, queue: Queue) -> list[Answer]:
+    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return submitted responses as answers and discarded ones as skips; drafts are left out.
 
         The SDK's records have neither the id nor the time of a response, so this calls the API with the SDK's client.
@@ -239,7 +239,7 @@ def _name(queue: Queue) -> str:
     return queue.name.replace("/", "__")
 
 
-def _chunks(tasks: Sequence[Task]) -> Iterator[list[Json]]:
+def _chunks(tasks: Sequence[AnnotationTask]) -> Iterator[list[Json]]:
     """Yield records in chunks of limited size, one per request."""
     chunk: list[Json] = []
     size = 0
@@ -255,14 +255,14 @@ def _chunks(tasks: Sequence[Task]) -> Iterator[list[Json]]:
         yield chunk
 
 
-def _answers(record: Json, *, names: dict[str, str]) -> Iterator[Answer]:
+def _answers(record: Json, *, names: dict[str, str]) -> Iterator[AnnotatorAnswer]:
     for response in record.get("responses") or []:
         if response["status"] not in ("submitted", "discarded"):
             continue
         values = {key: value["value"] for key, value in (response["values"] or {}).items()}
         note = values.pop(argilla_form.NOTE, "")
         skipped = response["status"] == "discarded"
-        yield Answer(
+        yield AnnotatorAnswer(
             item=item_of(record["external_id"]),
             by=names.get(response["user_id"], response["user_id"]),
             id=response["id"],

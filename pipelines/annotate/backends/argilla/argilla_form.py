@@ -15,7 +15,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.annotate.backends.backend import Task
+from pipelines.annotate.backends.backend import AnnotationTask
 from pipelines.annotate.form import Form, Question
 from pipelines.errors import BackendUnavailable
 
@@ -69,7 +69,7 @@ def dataset(form: Form, *, name: str, workspace: Workspace, client: Client) -> D
     return rg.Dataset(name=name, workspace=workspace, settings=settings, client=client)
 
 
-def fields(task: Task) -> dict[str, object]:
+def fields(task: AnnotationTask) -> dict[str, object]:
     """Return the fields of a task's record; empty fields are left out and not shown."""
     found: dict[str, object] = {"notice": {"shown": "yes"}}
     found |= {name: _entities(words).replace("\n", "<br>") for name, words in task.text.items() if words}

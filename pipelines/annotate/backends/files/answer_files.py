@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.annotate.backends.backend import Answer, Item
+from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
 from pipelines.errors import DataError
 
 _JOIN = "|"
@@ -46,7 +46,7 @@ def item_of(name: str) -> Item:
     return record_id, int(image)
 
 
-def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Answer]:
+def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
     """Return the answers in a queue's folder in file order, empty if there is no file yet.
 
     ``keys`` are the form's categories; ``annotator`` is the account of lines that name none.
@@ -143,12 +143,12 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield reader.line_num, row
 
 
-def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str, line: int) -> Answer:
+def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str, line: int) -> AnnotatorAnswer:
     try:
         item = item_of(str(row.get("item", "")))
     except ValueError:
         raise _Fault("'item' must be record_id/image, as in tasks.jsonl") from None
-    return Answer(
+    return AnnotatorAnswer(
         item=item,
         by=str(row.get("by") or annotator),
         id=str(row.get("id") or f"{line:09d}"),

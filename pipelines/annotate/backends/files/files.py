@@ -17,7 +17,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
 from pipelines.annotate.backends.files import answer_files
 from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
 from pipelines.annotate.form import Form
@@ -67,7 +67,7 @@ class Files:
             held[item_of(str(row["item"]))] = added
         return held
 
-    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+    def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         """Append tasks to the list, pictures first, so that a listed task is complete.
 
         Raises:
@@ -87,7 +87,7 @@ class Files:
                 rows.append(_row(task, folder=folder) | {"added": added})
             _write_rows(folder / "tasks.jsonl", rows)
 
-    def answers(self, queue: Queue) -> list[Answer]:
+    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return the answers that the team's tool wrote.
 
         Raises:
@@ -177,7 +177,7 @@ def open_files(settings: Settings) -> Files:
     return Files(settings.annotation_files, clock=now)
 
 
-def _row(task: Task, *, folder: Path) -> dict[str, object]:
+def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
     """Return a task's row for the list, and write its picture next to the list."""
     name = None
     if task.image is not None:

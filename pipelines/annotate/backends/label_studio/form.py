@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
-from pipelines.annotate.backends.backend import Task
+from pipelines.annotate.backends.backend import AnnotationTask
 from pipelines.annotate.form import Choice, Form, Question
 
 CONTENT, SIDES, NOTE = "_content", "_sides", "_note"
@@ -72,7 +72,7 @@ def config(form: Form) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def shown(task: Task) -> dict[str, str]:
+def shown(task: AnnotationTask) -> dict[str, str]:
     """Return a task's data: HTML for ``_content``, and for an adjudicator's ``_sides``."""
     passages = [_passage(name, text) for name, text in task.text.items() if text]
     if task.image is not None:
@@ -148,7 +148,7 @@ def _picture(image: bytes, *, media_type: str) -> str:
     )
 
 
-def _sides(task: Task) -> str:
+def _sides(task: AnnotationTask) -> str:
     disputed = _html(", ".join(task.disputed))
     sides = "".join(
         f'<div class="crisis-side"><strong>{chr(ord("A") + number)}</strong>{_answers(side)}</div>'

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.annotate.backends.backend import Answer, Item, Queue, Task
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
 from pipelines.annotate.backends.label_studio.form import NOTE, config, shown
 from pipelines.annotate.backends.label_studio.store import clean
 from pipelines.annotate.form import Form
@@ -81,7 +81,7 @@ class LabelStudio:
                 found[item] = min(moment, found.get(item, moment))
         return dict(sorted(found.items()))
 
-    def add(self, queue: Queue, *, tasks: Sequence[Task]) -> None:
+    def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         """Import tasks in the order of ``position``, which is the order in which annotators see them."""
         there = self.present(queue)
         new = sorted((task for task in tasks if task.item not in there), key=lambda task: (task.position, task.item))
@@ -93,9 +93,9 @@ class LabelStudio:
                 # No retries by the SDK: a request that was accepted but not answered would be imported twice.
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
-    def answers(self, queue: Queue) -> list[Answer]:
+    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return the annotations: ``id`` is Label Studio's, ``answered`` the last change, ``by`` the e-mail address."""
-        found: list[Answer] = []
+        found: list[AnnotatorAnswer] = []
         with _errors():
             rows = list(self._rows(queue, fields="all", include=ANSWER))
             emails = self._emails(queue) if any(row["annotations"] for _, row in rows) else {}
@@ -209,7 +209,7 @@ def _errors() -> Iterator[None]:
         raise BackendUnavailable(backend="label_studio", detail=type(error).__name__) from None
 
 
-def _chunks(tasks: Sequence[Task]) -> Iterator[list[dict[str, object]]]:
+def _chunks(tasks: Sequence[AnnotationTask]) -> Iterator[list[dict[str, object]]]:
     chunk: list[dict[str, object]] = []
     size = 0
     for task in tasks:
@@ -224,7 +224,7 @@ def _chunks(tasks: Sequence[Task]) -> Iterator[list[dict[str, object]]]:
         yield chunk
 
 
-def _meta(task: Task) -> dict[str, object]:
+def _meta(task: AnnotationTask) -> dict[str, object]:
     """Return the task's metadata, which the form does not show to the annotator."""
     return {"item": f"{task.item[0]}/{task.item[1]}", "position": task.position, "disputed": list(task.disputed)}
 
@@ -239,10 +239,10 @@ def _moment(text: object) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _answer(row: Mapping[str, Any], *, item: Item, emails: Mapping[int, str]) -> Answer:
+def _answer(row: Mapping[str, Any], *, item: Item, emails: Mapping[int, str]) -> AnnotatorAnswer:
     values, note = _values(row["result"] or [])
     by, seconds = row["completed_by"], row["lead_time"]
-    return Answer(
+    return AnnotatorAnswer(
         item=item,
         by=emails.get(by, str(by)) if isinstance(by, int) else str(by),
         id=str(row["id"]),
