@@ -41,6 +41,9 @@ down: .venv/.installed  ## stop what the demo and annotate started
 status: .venv/.installed  ## the numbers of the last publish
 	@$(BIN)/corpus status
 
+docs: .venv/.installed  ## draw docs/images/flow.svg from dvc.yaml and the Dags
+	$(BIN)/python docs/flow.py
+
 lint: .venv/.installed  ## ruff, mypy and the layers of pipelines/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
