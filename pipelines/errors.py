@@ -257,8 +257,11 @@ class TooManyFailed(LabellingError):
 class EnsembleTooWeak(LabellingError):
     """An offline ensemble is not better than its best member on dev, so that member should label alone."""
 
-    message = "Ensemble '{ensemble}' beats {member} on dev in only {probability:.0%} of resamples."
-    remedy = "Add dev gold, or use {member} alone; the limit is silver.min_probability in params.yaml."
+    message = (
+        "Ensemble '{ensemble}' labels dev better than {member} in only {probability:.0%} of bootstrap resamples, "
+        "fewer than silver.min_probability in params.yaml requires."
+    )
+    remedy = "Annotate more posts of the dev split and run the stage again, or label with {member} alone."
     exit_code = 65
 
 

@@ -24,7 +24,7 @@ app = typer.Typer()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="crisis-posts, meme-severity, meme-figurative, meme-related")]
 Version = Annotated[int, typer.Argument(metavar="VERSION", help="the version number")]
 Who = Annotated[str, typer.Option(help="the person who decides; recorded")]
-Why = Annotated[str, typer.Option(help="their reason; recorded")]
+Why = Annotated[str, typer.Option(help="the reason for the decision; recorded")]
 Base = Annotated[str | None, typer.Option(help="the commit to work on; default: the tip of the corpus branch")]
 
 

@@ -47,7 +47,7 @@ def make(
 def approve(
     name: Name,
     who: Annotated[str, typer.Option(help="the person who approves; recorded")],
-    why: Annotated[str, typer.Option(help="their reason; recorded")],
+    why: Annotated[str, typer.Option(help="the reason for the decision; recorded")],
 ) -> None:
     """Approve a draft release."""
     from pipelines.release import approval

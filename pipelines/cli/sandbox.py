@@ -21,7 +21,7 @@ def build(
     profile: str = "sandbox",
     scale: Annotated[int | None, typer.Option(help="write only one text-only dump with this many rows")] = None,
 ) -> None:
-    """Generate the offline Reddit in CORPUS_HOME/sandbox."""
+    """Generate a simulated Reddit for work without a network, in CORPUS_HOME/sandbox."""
     from pipelines.sandbox.reddit.build import build as draw
 
     settings = Settings.from_env()

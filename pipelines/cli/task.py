@@ -26,9 +26,11 @@ app = typer.Typer(
 )
 
 Base = Annotated[str, typer.Option(help="the commit to work on")]
-RunName = Annotated[str, typer.Option("--run", help="the Dag run whose stages exchange results")]
+RunName = Annotated[str, typer.Option("--run", help="the id of the Dag run; a stage accepts results of this run only")]
 Results = Annotated[str, typer.Option(help="JSON list of the result tokens of upstream stages; - reads stdin")]
-Pointers = Annotated[str, typer.Option(help="JSON object: data file -> text of its .dvc file; - reads stdin")]
+Pointers = Annotated[
+    str, typer.Option(help="JSON object that maps each data file to the text of its .dvc file; - reads stdin")
+]
 
 
 @app.command("step", context_settings={"ignore_unknown_options": True})
@@ -105,7 +107,7 @@ def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
 
 @app.command("publish-partition")
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> None:
-    """Commit a month's pointers."""
+    """Commit the .dvc files of one month's data to the corpus branch."""
     from pipelines.takedown.redaction import Gone
     from pipelines.takedown.rewrite import left_out
     from pipelines.workspace import publish
@@ -120,7 +122,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
 
 @app.command("champions")
 def champions(corpus: CorpusName) -> None:
-    """Commit the champions that label a corpus."""
+    """Commit the version numbers of the champions that the stage batch_predict runs on a corpus."""
     from pipelines.predict import batch_predict
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
@@ -177,7 +179,7 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
 
 
 def _labelled(corpus: str) -> tuple[str, ...]:
-    """Return the inputs of labelling: the records, their split, and the prompt examples chosen by gold."""
+    """Return the paths that labelling reads: records, split, and gold, from which prompt examples are chosen."""
     return f"data/{corpus}", f"snapshot/{corpus}/split", f"snapshot/{corpus}/gold"
 
 

@@ -73,7 +73,7 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="such as crisis-posts@champion")],
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="one JSON line for each post or meme; else stdin")
+        Path | None, typer.Argument(metavar="[FILE]", help="posts or memes, one JSON object per line; default: stdin")
     ] = None,
 ) -> None:
     """Predict the labels of posts or memes, one JSON line each, with a registered model."""

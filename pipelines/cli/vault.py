@@ -45,7 +45,7 @@ def replay(
 def rotate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="where the new secret is written before it is used")],
 ) -> None:
-    """Wrap all keys under a new secret, so that older backups cannot be opened without the old one."""
+    """Re-encrypt all keys under a new secret; opening an older backup still needs the old secret."""
     settings = Settings.from_env()
     fresh = _new_secret(file, settings.secret())
     with open_vault(settings) as vault:

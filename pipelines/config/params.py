@@ -57,7 +57,7 @@ MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 class Params(Section):
     """Everything under ``params.yaml``; ``profile`` names the one that a corpus repository was begun with.
 
-    ``revisions`` has a number for each stage; it is raised when the results of the stage change (docs/configuration.md).
+    ``revisions`` has a number for each stage; it is raised when the stage's results change (docs/configuration.md).
     """
 
     profile: str | None

@@ -6,11 +6,11 @@ from pipelines.config.base import Fraction, Section
 
 
 class Takedown(Section):
-    """All values are ours.
+    """When a takedown withdraws a registered model version; the default is ours, not from a paper.
 
     Args:
-        withdraw_share: a registered version of whose training records at least this share was taken down is withdrawn:
-            it loses its aliases, and rollback skips it. Below the share a version is tagged and kept.
+        withdraw_share: the share of a version's training records from which on their takedown withdraws the version:
+            it loses its aliases, and rollback skips it. If a smaller share was taken down, the version is only tagged.
     """
 
     withdraw_share: Fraction

@@ -1,4 +1,4 @@
-"""Run the stage ``score``: compute the metrics of a snapshot and compare it with the ground truth, if any."""
+"""Run the stage ``quality``: compute the metrics of a snapshot and compare it with the ground truth, if any."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Load a labeller's remarks on memes, which M3H reads beside their text and picture.
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads: cause and effect, figurative understanding,
-mental state (the authors' repository, flamenlp/M3H). The stage ``remarks`` requests them
-(:mod:`pipelines.label.rationales`), once for all runs of a model; here they are decrypted, in memory only. They retell
-the meme and so are content: no log, error, metric or file may contain them.
+mental state (the authors' repository, flamenlp/M3H). The stage ``rationales`` requests
+them (:mod:`pipelines.label.rationales`), once for all runs of a model; here they are decrypted, in memory only. They
+retell the meme and so are content: no log, error, metric or file may contain them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Remarks = tuple[str, str, str]
 class NoCues(ConfigError):
     """A model of kind m3h lacks the remarks that it needs; there is no fallback."""
 
-    message = "Models of kind m3h need a labeller's remarks on every meme: {detail}."
+    message = "A model of kind m3h needs the remarks of its labeller on every meme: {detail}."
     remedy = (
-        "Name a remote labeller for images in the model's entry of params.yaml, list the model in train.models, "
-        "set the labeller's key and votes.budget_usd, and run the stage remarks; or leave m3h out."
+        "Run `dvc repro rationales`, which collects them. It needs in params.yaml: the model in train.models, a remote "
+        "labeller that accepts images as the model's `labeller`, and votes.budget_usd; and the API key of the labeller."
     )
 
 
@@ -67,7 +67,7 @@ def place(corpus: str, *, model: str, root: Path) -> Path:
 
 
 def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = Path()) -> Cues:
-    """Return the remarks that the stage ``remarks`` wrote for a model.
+    """Return the remarks that the stage ``rationales`` wrote for a model.
 
     Raises:
         NoCues: the stage did not run for this model, or used another labeller.
@@ -75,7 +75,7 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
     """
     path = place(corpus, model=model, root=root)
     if not path.is_file():
-        raise NoCues(detail=f"the stage remarks wrote none for '{model}'")
+        raise NoCues(detail=f"the stage rationales wrote none for '{model}'")
     table = tables.read(path, name="remarks")
     rows = table.select(["record_id", "image", "labeller", "outcome"]).to_pylist()
     if {row["labeller"] for row in rows} != {labeller}:

@@ -1,40 +1,44 @@
-"""Count the error types that CRADLE discusses: refusals, confused attributes, over-extended types, lost severity.
+"""Count a model's errors by the types that CRADLE discusses.
 
-It applies to any scheme whose labels have the attributes ``type`` and ``time``: the scheme decides which labels are one
-crisis, and whether two labels differ only in time or level. All counts are over the test split and summed over a
-model's runs. Except for refusals, they cover answers only. The shape in ``evaluate.json``::
+The types are: refused posts, labels with the wrong time or level, crisis types predicted too often (over-extension),
+predictions less severe than gold, and answers that break a rule of the scheme.
+
+The module works for every scheme whose labels have the attributes ``type`` and ``time``. Counts are over the test split
+and summed over a model's runs. Refusals are counted over all items, the other errors over answered items.
+
+The result, as stored in ``evaluate.json`` (``of`` is the denominator of a rate)::
 
     Crises = {
-      "refusals": {label: {**Rate, "outcomes": {outcome: int}}},   # not answered, of the items that carry the label in
-                                                      # gold; outcomes: refused, malformed, failed, abstained, missing
+      "refusals": {label: {**Rate, "outcomes": {outcome: int}}},   # unanswered items, of: items with the label in gold;
+                                                      # outcomes: refused, malformed, failed, abstained, missing
       "confusions": {attribute: Confusion},           # "level" (active, passive) and "time" (ongoing, past)
       "over_extension": {type: Over},                 # "child_abuse", "rape", ...: attribute type, without no_crisis
       "severity": {
-        "missed": Rate,                               # answered with no crisis at all, of items with one in gold
-        "alarms": Rate,                               # answered with a crisis, of items without one in gold
-        "milder": Rate,                               # the answer's gravest label is less severe than gold's gravest
-        "recall": {str(severity): Rate}               # of gold's labels of that severity, gravest first
-      },                                              # the weighted recall is the figure severity_recall of Scores
+        "missed": Rate,                               # the answer has no crisis, of: items with one in gold
+        "alarms": Rate,                               # the answer has a crisis, of: items without one in gold
+        "milder": Rate,                               # the answer's most severe label is less severe than gold's
+        "recall": {str(severity): Rate}               # recall of the labels of that severity, highest first
+      },                                              # their weighted mean is severity_recall of Scores
       "violations": {rule: int}                       # answers that break a rule of the scheme (SPEC 23), soft ones too
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}
     Confusion = {
       "values": [value],                              # ["active", "passive"]; ["ongoing", "past"]
-      "swaps": [{"gold": value, "said": value, **Rate}],       # exactly the one in gold, exactly the other in the
-                                                      # answer; of: exactly that one in gold
-      "hedges": [{"gold": value, **Rate}],            # both in the answer, of: exactly that one in gold
-      "groups": {group: Matrix},                      # labels that differ in the attribute alone: level by time
-                                                      # ("suicide_ideation/ongoing"), time by type and level
-                                                      # ("suicide_ideation/active", "self_harm", ...)
+      "swaps": [{"gold": value, "said": value, **Rate}],       # the answer has only the other value,
+                                                      # of: items with only the value ``gold`` in gold
+      "hedges": [{"gold": value, **Rate}],            # the answer has both values, of: the same items
+      "groups": {group: Matrix},                      # one for each group of labels that differ only in this
+                                                      # attribute: level within "suicide_ideation/ongoing", ...;
+                                                      # time within "suicide_ideation/active", "self_harm", ...
       "total": Matrix                                 # sum over the groups
     }
-    Matrix = {state of gold: {state of the answer: int}}       # states: the values, "both", "none"; an item counts once
-                                                      # in each group
+    Matrix = {state of gold: {state of the answer: int}}       # states: the values, "both", "none";
+                                                      # each group counts an item once
     Over = {
-      "over": Rate,                                   # the type in the answer, of: items without it in gold
-      "of_said": Rate,                                # the same, of: answers with the type
-      "beside": {label: Rate}                         # the same, by the label that gold has instead; of: items with
-                                                      # that label and without the type
+      "over": Rate,                                   # the answer has the type, of: items without it in gold
+      "of_said": Rate,                                # the same items, of: answers with the type
+      "beside": {label: Rate}                         # the same items by the label that gold has instead,
+                                                      # of: items with that label and without the type
     }
 """
 

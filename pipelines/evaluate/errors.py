@@ -39,7 +39,13 @@ class Traits:
 
 @dataclass(frozen=True)
 class TaskAnswers:
-    """All answers of all runs: (runs, items) each; ``true`` and ``said`` have labels as last axis."""
+    """Answers of all runs to one task.
+
+    Args:
+        answered: whether a run answered an item; shape (runs, items).
+        true: whether the gold of an item has a label; shape (runs, items, labels).
+        said: whether the answer of a run has a label; shape (runs, items, labels).
+    """
 
     answered: Bools
     true: Bools

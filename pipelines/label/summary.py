@@ -25,7 +25,7 @@ SUBSETS = {"train_consensus": "Train-Consensus", "train_unanimous": "Train-Unani
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
-    """Return ``votes`` by labeller, and ``silver`` and ``probe`` by ensemble, as far as their metrics exist."""
+    """Return ``votes`` by labeller, ``silver`` and ``injection_test`` by ensemble, as far as their metrics exist."""
     folder = root / "metrics" / corpus
     found: dict[str, Any] = {"corpus": corpus}
     for part in ("votes", "silver", "injection_test"):

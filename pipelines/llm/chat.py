@@ -32,7 +32,7 @@ class Completions(AsyncCompletions):
 
 
 class Chat(AsyncChat):
-    """The chat endpoints with :class:`Completions`."""
+    """OpenAI's chat endpoints, with :class:`Completions` in place of its own."""
 
     @cached_property
     def completions(self) -> Completions:
@@ -41,7 +41,7 @@ class Chat(AsyncChat):
 
 
 class Plain(AsyncOpenAI):
-    """The client with :class:`Chat`."""
+    """OpenAI's client, with chat endpoints that send parameters unchanged (:class:`Completions`)."""
 
     @cached_property
     def chat(self) -> Chat:

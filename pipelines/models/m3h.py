@@ -18,7 +18,7 @@ sources give no answer or the benchmark needs another choice:
   meme itself must be excluded, for a gain that the paper's abstract does not state.
 * Loss, weights and schedule are FigSIM's (Table 9).
 
-Remarks come from the stage ``remarks``, through :mod:`pipelines.datasets.features`. Without them the model is not
+Remarks come from the stage ``rationales``, through :mod:`pipelines.datasets.features`. Without them the model is not
 built: there is no silent substitute.
 """
 

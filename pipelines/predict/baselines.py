@@ -1,4 +1,4 @@
-"""Run the stage ``untuned``: collect predictions on dev and test from models that are not tuned here.
+"""Run the stage ``baselines``: collect predictions on dev and test from models that are not tuned here.
 
 The predictions are made now (``local``, ``registered``), exist already (``votes`` of a labeller, the silver of an
 ``ensemble``), or were made elsewhere (``saved``). Only a vote has labels. A record without an answer has no row, which

@@ -1,4 +1,4 @@
-"""Run the stage ``scoring``: predict every live record of a corpus with the champion models.
+"""Run the stage ``batch_predict``: predict every live record of a corpus with the champion models.
 
 The version to run is read from ``models/<corpus>/<name>.json`` in the clone: a stage's inputs are files, and an alias
 is not a file. Predictions are cached by the digests of version and partition, so that a new month costs a month.
@@ -46,15 +46,15 @@ Json = dict[str, Any]
 class NotPinned(ConfigError):
     """No file pins the version to run."""
 
-    message = "The folder models does not pin the version to run: {detail}."
-    remedy = "Run `corpus task champions CORPUS`, which commits the champions' versions to that folder."
+    message = "The model version to run cannot be read from the files in models/: {detail}."
+    remedy = "Run `corpus task champions CORPUS`, which writes and commits these files for the current champions."
 
 
 class CannotScore(RegistryError):
     """A model fails, or its answers do not match its signature."""
 
-    message = "{uri} cannot score: {detail}."
-    remedy = "Nothing was written. Run `corpus registry` to list the versions that can be rolled back to."
+    message = "Prediction with {uri} failed: {detail}."
+    remedy = "Nothing was written. Return to the previous champion with `corpus rollback`."
     exit_code = 65
 
 
@@ -101,7 +101,7 @@ class _Task:
 
 
 def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
-    """Pin the champion of every model in the section ``scoring``; a model without a champion is no longer run.
+    """Pin the champion of every model in the section ``batch_predict``; a model without a champion is no longer run.
 
     Raises:
         AliasUntrusted, JournalBroken: see :func:`pipelines.registry.trusted.find`.

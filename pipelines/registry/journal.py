@@ -83,7 +83,10 @@ class JournalBroken(RegistryError):
     """A row of the journal differs from what was written."""
 
     message = "The journal of '{name}' was altered at row {number}: {detail}."
-    remedy = "Do not trust any alias of this model. Restore the journal's database from a backup, and compare both."
+    remedy = (
+        "Restore the journal's database from a backup, and compare the backup with the altered database to see what "
+        "changed. Do not use the model's aliases before that."
+    )
     exit_code = 65
 
 

@@ -62,10 +62,10 @@ class Move:
 
 
 def intend(move: Move, *, journal: Journal) -> Row:
-    """Write the intention if the champion is still that of the decision and no other move is open.
+    """Record in the journal that the champion will be moved, before it is moved.
 
     Raises:
-        PromotionAhead: the champion is another one now, or another move is open.
+        PromotionAhead: the champion changed after the decision, or another move is in progress; nothing was recorded.
     """
     while True:
         now = standing(journal, move.name)

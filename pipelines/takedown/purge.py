@@ -64,7 +64,7 @@ def _clear_annotation(site: Site) -> None:
 def _brought(site: Site) -> list[Path]:
     """Return the files in the annotation folder that name one of the records and belong to no queue.
 
-    For example the supplied answers of a model, with one id per line (``untuned``).
+    For example the supplied answers of a model, with one id per line (stage ``baselines``).
     """
     folder = site.settings.annotation_files
     of_queues = {path.parent for path in folder.rglob("form.json")}
@@ -189,10 +189,10 @@ def _clear_scratch(site: Site) -> None:
 
 
 def running(settings: Settings) -> int:
-    """Return how many clones belong to running processes, here or on another host.
+    """Return the number of temporary clones whose process is still running, on this host or another.
 
-    They may hold deleted records from before and are removed with their process. What they push is found by the next
-    takedown or by the daily sweep, which read every object again.
+    Such a clone may contain deleted records, and is removed after its process has ended. If the process pushes deleted
+    records, the next takedown or daily sweep finds them, because both read every object again.
     """
     return sum(_running(folder) for folder in _inside(settings.home / "scratch"))
 

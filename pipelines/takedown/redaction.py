@@ -35,8 +35,8 @@ HEADER = b"record_id,"
 class StillThere(DataError):
     """A file still names a record that was just removed from it."""
 
-    message = "A file that was written without {records} records still names one of them in {places} places."
-    remedy = "This is a bug: report it with the name of the table. Nothing was committed."
+    message = "{records} records were removed from a file, but their ids still occur in it {places} times."
+    remedy = "Nothing was committed. This is a bug of this project: report it with the name of the table."
 
 
 @dataclass(frozen=True)

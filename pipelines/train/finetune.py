@@ -39,17 +39,17 @@ Numbers = dict[str, float]
 class NotTuned(ConfigError):
     """The stage was started for an untuned or unknown model."""
 
-    message = "Model '{model}' cannot be fine-tuned on posts."
-    remedy = "Name an entry of params.models of the kinds {kinds}; other models are run by the stage `untuned`."
+    message = "Model '{model}' cannot be fine-tuned on posts: it is unknown or of another kind than {kinds}."
+    remedy = "Choose a model of these kinds in params.yaml; `dvc repro baselines` runs models without fine-tuning."
 
 
 class NothingToLearn(DataError):
     """A split that tuning needs has no labels."""
 
-    message = "Model '{model}' cannot be tuned: no record of {split} has labels ({subset})."
+    message = "Model '{model}' cannot be fine-tuned: no record of {split} has labels ({subset})."
     remedy = (
-        "Check metrics/{corpus}/gold.json and silver-*.json: which splits have gold (gold.{corpus}.splits in "
-        "params.yaml), and on what share of train the ensemble agrees."
+        "List the annotated splits in gold.{corpus}.splits in params.yaml. For train, check in "
+        "metrics/{corpus}/silver-*.json that the ensemble agreed on the labels of some records."
     )
 
 

@@ -43,8 +43,11 @@ class NoModel(ConfigError):
 class ModelOutdated(DataError):
     """A model was tuned for other labels than the scheme has now."""
 
-    message = "The model in {folder} answers with {found} labels of '{task}', which are not the scheme's {expected}."
-    remedy = "Tune it again: `dvc repro` of its stage finetune."
+    message = (
+        "The model in {folder} was fine-tuned for other labels of '{task}' than the scheme has now: it knows {found}, "
+        "the scheme has {expected}."
+    )
+    remedy = "Fine-tune the model again: `dvc repro finetune`."
 
 
 @dataclass(frozen=True)

@@ -218,12 +218,13 @@ class Vault:
             return {record_id: Tombstone(deleted_at, reason) for record_id, deleted_at, reason in rows}
 
     def rotate(self, *, secret: bytes) -> int:
-        """Rewrap everything under ``secret``; older backups are unreadable once the old secret is destroyed.
+        """Re-encrypt all keys under a new secret, and return the number of live records.
 
-        The first 32 bytes must not change, as the ids depend on them. Processes with the old secret can no longer admit
-        records.
+        Backups of the vault from before still need the old secret: destroy it to make them unreadable. Processes that
+        opened the vault with the old secret can no longer add records.
 
-        Returns the number of live records.
+        Args:
+            secret: the new secret; its first 32 bytes must equal those of the old one, as record ids depend on them.
 
         Raises:
             VaultMismatch: the first 32 bytes differ.

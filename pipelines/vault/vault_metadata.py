@@ -1,4 +1,4 @@
-"""Store the vault's marks: the secret that it belongs to, and whether freed bytes must still be erased."""
+"""Store the vault's metadata: checks of the secret that it belongs to, and whether freed bytes must still be erased."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipelines.vault.keyring import Keyring
 
 
 def put(connection: sa.Connection, *, name: str, value: bytes) -> None:
-    """Set a mark inside the writer's transaction."""
+    """Store a value under a name in the vault's metadata, inside the writer's transaction."""
     connection.execute(sa.delete(marks).where(marks.c.name == name))
     connection.execute(sa.insert(marks).values(name=name, value=value))
 
 
 def get(connection: sa.Connection, *, name: str) -> bytes | None:
-    """Return the value of a mark, or ``None``."""
+    """Return the value stored under a name in the vault's metadata, ``None`` if there is none."""
     value = connection.scalar(sa.select(marks.c.value).where(marks.c.name == name))
     return None if value is None else bytes(value)
 

@@ -62,14 +62,14 @@ def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
 
 
 def dataset_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_dataset``: the stages up to ``score``, published as the asset ``<corpus>/dataset``."""
+    """Return ``<corpus>_dataset``: the stages up to ``quality``, published as the asset ``<corpus>/dataset``."""
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         snapshot(f"quality@{corpus}", corpus=corpus, asset=Asset(f"{corpus}/dataset")) >> track(corpus)
     return dag
 
 
 def scoring_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_scoring``: pin the champions, label with them in stage ``scoring``, and publish both.
+    """Return ``<corpus>_scoring``: pin the champions, label with them in stage ``batch_predict``, and publish both.
 
     The Dag runs when a champion or the corpus changes.
     """

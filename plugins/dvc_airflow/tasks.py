@@ -68,7 +68,7 @@ def snapshot(
     after the commit, and not by a superseded run.
 
     Args:
-        targets: stages, such as ``score@memes``.
+        targets: stages, such as ``quality@memes``.
         corpus: the corpus of the stages.
         asset: the asset that the publish emits.
         base: the result of a :func:`pin` that the Dag has already.

@@ -131,7 +131,7 @@ def test_m3h_reads_what_the_stage_remarks_left(tmp_path: Path, monkeypatch: pyte
                 root=tmp_path,
             )  # fmt: skip
 
-        with pytest.raises(NoCues, match="stage remarks"):
+        with pytest.raises(NoCues, match="stage rationales"):
             run()
         said = packed(("rain", "a boat", ""))
         rows = [

@@ -95,9 +95,10 @@ def place(state: State, share: Floats, seen: Ints, order: Ints) -> None:
 
 @compiled
 def barter(state: State, u: int, b: int, others: Ints, heat: float) -> None:
-    """Move the large unit ``u`` to split ``b`` for as many items out of ``others``; undo it if the cost is too high.
+    """Swap the large unit ``u`` with units of split ``b`` of the same total size; undo it if the cost is too high.
 
-    Large units would otherwise stay where they were placed first, because a swap with one small unit upsets the sizes.
+    The units of ``b`` are chosen among ``others``, in order. A swap with a single small unit would change the sizes of
+    the splits too much, so that large units would never move.
     """
     a, missing, count = state.split[u], state.amount[state.start[u]], 0
     total = change(state, u, -1, a, b)

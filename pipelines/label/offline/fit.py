@@ -36,7 +36,10 @@ DECIMALS = 6  # of a score: smaller differences are rounding noise
 class GoldTooSmall(LabellingError):
     """The dev gold is too small to fit an offline labeller."""
 
-    message = "'{labeller}' has {records} gold posts in {groups} groups, and no label has {needed} positives."
+    message = (
+        "Labeller '{labeller}' cannot be trained: dev has only {records} gold posts in {groups} groups. It needs two "
+        "groups, and at least one label with {needed} posts."
+    )
     remedy = "Annotate more posts of the dev split, or lower votes.min_positives in params.yaml."
     exit_code = 65
 

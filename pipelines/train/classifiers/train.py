@@ -65,7 +65,7 @@ def run(
     Raises:
         NotTrained: ``model`` is prompted or unknown.
         NoGold: the corpus has no split or no gold.
-        NoCues: the stage ``remarks`` has no remarks of the M3H model's labeller.
+        NoCues: the stage ``rationales`` wrote no remarks of the M3H model's labeller.
         BaseMissing: a base model cannot be found.
         Diverged: the loss became infinite or undefined.
     """
@@ -151,7 +151,7 @@ LOGGED = {"mode", "epochs", "batch", "learning_rate", "warmup", "weight_decay", 
 
 
 def _cues(corpus: str, *, spec: Model, model: str, vault: Vault, root: Path) -> dict[str, Any]:
-    """Return the extra input of M3H: its labeller's remarks, from the stage ``remarks``."""
+    """Return the extra input of M3H: its labeller's remarks, from the stage ``rationales``."""
     if not isinstance(spec, M3hModel):
         return {}
     return {"cues": features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)}
