@@ -1,4 +1,4 @@
-"""Build the Dags that every corpus has: collect a month, make a dataset of all months, score them with champions."""
+"""Build the Dags that every corpus has: collect a month, make a dataset of all months, label them with champions."""
 
 from __future__ import annotations
 
