@@ -171,7 +171,7 @@ def begun(world: World) -> list[int]:
     Returns the number of the killed process.
     """
     killed: list[int] = []
-    wanted = {"args": ("ask",), "kwargs": {"root": world.root, "killed": killed, "patience": PATIENCE}}
+    wanted = {"args": ("label",), "kwargs": {"root": world.root, "killed": killed, "patience": PATIENCE}}
     threading.Thread(target=kill_first, daemon=True, **wanted).start()
     for dag_id in DAGS:
         world.airflow.unpause(dag_id)
@@ -204,7 +204,7 @@ def labelled(world: Any, begun: list[int]) -> str:
         what="silver of both months",
     )
     world.settle()
-    assert begun, "no ask was killed"
+    assert begun, "no labelling task was killed"
     return str(world.head("posts"))
 
 

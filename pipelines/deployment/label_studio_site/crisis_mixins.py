@@ -17,8 +17,8 @@ IN_PATH = re.compile(r"/(projects|tasks|annotations|drafts|views)/(\d+)")
 MODELS = {
     "project": ("projects.models", "Project", "organization"),
     "task": ("tasks.models", "Task", "project__organization"),
-    "annotation": ("tasks.models", "Annotation", "tlabel__project__organization"),
-    "draft": ("tasks.models", "AnnotationDraft", "tlabel__project__organization"),
+    "annotation": ("tasks.models", "Annotation", "task__project__organization"),
+    "draft": ("tasks.models", "AnnotationDraft", "task__project__organization"),
     "view": ("data_manager.models", "View", "project__organization"),
 }
 
