@@ -29,6 +29,8 @@ ENDED = {"success", "failed"}
 CALL_SECONDS = 75.0
 # How long a call is retried: a restart of the API server takes some 30 s on a busy machine.
 PATIENCE = 150.0
+# The scheduler looks at its executor once a loop, which takes a second, and several on a busy machine.
+ANSWER_SECONDS = 4.0
 # The server truncates larger pages; services.py raises its default of 100 to this.
 PAGE = 1000
 
@@ -135,16 +137,20 @@ class Airflow:
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
         """Answer a human-in-the-loop task that waits without a response; return whether the task succeeded.
 
-        Call it again until it returns true: Airflow 3.3 retries a task that is answered at the moment its worker ends
-        (the scheduler takes the worker's end for the task's), and the retry loses the answer.
+        Call it again until it returns true. An answer is held back for ``ANSWER_SECONDS`` times the number of tries:
+        Airflow 3.3 fails a task that is answered before its scheduler has seen the end of the worker that asked, and
+        the retry loses the answer.
         """
-        place = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
-        now = self.task(dag_id, run_id, task_id)
-        if now == "awaiting_input" and not self.get(place)["response_received"]:
-            body = {"chosen_options": [option], "params_input": dict(given)}
-            # a conflict is an answer that arrived although its reply was lost
-            self._call("PATCH", place, json=body, expected=HTTPStatus.CONFLICT)
-        return now == "success"
+        place = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        now = self.get(place)
+        if now["state"] == "awaiting_input":
+            age = datetime.now(UTC) - datetime.fromisoformat(now["start_date"])
+            details = f"{place}/-1/hitlDetails"
+            if age.total_seconds() > ANSWER_SECONDS * now["try_number"] and not self.get(details)["response_received"]:
+                body = {"chosen_options": [option], "params_input": dict(given)}
+                # a conflict is an answer that arrived although its reply was lost
+                self._call("PATCH", details, json=body, expected=HTTPStatus.CONFLICT)
+        return bool(now["state"] == "success")
 
     def finish(self, dag_id: str, run_id: str, *, answers: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
         """Wait for the end of a run and answer its human-in-the-loop tasks.

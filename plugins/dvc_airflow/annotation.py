@@ -9,6 +9,7 @@ from airflow.providers.standard.operators.hitl import HITLBranchOperator, HITLOp
 from airflow.sdk import Asset, AssetAlias, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from dvc_airflow.approval import RETRIES
 from dvc_airflow.command import run
 from dvc_airflow.tasks import SUPERSEDED, publish_results, run_of, stage_results
 
@@ -38,6 +39,7 @@ def wait(task_id: str, *, option: str, subject: str) -> Any:
         doc_md=f"waits for people; holds no worker. Ends when a person answers: {option}",
         response_timeout=PATIENCE,
         execution_timeout=None,
+        retries=RETRIES,
     )
 
 
@@ -62,6 +64,7 @@ def decide(*, adjudicate: str, close: str) -> Any:
         doc_md="a person decides based on the agreement; the reason is stored in the round's manifest",
         response_timeout=PATIENCE,
         execution_timeout=None,
+        retries=RETRIES,
     )
 
 

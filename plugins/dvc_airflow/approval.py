@@ -10,6 +10,8 @@ from airflow.sdk import Param
 
 # Without an answer within this time, the request is rejected.
 PATIENCE = timedelta(days=14)
+# Airflow 3.3 fails a task that is answered within about a second of asking; a retry asks again.
+RETRIES = 5
 REJECT = "Reject"
 UNKNOWN = "unknown"
 
@@ -40,6 +42,7 @@ def approve(*, subject: str, body: str, yes: str, then: str, otherwise: str) -> 
         doc_md="a person decides based on the figures; without an answer nothing changes",
         response_timeout=PATIENCE,
         execution_timeout=None,
+        retries=RETRIES,
     )
 
 

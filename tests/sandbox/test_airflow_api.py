@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -32,6 +33,7 @@ class Server(ThreadingHTTPServer):
         self.tasks: list[dict[str, Any]] = []
         self.tokens = 1
         self.answers: list[Any] = []
+        self.asked = datetime(2022, 12, 1, tzinfo=UTC)  # when the human-in-the-loop task started
         self.seen: list[tuple[str, str]] = []
 
     @property
@@ -91,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
         if path.endswith("/hitlDetails"):
             return 200, {"response_received": bool(self.server.answers)}
         if re.search(r"/taskInstances/\w+$", path):
-            return 200, {"state": "awaiting_input"}
+            return 200, {"state": "awaiting_input", "start_date": self.server.asked.isoformat(), "try_number": 2}
         if self.command == "POST" and path.endswith("/dagRuns"):
             if given["dag_run_id"] in {run["dag_run_id"] for run in self.server.runs}:
                 return 409, {}
@@ -170,6 +172,13 @@ def test_an_answer_whose_reply_was_lost_is_given_once(server: Server, airflow: A
     server.lost = [BREAK]
     airflow.answer("known", "r", "approve", option="Yes", given={"why": "w"})
     assert server.answers == [{"chosen_options": ["Yes"], "params_input": {"why": "w"}}]
+
+
+def test_an_answer_waits_until_the_scheduler_has_seen_the_question(server: Server, airflow: Airflow) -> None:
+    for seconds, answered in ((0, 0), (5, 0), (9, 1)):
+        server.asked = datetime.now(UTC) - timedelta(seconds=seconds)
+        airflow.answer("known", "r", "approve", option="Yes", given={})
+        assert len(server.answers) == answered
 
 
 def test_an_expired_token_is_renewed(server: Server, airflow: Airflow) -> None:

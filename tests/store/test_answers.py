@@ -126,8 +126,8 @@ def test_ledger_adds_up_and_no_limit_is_passed(changes: list[Change]) -> None:
 def test_processes_share_one_ledger(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/answers.sqlite"
     code = (
-        "import sys; from pipelines.storage.answers import Answers, Change\n"
-        "a = Answers.open(sys.argv[1])\n"
+        "import sys; from pipelines.storage.answers import AnswerStore, Change\n"
+        "a = AnswerStore.open(sys.argv[1])\n"
         "print(sum(a.write([Change(hold=1, limit=100)])[0] for _ in range(80)))"
     )
 

@@ -19,9 +19,10 @@ from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSe
 from pipelines.metrics.calibration import brier
 from pipelines.metrics.recall_constraints import OtherLabels, encoded
 from pipelines.models.backbones import BaseMissing, BaseUnfit, opened
+from pipelines.models.encoder import EncoderWords
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.classifiers.encoder import Words, fit
+from pipelines.train.classifiers.encoder import fit
 from pipelines.train.classifiers.encoder_predictor import EncoderPredictor
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 
@@ -191,7 +192,7 @@ def test_posts_of_another_split_are_refused(tmp_path: Path, part: str, split: st
 
 def test_a_long_post_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
     with opened("tiny:modernbert", seed=1, folder=tmp_path) as place:
-        words, whole = (Words(place, base="tiny:modernbert", limit=limit) for limit in (12, None))
+        words, whole = (EncoderWords(place, base="tiny:modernbert", limit=limit) for limit in (12, None))
     text = "the first of all words " + "between " * 40 + "and the very last ones"
     kept = words([text])["input_ids"][0].tolist()
     everything = whole([text])["input_ids"][0].tolist()
