@@ -1,4 +1,4 @@
-"""List every place that may hold content or ids, and how a takedown clears and searches it.
+"""List every place that may hold content or ids, and how a takedown clears it.
 
 Everything that this software writes belongs to one of these places. A test fails if a setting, a folder of
 ``CORPUS_HOME``, an out of ``dvc.yaml`` or a module that writes is in none of them (tests/privacy/test_sinks.py). A
@@ -7,19 +7,14 @@ change that adds a store also says here how a deletion reaches it.
 
 from __future__ import annotations
 
-import gzip
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
-from pipelines.takedown.redaction import is_table
 
 Holds = Literal["content", "ids", "nothing"]
 
@@ -47,30 +42,6 @@ class Sink:
     settings: tuple[str, ...] = ()
     outs: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
-
-    def files(self, settings: Settings) -> Iterator[Path]:
-        """Yield every file of the place on this machine."""
-        for path in self.paths(settings):
-            yield from (
-                (p for p in sorted(path.rglob("*")) if p.is_file()) if path.is_dir() else [path][: path.is_file()]
-            )
-
-    def search(self, settings: Settings, *needles: bytes) -> int:
-        """Return the number of occurrences of these bytes in the place; tables, archives and git objects are unpacked.
-
-        The caller adds needles in other encodings (base64 in an annotation server).
-        """
-        return sum(text.count(needle) for text in self.texts(settings) for needle in needles)
-
-    def texts(self, settings: Settings) -> Iterator[bytes]:
-        """Yield the unpacked content of the place, file by file."""
-        repositories = set()
-        for path in self.files(settings):
-            if (bare := _repository(path)) is None:
-                yield from _unpacked(path)
-            elif bare not in repositories:
-                repositories.add(bare)
-                yield _git_objects(bare)
 
 
 def _home(*names: str) -> Callable[[Settings], list[Path]]:
@@ -277,36 +248,4 @@ SINKS = (
         settings=("home", "label_studio_env"),
         writers=("annotate/backends/argilla/argilla", "config/settings", "vault/engine"),
     ),
-)  # fmt: skip  # fmt: skip
-
-
-def counted(settings: Settings, *needles: bytes) -> dict[str, int]:
-    """Return for each place on this machine the number of occurrences of these bytes."""
-    return {sink.name: sink.search(settings, *needles) for sink in SINKS}
-
-
-def _repository(path: Path) -> Path | None:
-    """Return the bare repository that contains a file; ``None`` if there is none."""
-    return next((p for p in path.parents if (p / "HEAD").is_file() and (p / "objects").is_dir()), None)
-
-
-def _git_objects(bare: Path) -> bytes:
-    """Return every object of every commit, reachable or not."""
-    argv = ["git", "--git-dir", str(bare), "cat-file", "--batch", "--batch-all-objects"]
-    return subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout
-
-
-def _unpacked(path: Path) -> Iterator[bytes]:
-    if is_table(path):
-        # pages are compressed, so the raw bytes cannot be searched
-        for column in pq.read_table(path).columns:
-            yield b"\n".join(_cells(column))
-    elif path.suffix == ".gz":
-        yield gzip.decompress(path.read_bytes())
-    else:
-        yield path.read_bytes()
-
-
-def _cells(column: pa.ChunkedArray) -> Iterator[bytes]:
-    for value in column.to_pylist():
-        yield value if isinstance(value, bytes) else str(value).encode()
+)  # fmt: skip

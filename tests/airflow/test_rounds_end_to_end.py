@@ -19,13 +19,13 @@ import pytest
 
 from pipelines.annotate.form import Form, adjudication_form, annotation_form
 from pipelines.deployment.label_studio import Account, address, ensure_accounts
-from pipelines.sandbox.demo import annotators
-from pipelines.sandbox.demo.annotators import Habits
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy import Scheme, load
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
+from tests.annotate import annotators
+from tests.annotate.annotators import Habits
 
 pytestmark = pytest.mark.airflow
 DAG = "annotation_round"

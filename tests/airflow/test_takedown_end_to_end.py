@@ -20,12 +20,14 @@ from pipelines.config.settings import Settings
 from pipelines.registry.journal import Journal
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
-from pipelines.takedown import storage_locations, sweep, takedown
+from pipelines.takedown import sweep, takedown
 from pipelines.takedown.receipts import read_tombstones, receipts
+from pipelines.takedown.storage_locations import SINKS
 from pipelines.vault import database
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.airflow.conftest import MONTHS
+from tests.privacy.place_search import counted
 
 pytestmark = pytest.mark.airflow
 CORPORA = ("memes", "posts")
@@ -154,24 +156,24 @@ def test_there_was_something_to_find(canary: Canary) -> None:
     assert len(canary.content) > 2 * len(canary.fullnames)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(canary.backup))
-        before = storage_locations.counted(Settings.from_env(), *canary.ids, *canary.content)
+        before = counted(Settings.from_env(), *canary.ids, *canary.content)
     assert before["objects"] > 100, "a canary that was never there proves nothing"
 
 
 def test_no_place_yields_a_word_a_picture_or_an_id(world: Any, canary: Canary) -> None:
-    words = storage_locations.counted(world.settings, *canary.content)
+    words = counted(world.settings, *canary.content)
     assert {name: n for name, n in words.items() if n and name not in OUTSIDE} == {}
-    ids = storage_locations.counted(world.settings, *canary.ids)
+    ids = counted(world.settings, *canary.ids)
     assert {name: n for name, n in ids.items() if n and name not in OUTSIDE | REMEMBER} == {}
     fullnames = [name.encode() for name in canary.fullnames.values()]
-    remembered = storage_locations.counted(world.settings, *fullnames)
+    remembered = counted(world.settings, *fullnames)
     assert not any(remembered[name] for name in REMEMBER), "a tombstone does not know Reddit's name"
 
 
 def test_the_places_are_all_there_are(world: Any, canary: Canary) -> None:
     """Every file of the deployment, whether a sink names it or not."""
     files = [path for path in world.settings.home.rglob("*") if path.is_file()]
-    places = [place for sink in storage_locations.SINKS for place in sink.paths(world.settings)]
+    places = [place for sink in SINKS for place in sink.paths(world.settings)]
     unknown = {path.relative_to(world.settings.home).parts[0] for path in files} - {
         place.relative_to(world.settings.home).parts[0] for place in places if place.is_relative_to(world.settings.home)
     }
@@ -215,7 +217,7 @@ def test_a_restored_backup_yields_nothing_once_the_tombstones_are_replayed(world
         with Vault.open(settings.vault_url, secret=world.settings.secret()) as vault:
             assert vault.replay(tombstones) == len(canary.fullnames)
             takedown.revisit(settings=settings, vault=vault, terms=terms, now=datetime.now(UTC))
-        left = storage_locations.counted(settings, *canary.ids, *canary.content)
+        left = counted(settings, *canary.ids, *canary.content)
     assert {name: n for name, n in left.items() if n and name not in REMEMBER} == {}
 
 

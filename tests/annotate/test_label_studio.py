@@ -21,10 +21,10 @@ from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio import Account, address, ensure_accounts, serve, start
 from pipelines.errors import BackendUnavailable
-from pipelines.sandbox.demo import annotators
-from pipelines.sandbox.demo.annotators import Habits, ShownTask
 from pipelines.taxonomy import load
+from tests.annotate import annotators
 from tests.annotate import backend_contract as contract
+from tests.annotate.annotators import Habits, ShownTask
 
 FIGSIM = load("figsim")
 PLAIN = {"warning": "May weigh on you.", "contacts": ("Someone",), "content": "images"}

@@ -21,10 +21,11 @@ from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
 from pipelines.takedown.objects import Objects
 from pipelines.takedown.selection import Criteria, select
-from pipelines.takedown.storage_locations import SINKS, Sink, counted
+from pipelines.takedown.storage_locations import SINKS, Sink
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used
+from tests.privacy.place_search import counted
 from tests.privacy.used_corpus import NOW
 
 REPO = Path(__file__).resolve().parents[2]

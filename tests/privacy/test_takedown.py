@@ -29,7 +29,7 @@ from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CommitLost
 from pipelines.storage import seal, tables
-from pipelines.takedown import pointers, purge, receipts, rewrite, storage_locations, takedown
+from pipelines.takedown import pointers, purge, receipts, rewrite, takedown
 from pipelines.takedown.objects import Objects, ObjectUnreadable
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, Selection, select
@@ -41,6 +41,7 @@ from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
 from tests import small_sandbox
 from tests.privacy import used_corpus as used
+from tests.privacy.place_search import counted
 from tests.privacy.used_corpus import EACH, MONTHS, NOW, fullname, word
 from tests.stages import rerun
 
@@ -107,14 +108,12 @@ def test_it_reaches_every_place_and_leaves_the_others_as_they_were(house: House)
     before, commits = used.live(settings), git("--git-dir", settings.repo, "rev-list", "corpus").split()
     touched = {f"{path.parent.name}{path.name}" for path in used.naming(settings, set(ids))}
     kept = _contents(house, without=set(ids))
-    assert storage_locations.counted(settings, *needles(house, WHO))["annotation"], (
-        "the canary is nowhere to begin with"
-    )
+    assert counted(settings, *needles(house, WHO))["annotation"], "the canary is nowhere to begin with"
 
     receipt = house.take_down(house.posts())
 
     assert used.naming(settings, set(ids)) == []
-    left = storage_locations.counted(settings, *needles(house, WHO))
+    left = counted(settings, *needles(house, WHO))
     # the tombstones are to stay; lines of an imported set stand in git's history
     stays = {"vault", "takedowns", "repository"}
     assert {name: n for name, n in left.items() if n and name not in stays} == {}
