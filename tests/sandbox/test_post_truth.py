@@ -5,8 +5,8 @@ from itertools import combinations
 
 from pipelines.config.params import load
 from pipelines.sandbox.reddit import labels
-from pipelines.sandbox.reddit.post_truth import post_truth
 from pipelines.sandbox.reddit.post_world import CANARY_USER, COMMUNITIES, PostWorld
+from pipelines.sandbox.reddit.truth import post_truth
 
 EXPECTED = {
     "kept", "deleted", "removed", "deleted_later", "not_text", "no_text", "too_short", "too_long", "not_english",

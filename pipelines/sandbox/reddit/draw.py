@@ -106,7 +106,7 @@ def _write(
 
 
 def _picture(meme: Meme, *, width: int, height: int, figures: int | None = None) -> Image.Image:
-    image = scene(meme.seed, width=width, height=height, figures=figures).image
+    image = scene(meme.seed, width=width, height=height, figures=figures)
     return ImageOps.mirror(image) if meme.mirrored else image
 
 
@@ -166,7 +166,7 @@ def _tweet(meme: Meme) -> Image.Image:
     bottom = top + int(h * 0.44)
     pen.rounded_rectangle((left, top, right, bottom), 18, fill=paper)
     radius = w // 18
-    face_of = scene(meme.seed + 1, width=96, height=96, figures=1).image.resize((2 * radius, 2 * radius))
+    face_of = scene(meme.seed + 1, width=96, height=96, figures=1).resize((2 * radius, 2 * radius))
     image.paste(face_of, (left + radius // 2, top + radius // 2))
     for row, length in ((0.55, 0.36), (1.35, 0.24)):
         y = int(top + radius * row)
@@ -204,7 +204,7 @@ def _panels(meme: Meme) -> Image.Image:
     row, wide = h // n, int(w * 0.55)
     left, column = ((0, wide), (w - wide, 0))[meme.seed % 2]
     for i, (text, sized) in enumerate(zip(meme.text, meme.sized_for or meme.text, strict=True)):
-        part = scene(meme.seed + i * 7919, width=wide, height=row).image
+        part = scene(meme.seed + i * 7919, width=wide, height=row)
         image.paste(ImageOps.mirror(part) if meme.mirrored else part, (left, i * row))
         box = (column + int(w * MARGIN), i * row + 8, column + w - wide - int(w * MARGIN), (i + 1) * row - 8)
         _write(pen, text, box=box, face=_fit(sized, box=box, largest=w // 17), fill="black")

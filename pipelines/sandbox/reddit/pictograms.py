@@ -136,32 +136,15 @@ def sticker(name: str, *, size: int) -> Image.Image:
     pen = ImageDraw.Draw(image)
     pen.ellipse((0, 0, side - 1, side - 1), fill="white", outline="black", width=OVERSAMPLE * 2)
     inner, edge = side * 0.7, side * 0.15
-    for shape, points, colour in STROKES[name]:
-        _stroke(
-            pen,
-            shape,
-            [p * inner + edge for p in points[:4]] if shape == "arc" else _scaled(points, inner, edge),
-            colour=colour,
-            angles=points[4:],
-        )
-    return image.resize((size, size), Image.Resampling.LANCZOS)
-
-
-def _scaled(points: tuple[float, ...], inner: float, edge: float) -> list[float]:
-    return [p * inner + edge for p in points]
-
-
-def _stroke(
-    pen: ImageDraw.ImageDraw, shape: Shape, points: list[float], *, colour: str, angles: tuple[float, ...]
-) -> None:
     width = 3 * OVERSAMPLE
-    if shape == "ellipse":
-        pen.ellipse(points, fill=colour)
-    elif shape == "box":
-        pen.rectangle(points, fill=colour)
-    elif shape == "polygon":
-        pen.polygon(points, fill=colour)
-    elif shape == "line":
-        pen.line(points, fill=colour, width=width)
-    else:
-        pen.arc(points, angles[0], angles[1], fill=colour, width=width)
+    filled = {"ellipse": pen.ellipse, "box": pen.rectangle, "polygon": pen.polygon}
+    for shape, points, colour in STROKES[name]:
+        # the last two numbers of an arc are angles
+        ends = [p * inner + edge for p in (points[:4] if shape == "arc" else points)]
+        if shape == "line":
+            pen.line(ends, fill=colour, width=width)
+        elif shape == "arc":
+            pen.arc(ends, *points[4:], fill=colour, width=width)
+        else:
+            filled[shape](ends, fill=colour)
+    return image.resize((size, size), Image.Resampling.LANCZOS)

@@ -116,7 +116,7 @@ class PostWorld:
 
     def build(self) -> list[SandboxPost]:
         """Return all posts in order of creation."""
-        self._lost()
+        self.posts += [self._lost(case.name, number=n) for case in DROPPED for n in range(self.counts[case.name])]
         special = [self._original(name) for case in SPECIAL for name in [case.name] * self.counts[case.name]]
         plain = [self._original("plain") for _ in range(self.counts["plain"])]
         self.posts += [*special, *plain]
@@ -151,12 +151,7 @@ class PostWorld:
 
     # --- posts that never become records ------------------------------------------------------------------------
 
-    def _lost(self) -> None:
-        for case in DROPPED:
-            for number in range(self.counts[case.name]):
-                self.posts.append(self._loss(case.name, number=number))
-
-    def _loss(self, name: str, *, number: int) -> SandboxPost:
+    def _lost(self, name: str, *, number: int) -> SandboxPost:
         crises, rng = self._dropped.pop(), self._rng
         written = narratives.write(crises, rng=rng, words=self._words())
         post = self._post(name, written, crises=crises, expected=name)

@@ -8,13 +8,14 @@ from random import Random
 
 import orjson
 
+from pipelines.collect.month import Window
 from pipelines.config.sandbox import Sandbox
 from pipelines.sandbox.reddit.captions import sentence
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.dumps import DECLARED, frame, write_frames
 from pipelines.sandbox.reddit.listing import CONSTANT, Item
 from pipelines.sandbox.reddit.posts import HOME
-from pipelines.sandbox.reddit.schedule import FIRST_ID, base36, month_window
+from pipelines.sandbox.reddit.schedule import FIRST_ID, base36
 
 # Rows per frame: about 50 MB of JSON, which a process holds twice.
 CHUNK = 20_000
@@ -50,8 +51,8 @@ def chunk(task: Task) -> bytes:
     seed, first, count, month = task
     rng = seeded(seed, "scale", first)
     titles = [sentence(rng).capitalize() for _ in range(TITLES)]
-    start, end = month_window(month)
-    begin, span = int(start.timestamp()), int((end - start).total_seconds())
+    window = Window.from_key(month)
+    begin, span = int(window.start.timestamp()), int((window.end - window.start).total_seconds())
     lines = []
     for number in range(first, first + count):
         created = begin + (number * 7 // 5) % span

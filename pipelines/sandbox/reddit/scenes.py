@@ -6,8 +6,6 @@ different seeds differ in about 32 of 64 bits, and a caption or a recompression 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
@@ -33,15 +31,7 @@ PALETTES: tuple[tuple[Colour, Colour, Colour, Colour], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Scene:
-    """A picture with the positions of its figures, as centres of their heads in pixels."""
-
-    image: Image.Image
-    heads: tuple[tuple[int, int], ...]
-
-
-def scene(seed: int, *, width: int, height: int, figures: int | None = None) -> Scene:
+def scene(seed: int, *, width: int, height: int, figures: int | None = None) -> Image.Image:
     """Return the scene of ``seed``: sky, light, hills, houses and ``figures`` people, cats and screens (1 to 3)."""
     rng = seeded("scene", seed)
     sky, glow, ground, accent = rng.choice(PALETTES)
@@ -52,8 +42,8 @@ def scene(seed: int, *, width: int, height: int, figures: int | None = None) -> 
     _hills(pen, rng=rng, width=width, height=height, horizon=horizon, colour=ground)
     if rng.random() < 0.6:
         _houses(pen, rng=rng, width=width, horizon=horizon, colour=accent)
-    heads = _figures(pen, rng=rng, size=(width, height), count=figures or rng.randint(1, 3), colour=accent)
-    return Scene(_light(image, seed=seed), heads)
+    _figures(pen, rng=rng, size=(width, height), count=figures or rng.randint(1, 3), colour=accent)
+    return _light(image, seed=seed)
 
 
 def _gradient(top: Colour, bottom: Colour, *, width: int, height: int) -> Image.Image:
@@ -113,11 +103,8 @@ def _houses(pen: ImageDraw.ImageDraw, *, rng: Random, width: int, horizon: int, 
                 pen.rectangle((column, row, column + pane, row + pane), fill=lit)
 
 
-def _figures(
-    pen: ImageDraw.ImageDraw, *, rng: Random, size: tuple[int, int], count: int, colour: Colour
-) -> tuple[tuple[int, int], ...]:
+def _figures(pen: ImageDraw.ImageDraw, *, rng: Random, size: tuple[int, int], count: int, colour: Colour) -> None:
     width, height = size
-    heads = []
     for i in range(count):
         radius = int(min(width, height) * rng.uniform(0.08, 0.12))
         x = int(width * (i + 0.5) / count + rng.uniform(-0.06, 0.06) * width)
@@ -130,21 +117,15 @@ def _figures(
                 tip = (x + side * radius * 0.9, y - radius * 1.4)
                 pen.polygon([(x + side * radius * 0.2, y - radius * 0.8), tip, (x + side * radius, y)], fill=skin)
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=skin, outline=_shade(skin, 0.6), width=2)
-        _face(pen, centre=(x, y), radius=radius, points=_mood(rng))
-        heads.append((x, y))
-    return tuple(heads)
+        _face(pen, centre=(x, y), radius=radius, mood=rng.choice([(20, 160), (200, 340), (0, 1)]))
 
 
-def _mood(rng: Random) -> Sequence[int]:
-    return rng.choice([(20, 160), (200, 340), (0, 1)])
-
-
-def _face(pen: ImageDraw.ImageDraw, *, centre: tuple[int, int], radius: int, points: Sequence[int]) -> None:
+def _face(pen: ImageDraw.ImageDraw, *, centre: tuple[int, int], radius: int, mood: tuple[int, int]) -> None:
     x, y = centre
     for side in (-1, 1):
         eye = x + side * radius * 0.38
         pen.ellipse((eye - radius * 0.14, y - radius * 0.3, eye + radius * 0.14, y), fill=(30, 30, 36))
-    start, end = points
+    start, end = mood
     if end - start < 10:
         pen.line((x - radius * 0.4, y + radius * 0.45, x + radius * 0.4, y + radius * 0.45), fill=(40, 20, 20), width=3)
         return

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from random import Random
 
+import numpy as np
+
+from pipelines.collect.month import Window
 from pipelines.config.sandbox import Sandbox
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.posts import HOME, SandboxPost
 
 FIRST = "Sleepy Quiet Muddy Velvet Rusty Gentle Hollow Clumsy Frozen Dusty Purple Lonely Mellow Grumpy"
 LAST = "Otter Kettle Pigeon Cactus Lantern Walnut Pebble Badger Teapot Comet Willow Marmot Button Puffin"
-DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 # Reddit's ids of late 2022 have six digits of base 36 and begin with y or z.
 FIRST_ID = int("yj0000", 36)
 POSTS_PER_AUTHOR = 2.6
-
-
-def month_window(key: str) -> tuple[datetime, datetime]:
-    """Return the first moment of the month ``YYYY-MM`` and of the month after it, in UTC."""
-    start = datetime.strptime(key, "%Y-%m").replace(tzinfo=UTC)
-    return start, (start + timedelta(days=32)).replace(day=1)
 
 
 def schedule(
@@ -35,14 +31,14 @@ def schedule(
     the case ``outside_window`` directly before and after them.
     """
     rng = seeded(sandbox.seed, name)
-    windows = [month_window(key) for key in sorted(sandbox.months)]
+    windows = [Window.from_key(key) for key in sorted(sandbox.months)]
     outside = [p for p in posts if p.case == "outside_window"]
     inside = [p for p in posts if p.case != "outside_window"]
     rng.shuffle(inside)
     for post, moment in zip(_by_rank(inside), _moments(len(inside), windows=windows, rng=rng), strict=True):
         post.created = moment
     for number, post in enumerate(outside):
-        before, after = windows[0][0] - timedelta(seconds=1 + number), windows[-1][1] + timedelta(seconds=number)
+        before, after = windows[0].start - timedelta(seconds=1 + number), windows[-1].end + timedelta(seconds=number)
         post.created = before if number % 2 == 0 else after
     _name(inside + outside, rng=rng)
     ordered = sorted(posts, key=lambda p: (p.created, p.case, p.title))
@@ -66,15 +62,15 @@ def _by_rank(posts: list[SandboxPost]) -> list[SandboxPost]:
     return ordered
 
 
-def _moments(count: int, *, windows: Sequence[tuple[datetime, datetime]], rng: Random) -> list[datetime]:
-    seconds = [int((end - start).total_seconds()) for start, end in windows]
+def _moments(count: int, *, windows: Sequence[Window], rng: Random) -> list[datetime]:
+    seconds = [int((w.end - w.start).total_seconds()) for w in windows]
     offsets = sorted(rng.sample(range(1, sum(seconds) - 1), count - 2))
     moments = []
     for offset in [0, *offsets, sum(seconds) - 1]:
         rest = offset
-        for (start, _), length in zip(windows, seconds, strict=True):
+        for window, length in zip(windows, seconds, strict=True):
             if rest < length:
-                moments.append(start + timedelta(seconds=rest))
+                moments.append(window.start + timedelta(seconds=rest))
                 break
             rest -= length
     return moments
@@ -98,8 +94,4 @@ def _name(posts: Sequence[SandboxPost], *, rng: Random) -> None:
 
 def base36(number: int) -> str:
     """Return ``number`` in base 36, as in Reddit's ids."""
-    digits = ""
-    while number:
-        number, digit = divmod(number, 36)
-        digits = DIGITS[digit] + digits
-    return digits
+    return np.base_repr(number, 36).lower()

@@ -1,4 +1,4 @@
-"""Compute the ground truth of the offline Reddit, so that a pipeline's results can be scored."""
+"""Compute the ground truth of the offline Reddit's memes and text posts, so that a pipeline's results can be scored."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 from pipelines.config.sandbox import Sandbox
 from pipelines.extract.words import normalise, words
+from pipelines.sandbox.reddit import post_world
 from pipelines.sandbox.reddit.captions import words_apart
 from pipelines.sandbox.reddit.faults import placeholder_sha256
+from pipelines.sandbox.reddit.likeness import ALIKE, shingles, similarity, text_of
 from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, SandboxPost
 from pipelines.sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
 
@@ -43,8 +45,36 @@ def truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
         "submissions": [_submission(p) for p in posts],
         "pairs": [[list(a), list(b)] for a, b in pairs],
         "mirrored_pairs": [[list(a), list(b)] for a, b in mirrored],
-        "canaries": _canaries(posts),
+        "canaries": _canaries(posts, words=(CANARY_TITLE, CANARY_BODY), user=CANARY_USER, overlay=CANARY_OVERLAY),
         "placeholders": [placeholder_sha256()],
+    }
+
+
+def post_truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
+    """Return the ground truth of the text posts: labels and expected outcome, near-duplicate pairs, canaries.
+
+    Two kept posts are a pair when one is a copy of the other and their shingles are similar; ``group`` names the
+    connected components of the pairs. All posts of a component are pairs.
+    """
+    families: dict[str, list[SandboxPost]] = defaultdict(list)
+    for post in posts:
+        if post.family and post.expected == KEPT:
+            families[post.family].append(post)
+    pairs: list[tuple[str, str]] = []
+    groups: dict[str, str] = {}
+    for family, members in families.items():
+        known = [(post.fullname, shingles(text_of(post))) for post in members]
+        for (left, one), (right, other) in combinations(known, 2):
+            if similarity(one, other) >= ALIKE:
+                pairs.append((min(left, right), max(left, right)))
+                groups[left] = groups[right] = family
+    canaries = _canaries(posts, words=(post_world.CANARY_TITLE, post_world.CANARY_BODY), user=post_world.CANARY_USER)
+    return {
+        "seed": sandbox.seed,
+        "months": list(sandbox.months),
+        "posts": [_post(post, group=groups.get(post.fullname)) for post in posts],
+        "pairs": [list(pair) for pair in sorted(pairs)],
+        "canaries": canaries,
     }
 
 
@@ -95,13 +125,23 @@ def _image(post: SandboxPost, image: int, picture: Picture, *, groups: dict[Item
     }
 
 
-def _submission(post: SandboxPost) -> dict[str, Any]:
+def _origin(post: SandboxPost) -> dict[str, Any]:
     return {
         "fullname": post.fullname,
         "subreddit": post.subreddit,
         "month": f"{post.created:%Y-%m}",
         "case": post.case,
         "expected": post.expected,
+    }
+
+
+def _post(post: SandboxPost, *, group: str | None) -> dict[str, Any]:
+    labels = sorted(post.cradle)
+    return _origin(post) | {"labels": labels, "injected": post.injected, "group": group, "language": post.language}
+
+
+def _submission(post: SandboxPost) -> dict[str, Any]:
+    return _origin(post) | {
         "deleted": post.expected in DELETED,
         "labels": {
             "figsim": post.figsim.names() if post.figsim else None,
@@ -111,15 +151,14 @@ def _submission(post: SandboxPost) -> dict[str, Any]:
     }
 
 
-def _canaries(posts: Sequence[SandboxPost]) -> dict[str, list[str]]:
-    planted = [p for p in posts if CANARY_TITLE in p.title or CANARY_BODY in p.body or _shows(p)]
-    return {
-        "words": [CANARY_TITLE, CANARY_BODY],
-        "users": [CANARY_USER],
-        "fullnames": [p.fullname for p in planted],
-        "ocr": [CANARY_OVERLAY],
-    }
+def _canaries(
+    posts: Sequence[SandboxPost], *, words: tuple[str, str], user: str, overlay: str | None = None
+) -> dict[str, list[str]]:
+    """Return the planted words and users, and the posts with a word in title, body or picture."""
+    title, body = words
+    planted = [p.fullname for p in posts if title in p.title or body in p.body or (overlay and _shows(p, overlay))]
+    return {"words": [*words], "users": [user], "fullnames": planted} | ({"ocr": [overlay]} if overlay else {})
 
 
-def _shows(post: SandboxPost) -> bool:
-    return any(CANARY_OVERLAY in picture.text.lower() for picture in post.pictures)
+def _shows(post: SandboxPost, word: str) -> bool:
+    return any(word in picture.text.lower() for picture in post.pictures)

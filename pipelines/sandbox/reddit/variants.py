@@ -73,12 +73,12 @@ def encode(image: Image.Image, *, encoding: str, quality: int) -> bytes:
     """Return ``image`` stored as JPEG, sideways JPEG, PNG, PNG with transparency, WebP or animated GIF."""
     out = io.BytesIO()
     if encoding == "gif":
-        frames = [image.convert("P", palette=Image.Palette.ADAPTIVE, colors=128)] * 1
+        first = image.convert("P", palette=Image.Palette.ADAPTIVE, colors=128)
         later = [
             image.point(lambda v, k=k: max(0, v - 25 * k)).convert("P", palette=Image.Palette.ADAPTIVE, colors=64)
             for k in (1, 2)
         ]
-        frames[0].save(out, "GIF", save_all=True, append_images=later, duration=120, loop=0)
+        first.save(out, "GIF", save_all=True, append_images=later, duration=120, loop=0)
     elif encoding == "rotated":
         exif = Image.Exif()
         exif[EXIF_ORIENTATION] = LYING
