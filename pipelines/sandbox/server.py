@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 
 from pipelines.sandbox.reddit.api import Catalogue
-from pipelines.sandbox.reddit.image_host import ImageHost
+from pipelines.sandbox.reddit.image_host import ImageHost, send
 from pipelines.sandbox.vendors.vendors import Vendors
 
 # The credentials of the demo's client; there is nothing to protect.
@@ -84,8 +84,6 @@ class SandboxServer(ThreadingHTTPServer):
         root: Path,
         *,
         port: int = 0,
-        client_id: str = CLIENT_ID,
-        client_secret: str = CLIENT_SECRET,
         budget: int = BUDGET,
         period: float = PERIOD_SECONDS,
         private: Sequence[str] = (),
@@ -104,7 +102,7 @@ class SandboxServer(ThreadingHTTPServer):
         self.vendors = vendors or Vendors(root, seed=_seed(root))
         self.reddit, self.arctic = (Budget(budget, period=period, clock=clock) for _ in range(2))
         self.private = {s.lower() for s in private}
-        self.credentials = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
+        self.credentials = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         self.tokens: set[str] = set()
         self.outage_after, self.outage_status = outage_after, outage_status
         self.lock = threading.Lock()
@@ -190,13 +188,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         """Send JSON."""
-        data = orjson.dumps(value)
-        self.send_response(status)
-        sent = {"Content-Type": "application/json; charset=UTF-8", "Content-Length": str(len(data)), **(headers or {})}
-        for name, text in sent.items():
-            self.send_header(name, text)
-        self.end_headers()
-        self.wfile.write(data)
+        sent = {"Content-Type": "application/json; charset=UTF-8", **(headers or {})}
+        send(self, orjson.dumps(value), status=status, headers=sent)
 
     def _requests(self, _: Mapping[str, str]) -> None:
         with self.server.lock:

@@ -35,19 +35,19 @@ class ImageHost:
         path = self._folder / file
         behaviour = entry["behaviour"] if entry else "missing"
         if behaviour in self.STATUSES or not entry or not path.is_file():
-            _send(request, b"", status=self.STATUSES.get(behaviour, 404), headers={"Content-Type": "text/plain"})
+            send(request, b"", status=self.STATUSES.get(behaviour, 404), headers={"Content-Type": "text/plain"})
             return
         if behaviour == "retry_after" and self._first_time(file):
-            _send(request, b"", status=429, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+            send(request, b"", status=429, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
             return
         if behaviour in self.REDIRECTS and "hop" not in query:
             here = f"http://{request.headers.get('Host')}{request.path.partition('?')[0]}?hop=1"
-            _send(request, b"", status=302, headers={"Location": FORBIDDEN if "forbidden" in behaviour else here})
+            send(request, b"", status=302, headers={"Location": FORBIDDEN if "forbidden" in behaviour else here})
             return
         stream = self.STREAMS.get(behaviour)
         headers = {"Content-Type": entry["content_type"]}
         if stream is None:
-            _send(request, path.read_bytes(), status=200, headers=headers)
+            send(request, path.read_bytes(), status=200, headers=headers)
         else:
             stream(request, path.read_bytes(), headers)
 
@@ -60,15 +60,15 @@ class ImageHost:
     STATUSES: ClassVar = {"missing": 404, "gone": 410}
     REDIRECTS: ClassVar = {"redirect", "redirect_forbidden"}
     STREAMS: ClassVar[dict[str, Callable[[BaseHTTPRequestHandler, bytes, dict[str, str]], None]]] = {
-        "slow": lambda request, data, headers: _send(request, data, status=200, headers=headers, parts=_trickle(data)),
-        "truncated": lambda request, data, headers: _send(
+        "slow": lambda request, data, headers: send(request, data, status=200, headers=headers, parts=_trickle(data)),
+        "truncated": lambda request, data, headers: send(
             request, data, status=200, headers=headers, parts=iter([data[: len(data) // 2]])
         ),
         "huge": lambda request, data, headers: _chunked(request, data, headers=headers),
     }
 
 
-def _send(
+def send(
     request: BaseHTTPRequestHandler,
     data: bytes,
     *,

@@ -128,7 +128,7 @@ def openai_file(name: str, *, size: int, filename: str = "batch.jsonl") -> Body:
     return told | {"purpose": "batch", "status": "processed"}
 
 
-def openai_job(batches: Batches, job: VendorJob) -> Body:
+def openai_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
     """Return OpenAI's description of a job; its result files are written when it ends."""
     good = [r for r in job.results if r.status < 300]
     bad = [r for r in job.results if r.status >= 300]
@@ -160,7 +160,7 @@ def _openai_line(result: Result) -> Body:
     return {"id": f"batch_req_{result.custom_id}", "custom_id": result.custom_id, "response": response, "error": None}
 
 
-def anthropic_job(job: VendorJob, *, address: str) -> Body:
+def anthropic_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
     """Return Anthropic's description of a job."""
     ended, total = job.state != "running", len(job.results)
     bad = sum(r.status >= 300 for r in job.results)
@@ -207,7 +207,7 @@ def google_file(name: str, *, size: int, address: str) -> Body:
     }
 
 
-def google_job(batches: Batches, job: VendorJob) -> Body:
+def google_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
     """Return Google's description of a job: an operation whose metadata hold the state."""
     state = {"running": "BATCH_STATE_RUNNING", "ended": "BATCH_STATE_SUCCEEDED", "canceled": "BATCH_STATE_CANCELLED"}
     told: Body = {"model": job.model, "name": job.name, "state": state[job.state], "createTime": MADE_TEXT}

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import orjson
 
@@ -73,23 +73,6 @@ class Sent:
     def final(self) -> bool:
         """Return whether the question is answered: a refusal is an answer, an error is not."""
         return self.status < 300 or self.refused
-
-
-class Wire(Protocol):
-    """A vendor's protocol."""
-
-    def read(self, body: Body, *, model: str) -> VendorQuestion:
-        """Return the question of a request; ``model`` is the model named in the path, if any.
-
-        Raises:
-            Rejected: the real vendor would reject it.
-        """
-
-    def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
-        """Return status and body of an answer."""
-
-    def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Return the body of an error: ``key``, ``quota``, ``throttled``, ``overloaded``, ``missing``, ``invalid``."""
 
 
 def name_of(*parts: object) -> str:

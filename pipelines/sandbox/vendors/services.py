@@ -10,6 +10,7 @@ import orjson
 from pipelines.sandbox.vendors.batches import (
     Batches,
     Line,
+    VendorJob,
     anthropic_job,
     anthropic_results,
     google_file,
@@ -44,6 +45,21 @@ def _lines(data: bytes | None, *, name: str) -> list[Body]:
         raise Rejected("The file is not valid JSONL.", param="input_file_id") from None
 
 
+def _job(find: Callable[[Batches, str], VendorJob | None], tell: Callable[..., Body]) -> Service:
+    """Return the handler that polls or cancels a job and describes it."""
+
+    def answer(batches: Batches, call: Call) -> Sent | None:
+        job = find(batches, call.name)
+        return _told(tell(batches, job, address=call.address) if job else None)
+
+    return answer
+
+
+def _content(batches: Batches, call: Call) -> Sent | None:
+    data = batches.files.get(call.name)
+    return None if data is None else Sent(200, data, content_type=LINES)
+
+
 def _models(_: Batches, __: Call) -> Sent | None:
     models = [{"id": m, "object": "model", "created": MADE, "owned_by": "sandbox"} for m in MODELS]
     return _told({"object": "list", "data": models})
@@ -52,11 +68,6 @@ def _models(_: Batches, __: Call) -> Sent | None:
 def _openai_upload(batches: Batches, call: Call) -> Sent | None:
     data, filename = uploaded(call.body, content_type=call.headers.get("content-type", ""))
     return _told(openai_file(batches.keep(data, prefix="file-"), size=len(data), filename=filename))
-
-
-def _openai_content(batches: Batches, call: Call) -> Sent | None:
-    data = batches.files.get(call.name)
-    return None if data is None else Sent(200, data, content_type=LINES)
 
 
 def _openai_forget(batches: Batches, call: Call) -> Sent | None:
@@ -73,33 +84,13 @@ def _openai_submit(batches: Batches, call: Call) -> Sent | None:
         raise Rejected("The endpoint of the lines differs from the endpoint of the batch.", param="endpoint")
     lines = [Line(row["custom_id"], row["body"], endpoint.removeprefix("/v1/")) for row in rows]
     job = batches.start(lines, prefix="batch_", files={"input": name, "endpoint": endpoint})
-    return _told(openai_job(batches, job))
-
-
-def _openai_look(batches: Batches, call: Call) -> Sent | None:
-    job = batches.look(call.name)
-    return _told(openai_job(batches, job) if job else None)
-
-
-def _openai_cancel(batches: Batches, call: Call) -> Sent | None:
-    job = batches.cancel(call.name)
-    return _told(openai_job(batches, job) if job else None)
+    return _told(openai_job(batches, job, address=call.address))
 
 
 def _anthropic_submit(batches: Batches, call: Call) -> Sent | None:
     lines = [Line(row["custom_id"], row["params"], "messages") for row in call.json()["requests"]]
     job = batches.start(lines, prefix="msgbatch_")
-    return _told(anthropic_job(job, address=call.address))
-
-
-def _anthropic_look(batches: Batches, call: Call) -> Sent | None:
-    job = batches.look(call.name)
-    return _told(anthropic_job(job, address=call.address) if job else None)
-
-
-def _anthropic_cancel(batches: Batches, call: Call) -> Sent | None:
-    job = batches.cancel(call.name)
-    return _told(anthropic_job(job, address=call.address) if job else None)
+    return _told(anthropic_job(batches, job, address=call.address))
 
 
 def _anthropic_results(batches: Batches, call: Call) -> Sent | None:
@@ -122,25 +113,15 @@ def _google_submit(batches: Batches, call: Call) -> Sent | None:
     rows = _lines(batches.files.get(name), name=name)
     lines = [Line(row["key"], row["request"], "generateContent", call.model) for row in rows]
     job = batches.start(lines, prefix="batches/", model=call.model, files={"input": name})
-    return _told(google_job(batches, job))
-
-
-def _google_look(batches: Batches, call: Call) -> Sent | None:
-    job = batches.look(f"batches/{call.name}")
-    return _told(google_job(batches, job) if job else None)
+    return _told(google_job(batches, job, address=call.address))
 
 
 def _google_cancel(batches: Batches, call: Call) -> Sent | None:
-    return _told({} if batches.cancel(f"batches/{call.name}") else None)
-
-
-def _google_content(batches: Batches, call: Call) -> Sent | None:
-    data = batches.files.get(f"files/{call.name}")
-    return None if data is None else Sent(200, data, content_type=LINES)
+    return _told({} if batches.cancel(call.name) else None)
 
 
 def _google_forget(batches: Batches, call: Call) -> Sent | None:
-    return _told({} if batches.forget(f"files/{call.name}") else None)
+    return _told({} if batches.forget(call.name) else None)
 
 
 # Vendor -> method, path below its address, handler; a handler's None is answered with 404.
@@ -148,24 +129,24 @@ SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
     "openai": (
         ("GET", re.compile(r"/v1/models"), _models),
         ("POST", re.compile(r"/v1/files"), _openai_upload),
-        ("GET", re.compile(rf"/v1/files/{NAME}/content"), _openai_content),
+        ("GET", re.compile(rf"/v1/files/{NAME}/content"), _content),
         ("DELETE", re.compile(rf"/v1/files/{NAME}"), _openai_forget),
         ("POST", re.compile(r"/v1/batches"), _openai_submit),
-        ("GET", re.compile(rf"/v1/batches/{NAME}"), _openai_look),
-        ("POST", re.compile(rf"/v1/batches/{NAME}/cancel"), _openai_cancel),
+        ("GET", re.compile(rf"/v1/batches/{NAME}"), _job(Batches.look, openai_job)),
+        ("POST", re.compile(rf"/v1/batches/{NAME}/cancel"), _job(Batches.cancel, openai_job)),
     ),
     "anthropic": (
         ("POST", re.compile(r"/v1/messages/batches"), _anthropic_submit),
-        ("GET", re.compile(rf"/v1/messages/batches/{NAME}"), _anthropic_look),
-        ("POST", re.compile(rf"/v1/messages/batches/{NAME}/cancel"), _anthropic_cancel),
+        ("GET", re.compile(rf"/v1/messages/batches/{NAME}"), _job(Batches.look, anthropic_job)),
+        ("POST", re.compile(rf"/v1/messages/batches/{NAME}/cancel"), _job(Batches.cancel, anthropic_job)),
         ("GET", re.compile(rf"/v1/messages/batches/{NAME}/results"), _anthropic_results),
     ),
     "google": (
         ("POST", re.compile(rf"/upload/v1beta/files(?:/{NAME})?"), _google_upload),
         ("POST", re.compile(r"/v1beta/models/(?P<model>[^/:]+):batchGenerateContent"), _google_submit),
-        ("GET", re.compile(rf"/v1beta/batches/{NAME}"), _google_look),
-        ("POST", re.compile(rf"/v1beta/batches/{NAME}:cancel"), _google_cancel),
-        ("GET", re.compile(rf"/v1beta/files/{NAME}:download"), _google_content),
-        ("DELETE", re.compile(rf"/v1beta/files/{NAME}"), _google_forget),
+        ("GET", re.compile(r"/v1beta/(?P<name>batches/[\w.-]+)"), _job(Batches.look, google_job)),
+        ("POST", re.compile(r"/v1beta/(?P<name>batches/[\w.-]+):cancel"), _google_cancel),
+        ("GET", re.compile(r"/v1beta/(?P<name>files/[\w.-]+):download"), _content),
+        ("DELETE", re.compile(r"/v1beta/(?P<name>files/[\w.-]+)"), _google_forget),
     ),
 }
