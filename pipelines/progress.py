@@ -6,6 +6,10 @@ import sys
 from collections.abc import Callable
 
 
+def silent(message: object) -> None:
+    """Discard a message: the default where a caller may pass a function that shows progress."""
+
+
 def reporter(name: str, *, total: int) -> Callable[[int], None]:
     """Return a callback that takes the number of items done and writes about twenty lines ``name: done/total``."""
     said = 0

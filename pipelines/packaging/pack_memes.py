@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +16,7 @@ from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.splits import split_digest
 from pipelines.packaging.model_described import REST, Described, Trained
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, public
-from pipelines.registry.versions import NoRegistry
+from pipelines.registry.versions import Registry
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
@@ -31,16 +30,6 @@ SCORE = "validation_macro_f1"
 # Tolerance for equal metrics: about the precision of a float.
 SAME = 1e-12
 Spec = TextModel | ImageModel | FusionModel
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """One run of the stage ``train``: its seed, its metrics, and its run id and commit in MLflow."""
-
-    seed: int
-    metrics: Mapping[str, Any]
-    run_id: str
-    data_commit: str
 
 
 def filled(
@@ -63,13 +52,13 @@ def filled(
     spec = _spec(name, model=chosen.model, params=params)
     scheme = scheme_of(params.corpora[corpus].scheme)
     task = task_of(scheme, category)
-    seed, metrics = _best(name, corpus=corpus, task=task, model=chosen.model, params=params, root=root)
-    records = _records(
-        name, corpus=corpus, task=task, model=chosen.model, seed=seed, metrics=metrics, vault=vault, root=root
-    )
+    of_model: dict[str, Any] = {"corpus": corpus, "task": task, "model": chosen.model}
+    seed, metrics = _best(name, params=params, root=root, **of_model)
+    of_run = of_model | {"seed": seed, "metrics": metrics}
+    records = _records(name, vault=vault, root=root, **of_run)
     with TemporaryDirectory(dir=to.parent) as scratch:
-        run = _run(name, corpus=corpus, task=task, model=chosen.model, seed=seed, metrics=metrics, settings=settings)
-        weights = _weights(name, run=run, settings=settings, to=Path(scratch))
+        run_id, data_commit = _run(name, settings=settings, **of_run)
+        weights = _weights(name, run_id=run_id, settings=settings, to=Path(scratch))
         write(spec, weights=weights, task=task, seed=seed, max_tokens=params.train.max_tokens, to=to)
     described = Described(
         name=name,
@@ -84,7 +73,7 @@ def filled(
         definitions={label.name: label.definition.strip() for label in task.category.labels if label.task},
         scheme=scheme.name,
         scheme_digest=scheme.digest,
-        data_commit=run.data_commit,
+        data_commit=data_commit,
         split_digest=split_digest(corpus, root=root),
         votes_digest=None,
         train=Trained(**finetuned.trained_on(records[TRAIN]).model_dump()),
@@ -210,14 +199,14 @@ def _records(
 
 def _run(
     name: str, *, corpus: str, task: Task, model: str, seed: int, metrics: Mapping[str, Any], settings: Settings
-) -> TrainedRun:
-    """Return the latest finished run with these metrics.
+) -> tuple[str, str]:
+    """Return the id and the commit of the latest finished run with these metrics.
 
     A stage from DVC's run cache has the metrics of a run on an earlier commit, so the run is found by metrics, not by
     HEAD.
     """
     wanted = {int(epoch["epoch"]): epoch[SCORE] for epoch in metrics["history"]}
-    client = _client(settings)
+    client = Registry.open(settings).client
     experiment = client.get_experiment_by_name(EXPERIMENT.format(corpus=corpus))
     asked = {"task": task.key, "model": model, "seed": str(seed)}
     conditions = [f"params.{key} = '{value}'" for key, value in asked.items()]
@@ -230,24 +219,16 @@ def _run(
     for run in found:
         history = {m.step: m.value for m in client.get_metric_history(run.info.run_id, SCORE)}
         if history.keys() == wanted.keys() and all(abs(history[step] - wanted[step]) < SAME for step in wanted):
-            return TrainedRun(seed, metrics, run.info.run_id, run.data.tags.get("data_commit", "none"))
+            return run.info.run_id, run.data.tags.get("data_commit", "none")
     detail = f"MLflow has no finished run of '{model}', seed {seed}, with the metrics in metrics/{corpus}"
     raise NothingToPack(name=name, detail=detail)
 
 
-def _weights(name: str, *, run: TrainedRun, settings: Settings, to: Path) -> Path:
+def _weights(name: str, *, run_id: str, settings: Settings, to: Path) -> Path:
     """Download the weights of a run."""
-    client = _client(settings)
-    paths = [file.path for file in client.list_artifacts(run.run_id, "model") if file.path.endswith(".safetensors")]
+    client = Registry.open(settings).client
+    paths = [file.path for file in client.list_artifacts(run_id, "model") if file.path.endswith(".safetensors")]
     if len(paths) != 1:
-        detail = f"run {run.run_id} has {len(paths)} files of weights, expected one"
+        detail = f"run {run_id} has {len(paths)} files of weights, expected one"
         raise NothingToPack(name=name, detail=detail)
-    return Path(client.download_artifacts(run.run_id, paths[0], str(to)))
-
-
-def _client(settings: Settings) -> Any:
-    from mlflow import MlflowClient
-
-    if not settings.mlflow_tracking_uri:
-        raise NoRegistry()
-    return MlflowClient(tracking_uri=settings.mlflow_tracking_uri, registry_uri=settings.mlflow_tracking_uri)
+    return Path(client.download_artifacts(run_id, paths[0], str(to)))

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.errors import RegistryError
+from pipelines.progress import silent
 from pipelines.registry import contents
 from pipelines.registry.candidate import Context, registration, scratch
 from pipelines.registry.contents import NoPack, Pack
-from pipelines.registry.journal import JournalMoved, said
+from pipelines.registry.journal import JournalMoved, signed
 from pipelines.registry.versions import (
     DIGEST,
     UnknownVersion,
@@ -67,7 +68,7 @@ class NumberTaken(RegistryError):
 
 
 def register(
-    name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say | None = None
+    name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say = silent
 ) -> tuple[Version, bool]:
     """Package and register the outputs of the stages in the clone ``context.root``; see :func:`put`.
 
@@ -86,8 +87,7 @@ def register(
     from pipelines.packaging.model import save
     from pipelines.packaging.pack import pack
 
-    said(who, where="who")
-    said(why, where="why")
+    signed(who, why)
     given: dict[str, Any] = {"params": context.params, "settings": context.settings, "vault": context.vault}
     with scratch(context.settings) as folder:
         made = pack(name, chosen=chosen, root=context.root, to=folder / "pack", **given)
@@ -95,9 +95,7 @@ def register(
         return put(name, saved, context=context, who=who, why=why, say=say)
 
 
-def put(
-    name: str, folder: Path, *, context: Context, who: str, why: str, say: Say | None = None
-) -> tuple[Version, bool]:
+def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: Say = silent) -> tuple[Version, bool]:
     """Register the folder of a saved MLflow model that contains a pack.
 
     If it is killed after any step, repeating it finishes it. Simultaneous registrations of one pack make one version.
@@ -114,12 +112,10 @@ def put(
         JournalBroken: the journal was altered.
         RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """
-    said(who, where="who")
-    said(why, where="why")
+    signed(who, why)
     subject(name, params=context.params)
     context.journal.verify(name)
     pack, mark = _looked_at(name, folder)
-    tell = say or (lambda _: None)
     version = _known(name, mark=mark, context=context)
     if version is not None and (row := registration(context.journal, version)) is not None:
         if row.files != version.digest:
@@ -130,12 +126,12 @@ def put(
     else:
         run_id = str(version.run_id)
         found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
-    tell("stored")
+    say("stored")
     if version is None:
         tags = {DIGEST: found, PACK: mark, "data_commit": pack.manifest.data_commit}
-        source = f"{_client(context).get_run(run_id).info.artifact_uri}/{PLACE}"
+        source = f"{context.registry.client.get_run(run_id).info.artifact_uri}/{PLACE}"
         added = context.registry.add(name, source=source, run_id=run_id, tags=tags)
-        tell("added")
+        say("added")
         version = _known(name, mark=mark, context=context) or added
         if version.run_id != run_id:
             # a simultaneous registration of the same pack was first; its files are from another run
@@ -155,7 +151,7 @@ def put(
         "outside": outside,
     }
     written = _record(version, context=context, who=who, why=why, metrics=metrics)
-    tell("recorded")
+    say("recorded")
     return version, written
 
 
@@ -187,7 +183,7 @@ def _known(name: str, *, mark: str, context: Context) -> Version | None:
         elif row is None:
             # a simultaneous registration of the same pack may have deleted it already
             with suppress(UnknownVersion), missing(name=name, version=version.version):
-                _client(context).delete_model_version(name, str(version.version))
+                context.registry.client.delete_model_version(name, str(version.version))
     return first
 
 
@@ -198,7 +194,7 @@ def _stored(
 
     Returns the run's id and the result of :func:`_read_back`.
     """
-    client, experiment = _client(context), f"{subject(name, params=context.params)[0]}-registry"
+    client, experiment = context.registry.client, f"{subject(name, params=context.params)[0]}-registry"
     with translated():
         place = client.get_experiment_by_name(experiment)
         wanted = f"tags.{PACK} = '{mark}' AND tags.name = '{name}' AND attributes.status = 'FINISHED'"
@@ -224,7 +220,7 @@ def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[
     """Return the digest of the files in MLflow, and the SHA-256 of each file outside the pack."""
     with scratch(context.settings) as folder:
         with translated():
-            stored = Path(_client(context).download_artifacts(run_id, PLACE, str(folder)))
+            stored = Path(context.registry.client.download_artifacts(run_id, PLACE, str(folder)))
         try:
             pack, found = _looked_at(name, stored)
         except Unregistrable as error:
@@ -253,9 +249,3 @@ def _record(version: Version, *, context: Context, who: str, why: str, metrics: 
         except JournalMoved:
             continue
         return True
-
-
-def _client(context: Context) -> Any:
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=context.registry.uri, registry_uri=context.registry.uri)

@@ -18,7 +18,7 @@ import numpy as np
 from pipelines.config.params import Params
 from pipelines.datasets.splits import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
-from pipelines.evaluate.benchmark import ABSTAINED, VOTE, Board, Item, Run, Sampling
+from pipelines.evaluate.benchmark import ABSTAINED, VOTE, Board, Run, Sampling
 from pipelines.registry.client import unpickled
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
@@ -46,7 +46,6 @@ class Frozen:
     """The live test items of a corpus that have gold of one category.
 
     Args:
-        corpus: the corpus.
         board: items, gold and groups, for scoring.
         majority: the most frequent label set of validation: the constant baseline.
         digest: of the items and their gold; scores on different digests are not comparable.
@@ -55,7 +54,6 @@ class Frozen:
         inputs: the model's input columns of each item, in the board's order.
     """
 
-    corpus: str
     board: Board
     majority: frozenset[str]
     digest: str
@@ -85,9 +83,7 @@ class Frozen:
         return Run(0, dict.fromkeys(self.board.items, VOTE), dict.fromkeys(self.board.items, self.majority))
 
 
-def open_test(
-    corpus: str, *, category: str, params: Params, vault: Vault, root: Path = Path(), sampling: Sampling | None = None
-) -> Frozen:
+def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
     """Open the test of a category in a clone of the corpus.
 
     Raises:
@@ -100,49 +96,29 @@ def open_test(
     if params.corpora[corpus].content == "texts":
         from pipelines.datasets import posts
 
-        opened = posts.load(corpus, subset=None, ensemble=None, **given)
-        material: Any = opened
-        inputs = [_post(opened.posts[example.item[0]]) for example in opened.test]
+        material: Any = posts.load(corpus, subset=None, ensemble=None, **given)
+        found = [material.posts[example.item[0]] for example in material.test]
+        inputs = [{"title": post.title, "body": post.body} for post in found]
     else:
         from pipelines.datasets import memes
 
         material = memes.load(corpus, **given)
         inputs = [{"image": example.image, "text": example.text} for example in material.test]
-    truth = material.truth(TEST)
-    return of_items(
-        corpus,
-        task=task,
-        items=[example.item for example in material.test],
-        gold=[truth[example.item] for example in material.test],
-        groups=[example.group for example in material.test],
-        inputs=inputs,
-        validation=list(material.truth("validation").values()),
+    truth, counts = material.truth(TEST), Counter(material.truth("validation").values())
+    items = tuple(example.item for example in material.test)
+    groups, gold = tuple(example.group for example in material.test), tuple(truth[item] for item in items)
+    majority: frozenset[str] = min(
+        counts, key=lambda s: (-counts[s], sorted(map(task.labels.index, s))), default=frozenset()
+    )
+    lines = (f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in zip(items, groups, gold, strict=True))
+    return Frozen(
+        board=Board(task, items, gold, groups, Sampling(params.evaluate.resamples, params.evaluate.seed)),
+        majority=majority,
+        digest=digest_of([corpus, task.key, *lines]),
         split=split_digest(corpus, root=root),
         taken_down=material.taken_down[TEST],
-        sampling=sampling or Sampling(params.evaluate.resamples, params.evaluate.seed),
+        inputs=tuple(inputs),
     )
-
-
-def of_items(
-    corpus: str,
-    *,
-    task: Task,
-    items: Sequence[Item],
-    gold: Sequence[frozenset[str]],
-    groups: Sequence[str],
-    inputs: Sequence[dict[str, Any]],
-    validation: Sequence[frozenset[str]],
-    split: str,
-    taken_down: int,
-    sampling: Sampling,
-) -> Frozen:
-    """Return a test of these items, with all sequences in one order; ``validation`` has the majority's label sets."""
-    counts = Counter(validation)
-    labels = task.labels
-    majority = min(counts, key=lambda s: (-counts[s], sorted(map(labels.index, s))), default=frozenset())
-    lines = (f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in zip(items, groups, gold, strict=True))
-    board = Board(task, tuple(items), tuple(gold), tuple(groups), sampling)
-    return Frozen(corpus, board, majority, digest_of([corpus, task.key, *lines]), split, taken_down, tuple(inputs))
 
 
 def ask(folder: Path, *, frozen: Frozen) -> Run:
@@ -170,10 +146,6 @@ def ask(folder: Path, *, frozen: Frozen) -> Run:
         if not abstained:
             answers[item] = _labels(labels, task=frozen.task)
     return Run(0, outcomes, answers)
-
-
-def _post(post: Any) -> dict[str, Any]:
-    return {"title": post.title, "body": post.body}
 
 
 def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, bool]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pipelines.errors import ConfigError, RegistryError
+from pipelines.progress import silent
 from pipelines.promotion import gate
 from pipelines.promotion.gate import ChampionAlready, Verdict, dismiss
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context, enter, scratch
-from pipelines.registry.journal import Row, said
+from pipelines.registry.journal import Row, signed
 from pipelines.registry.state import MOVES, Standing, standing
-from pipelines.registry.transitions import Deed, Move, Say, Step
+from pipelines.registry.transitions import Deed, Move, Say
 
 
 class NotPromoted(RegistryError):
@@ -45,7 +46,7 @@ class Moved:
 
 
 def promote(
-    name: str, version: int, *, who: str, why: str, context: Context, dry_run: bool = False, say: Say | None = None
+    name: str, version: int, *, who: str, why: str, context: Context, dry_run: bool = False, say: Say = silent
 ) -> Moved:
     """Make a version champion if it passes the gate.
 
@@ -66,8 +67,7 @@ def promote(
         UnknownVersion: the model has no such version.
         JournalBroken: the journal was altered.
     """
-    said(who, where="who")
-    said(why, where="why")
+    signed(who, why)
     if dry_run:
         verdict = gate.judge(name, version, context=context)
         return Moved(name, verdict.champion, None, verdict=verdict)
@@ -79,7 +79,7 @@ def promote(
     except ChampionAlready:
         # repeated after the move was recorded; the last steps may be missing
         return _settled(name, context=context)
-    (say or _nobody)("gated")
+    say("gated")
     if not verdict.passed:
         raise NotPromoted(name=name, version=version, detail="; ".join(verdict.reasons))
     champion, decided = verdict.champion, {"basis": verdict.basis, "figures": verdict.figures}
@@ -88,7 +88,7 @@ def promote(
 
 
 def rollback(
-    name: str, *, who: str, why: str, context: Context, leaving: int | None = None, say: Say | None = None
+    name: str, *, who: str, why: str, context: Context, leaving: int | None = None, say: Say = silent
 ) -> Moved:
     """Make the previous champion champion again, if its files are those that were registered.
 
@@ -110,8 +110,7 @@ def rollback(
         PromotionAhead: another move is open.
         JournalBroken: the journal was altered.
     """
-    said(who, where="who")
-    said(why, where="why")
+    signed(who, why)
     now, begun = _begun(name, context=context, deed="rolled_back", version=None)
     if begun is not None:
         return _finish(begun, context=context, say=say)
@@ -128,7 +127,7 @@ def rollback(
     return _move(move, context=context, say=say)
 
 
-def withdraw(name: str, version: int, *, who: str, why: str, context: Context, say: Say | None = None) -> Moved:
+def withdraw(name: str, version: int, *, who: str, why: str, context: Context, say: Say = silent) -> Moved:
     """Withdraw a version permanently: remove its aliases and exclude it from rollbacks; its files are kept.
 
     Repeating it changes nothing. If the version was champion, the model has no champion until ``rollback`` restores the
@@ -140,8 +139,7 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
         PromotionAhead: another move is open; if it promotes this version, abandon it first.
         JournalBroken: the journal was altered.
     """
-    said(who, where="who")
-    said(why, where="why")
+    signed(who, why)
     now, begun = _begun(name, context=context, deed="withdrawn", version=version)
     if begun is not None:
         return _finish(begun, context=context, say=say)
@@ -207,10 +205,6 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
     return Moved(name, now.champion, row)
 
 
-def _nobody(step: Step) -> None:
-    """Do nothing: the default of ``say``."""
-
-
 def _begun(name: str, *, context: Context, deed: Deed, version: int | None) -> tuple[Standing, Row | None]:
     """Return the model's state, and the intention of this move if it was begun before.
 
@@ -226,14 +220,14 @@ def _begun(name: str, *, context: Context, deed: Deed, version: int | None) -> t
     return now, now.intention
 
 
-def _move(move: Move, *, context: Context, say: Say | None) -> Moved:
+def _move(move: Move, *, context: Context, say: Say) -> Moved:
     intention = transitions.intend(move, journal=context.journal)
-    (say or _nobody)("intended")
+    say("intended")
     return _finish(intention, context=context, say=say)
 
 
-def _finish(intention: Row, *, context: Context, say: Say | None) -> Moved:
-    row = transitions.finish(intention, registry=context.registry, journal=context.journal, say=say or _nobody)
+def _finish(intention: Row, *, context: Context, say: Say) -> Moved:
+    row = transitions.finish(intention, registry=context.registry, journal=context.journal, say=say)
     return Moved(intention.name, row.to_version, row)
 
 

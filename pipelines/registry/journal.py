@@ -196,7 +196,7 @@ class Journal:
             JournalMoved: there is a row after ``after``; nothing was written.
             JournalBroken: the row ``after`` does not exist.
         """
-        decided = {"who": said(who, where="who"), "why": said(why, where="why")}
+        decided = signed(who, why)
         if event not in get_args(Event):
             raise BadParams(where="event", detail=f"'{event}' is not an event of the journal")
         with self.engine.writing() as connection:
@@ -281,17 +281,18 @@ def _sealed(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(values).encode()).hexdigest()
 
 
-def said(text: str, *, where: Literal["who", "why"]) -> str:
-    """Return who decides or why, without surrounding blanks.
+def signed(who: str, why: str) -> dict[str, str]:
+    """Return who decides and why, without surrounding blanks.
 
     Raises:
-        BadParams: the text is empty, too long or not one line.
+        BadParams: a text is empty, too long or not one line.
     """
-    found = text.strip()
-    if not found or len(found) > CHARACTERS[where] or not found.isprintable():
-        detail = f"needs one line of 1 to {CHARACTERS[where]} characters, because every decision is recorded"
-        raise BadParams(where=where, detail=detail)
-    return found
+    decided = {"who": who.strip(), "why": why.strip()}
+    for where, text in decided.items():
+        if not text or len(text) > CHARACTERS[where] or not text.isprintable():
+            detail = f"needs one line of 1 to {CHARACTERS[where]} characters, because every decision is recorded"
+            raise BadParams(where=where, detail=detail)
+    return decided
 
 
 def _last(connection: sa.Connection, *, name: str) -> Row | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,16 +92,13 @@ def of_version(version: Version, *, registry: Registry, settings: Settings) -> L
     return _read(version, kept)
 
 
-def versions_of(
-    record_ids: Collection[str], *, registry: Registry, settings: Settings, names: Iterable[str] = tuple(NAMES)
-) -> Holders:
+def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Settings) -> Holders:
     """Return the versions that have learnt from each of these records.
 
     Args:
         record_ids: the records.
         registry: the registry that has the versions.
         settings: for the folder of the cached ids.
-        names: the registered models to search.
 
     Raises:
         RegistryUnavailable: MLflow does not answer.
@@ -109,15 +106,23 @@ def versions_of(
     wanted = frozenset(record_ids)
     found: dict[str, list[Version]] = defaultdict(list)
     unknown = []
-    for version in (version for name in names for version in registry.versions(name)):
-        try:
-            learnt = of_version(version, registry=registry, settings=settings).records
-        except NoPack:
+    for version, records in learnt(NAMES, registry=registry, settings=settings):
+        if records is None:
             unknown.append(version)
-            continue
-        for record_id in wanted & learnt:
+        for record_id in wanted & (records or frozenset()):
             found[record_id].append(version)
     return Holders({record_id: tuple(found[record_id]) for record_id in sorted(found)}, tuple(unknown))
+
+
+def learnt(
+    names: Iterable[str], *, registry: Registry, settings: Settings
+) -> Iterator[tuple[Version, frozenset[str] | None]]:
+    """Yield each version of these models and the ids that it has learnt from, ``None`` if its pack is unreadable."""
+    for version in (version for name in names for version in registry.versions(name)):
+        records = None
+        with suppress(NoPack):
+            records = of_version(version, registry=registry, settings=settings).records
+        yield version, records
 
 
 def forget(version: Version, *, settings: Settings) -> None:

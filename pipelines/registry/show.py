@@ -17,7 +17,7 @@ from pipelines.registry import lineage
 from pipelines.registry.journal import Journal, JournalBroken, Row
 from pipelines.registry.state import Standing, of_rows
 from pipelines.registry.transitions import last_move
-from pipelines.registry.versions import ALIASES, NAMES, Registry, UnknownModel, Version
+from pipelines.registry.versions import ALIASES, NAMES, Registry, Version, checked
 
 Json = dict[str, Any]
 
@@ -39,8 +39,8 @@ def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Js
         UnknownModel: there is no such name.
         RegistryUnavailable: MLflow does not answer; JournalUnavailable likewise.
     """
-    if name is not None and name not in NAMES:
-        raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
+    if name is not None:
+        checked(name)
     models = [_model(one, registry=registry, journal=journal) for one in ([name] if name else NAMES)]
     return [model for model in models if name or model["versions"] or model["journal"]]
 

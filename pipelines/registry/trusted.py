@@ -18,7 +18,7 @@ from pipelines.errors import ConfigError, RegistryError
 from pipelines.registry.journal import BEGINNING, Journal, Row
 from pipelines.registry.state import MOVES, Standing, of_rows
 from pipelines.registry.transitions import RECORDED
-from pipelines.registry.versions import CHAMPION, NAMES, Registry, UnknownModel, Version
+from pipelines.registry.versions import CHAMPION, NAMES, Registry, Version, checked
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
@@ -133,8 +133,7 @@ def token(name: str, *, journal: Journal, known: str = BEGINNING) -> str:
         UnknownModel: there is no such name.
         JournalBroken: the journal was altered, or has no row with the token ``known``.
     """
-    if name not in NAMES:
-        raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
+    checked(name)
     return _token(_rows(name, journal=journal, known=known))
 
 

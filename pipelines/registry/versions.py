@@ -8,7 +8,7 @@ digest that the journal recorded at registration. Other modules make these check
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,15 +98,24 @@ class Version:
         return f"models:/{self.name}/{self.version}"
 
 
+def checked(name: str) -> tuple[str, str | None]:
+    """Return the entry of a registered name in :data:`NAMES`.
+
+    Raises:
+        UnknownModel: the name is not in it.
+    """
+    if name not in NAMES:
+        raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
+    return NAMES[name]
+
+
 def subject(name: str, *, params: Params) -> tuple[str, str]:
     """Return the corpus of a registered model and the category that it predicts.
 
     Raises:
         UnknownModel: the name is not in :data:`NAMES`.
     """
-    if name not in NAMES:
-        raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
-    corpus, category = NAMES[name]
+    corpus, category = checked(name)
     return corpus, category or params.finetune.category
 
 
@@ -140,7 +149,7 @@ class Registry:
         from mlflow import MlflowClient
 
         self.uri = uri
-        self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     @classmethod
     def open(cls, settings: Settings) -> Registry:
@@ -155,11 +164,11 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return every registered name, sorted."""
-        return sorted(model.name for model in _pages(self._client.search_registered_models))
+        return sorted(model.name for model in _pages(self.client.search_registered_models))
 
     def versions(self, name: str) -> list[Version]:
         """Return the versions of a model, oldest first; empty if no model is registered as ``name``."""
-        found = _pages(self._client.search_model_versions, filter_string=f"name = '{name}'")
+        found = _pages(self.client.search_model_versions, filter_string=f"name = '{name}'")
         return sorted(map(_version, found), key=lambda version: version.version)
 
     def version(self, name: str, number: int) -> Version:
@@ -169,7 +178,7 @@ class Registry:
             UnknownVersion: there is no version with this number.
         """
         with missing(name=name, version=number):
-            return _version(self._client.get_model_version(name, str(number)))
+            return _version(self.client.get_model_version(name, str(number)))
 
     def add(self, name: str, *, source: str, run_id: str | None, tags: Mapping[str, str]) -> Version:
         """Register files that MLflow already has as the next version of ``name``; create the model if necessary.
@@ -181,22 +190,22 @@ class Registry:
         with translated():
             # the model may exist, or a concurrent registration may create it first
             with suppress(MlflowException):
-                self._client.create_registered_model(name)
+                self.client.create_registered_model(name)
             # an MLflow server accepts a logged model as the source only together with its model id
             model_id = source.removeprefix("models:/") if source.startswith("models:/m-") else None
-            found = self._client.create_model_version(name, source, run_id, dict(tags), model_id=model_id)
+            found = self.client.create_model_version(name, source, run_id, dict(tags), model_id=model_id)
             return _version(found)
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
         """Set tags of a version."""
         with translated():
             for key, value in tags.items():
-                self._client.set_model_version_tag(version.name, str(version.version), key, value)
+                self.client.set_model_version_tag(version.name, str(version.version), key, value)
 
     def alias(self, name: str, alias: str = CHAMPION) -> int | None:
         """Return the version that an alias points to, or ``None`` if the alias is not set."""
         with suppress(UnknownVersion), missing(name=name, version=alias):
-            return int(self._client.get_model_version_by_alias(name, alias).version)
+            return int(self.client.get_model_version_by_alias(name, alias).version)
         return None
 
     def point(self, name: str, alias: str, version: int | None) -> None:
@@ -219,9 +228,9 @@ class Registry:
     def _put(self, name: str, alias: str, version: int | None) -> None:
         with missing(name=name, version=version):
             if version is None:
-                self._client.delete_registered_model_alias(name, alias)
+                self.client.delete_registered_model_alias(name, alias)
             else:
-                self._client.set_registered_model_alias(name, alias, str(version))
+                self.client.set_registered_model_alias(name, alias, str(version))
 
     def files(self, version: Version) -> list[str]:
         """Return the paths of a version's files, sorted, without downloading the files."""
@@ -241,11 +250,18 @@ class Registry:
         with translated():
             return Path(self._files_of(version).download_artifacts(path, str(to)))
 
+    def put(self, version: Version, files: Iterable[Path], *, below: str) -> None:
+        """Replace files of a version in the folder ``below``, ``"."`` for the top."""
+        repository = self._files_of(version)
+        with translated():
+            for file in files:
+                repository.log_artifact(str(file), None if below == "." else below)
+
     def _files_of(self, version: Version) -> Any:
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with missing(name=version.name, version=version.version):
-            place = self._client.get_model_version_download_uri(version.name, str(version.version))
+            place = self.client.get_model_version_download_uri(version.name, str(version.version))
             return get_artifact_repository(place, tracking_uri=self.uri, registry_uri=self.uri)
 
 

@@ -26,7 +26,7 @@ from pipelines.errors import ConfigError
 from pipelines.registry import webhook
 from pipelines.registry.journal import Clock, Journal, Row, utc_now
 from pipelines.registry.state import MOVES
-from pipelines.registry.versions import NAMES, UnknownModel
+from pipelines.registry.versions import checked
 
 WAITING, DELIVERED, DEAD = "waiting", "delivered", "dead"
 
@@ -132,8 +132,8 @@ class Watch:
             UnknownModel: there is no such name.
             SubscribedAlready: the address is subscribed to this already.
         """
-        if name is not None and name not in NAMES:
-            raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
+        if name is not None:
+            checked(name)
         webhook.check(url)
         since = {row.name: row.number for row in self._journal.rows()}
         for known in self.subscribers():

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import DataError
-from pipelines.registry.journal import said
+from pipelines.registry.journal import signed
 from pipelines.release.register import APPROVED, DRAFT, ReleaseEntry, locked
 from pipelines.release.rekey import release_ids
 from pipelines.vault.vault import Vault
@@ -38,7 +38,7 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
         DraftOutdated: a record of the draft was taken down since it was made.
         PackageAltered: a file differs from the draft.
     """
-    signed = {"who": said(who, where="who"), "why": said(why, where="why"), "approved": now.isoformat()}
+    approval = {**signed(who, why), "approved": now.isoformat()}
     entry = ReleaseEntry.of(settings, name)
     with locked(settings):
         state = entry.state()
@@ -47,7 +47,7 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
             if gone:
                 raise DraftOutdated(name=name, count=len(gone))
             entry.check_draft(state)
-            state |= {**signed, "status": APPROVED}
+            state |= {**approval, "status": APPROVED}
             entry.put(state)
         # the register is authoritative; this also updates a manifest that a killed run did not reach
         entry.stamp(state)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 from pipelines.config.settings import Settings
+from pipelines.progress import silent
 from pipelines.release.form import without, written
 from pipelines.release.register import REMOVAL, ReleaseEntry, digest, entries, locked, manifest_of, write
 from pipelines.release.rekey import release_ids
@@ -20,7 +21,7 @@ Step = Literal["listed", "noted", "rewritten"]
 Say = Callable[[Step], None]
 
 
-def refresh(*, settings: Settings, vault: Vault, say: Say | None = None) -> dict[str, dict[str, Any]]:
+def refresh(*, settings: Settings, vault: Vault, say: Say = silent) -> dict[str, dict[str, Any]]:
     """Update every release to the tombstones, during a takedown or after restoring a backup.
 
     Writes ``removal.csv`` in the register and, if the package is still in its folder, its tables without the rows, the
@@ -41,7 +42,7 @@ def refresh(*, settings: Settings, vault: Vault, say: Say | None = None) -> dict
     with locked(settings):
         found = entries(settings)
         tombstones = vault.tombstones() if found else {}
-        return {entry.name: _refresh(entry, tombstones=tombstones, vault=vault, say=say or _nobody) for entry in found}
+        return {entry.name: _refresh(entry, tombstones=tombstones, vault=vault, say=say) for entry in found}
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:
@@ -52,10 +53,6 @@ def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) ->
         if count := len(ids & (entry.ids() - entry.withdrawn())):
             held[entry.name] = count
     return held
-
-
-def _nobody(step: Step) -> None:
-    """Discard the progress message."""
 
 
 def _refresh(entry: ReleaseEntry, *, tombstones: Collection[str], vault: Vault, say: Say) -> dict[str, Any]:

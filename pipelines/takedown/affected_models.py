@@ -12,7 +12,6 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ from pipelines.config.takedown import Takedown
 from pipelines.promotion import promote
 from pipelines.registry import contents, lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
-from pipelines.registry.contents import FILES, RECORDS, NoPack
+from pipelines.registry.contents import FILES, RECORDS
 from pipelines.registry.state import standing
 from pipelines.registry.versions import DIGEST, TAKEN_DOWN, Version, digest, sha256
 from pipelines.takedown.redaction import Gone
@@ -36,15 +35,12 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
     place = context.settings.home / "registry"
     before = set(place.iterdir()) if place.is_dir() else set()
     found = {"unknown": 0}
-    for name in context.registry.names():
-        for version in context.registry.versions(name):
-            try:
-                learnt = lineage.of_version(version, registry=context.registry, settings=context.settings).records
-            except NoPack:
-                found["unknown"] += 1
-                continue
-            if count := len(gone.ids & learnt):
-                found[_key(version)] = count + _tagged(version)
+    names = context.registry.names()
+    for version, learnt in lineage.learnt(names, registry=context.registry, settings=context.settings):
+        if learnt is None:
+            found["unknown"] += 1
+        elif count := len(gone.ids & learnt):
+            found[_key(version)] = count + int(version.tags.get(TAKEN_DOWN, 0))
     for copy in set(place.iterdir()) - before if place.is_dir() and not keep else ():
         shutil.rmtree(copy, ignore_errors=True)
     return found
@@ -137,7 +133,7 @@ def _replace(
         sound = row is not None and (row.files == before or book.promised.get(_key(version)) == now)
         if sound:
             book.promise(_key(version), now)
-        _upload(version, [pack / RECORDS, pack / FILES], below=str(pack.relative_to(place)), context=context)
+        registry.put(version, [pack / RECORDS, pack / FILES], below=str(pack.relative_to(place)))
         say(f"{_key(version)} changed")
         if sound and row is not None and row.files != now:
             more = f"{why}: its list of records lost {taken}"
@@ -148,21 +144,5 @@ def _replace(
     return int(kept.num_rows)
 
 
-def _upload(version: Version, files: list[Path], *, below: str, context: Context) -> None:
-    from mlflow import MlflowClient
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    uri = context.registry.uri
-    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-    place = client.get_model_version_download_uri(version.name, str(version.version))
-    repository = get_artifact_repository(place, tracking_uri=uri, registry_uri=uri)
-    for file in files:
-        repository.log_artifact(str(file), None if below == "." else below)
-
-
 def _key(version: Version) -> str:
     return f"{version.name}/{version.version}"
-
-
-def _tagged(version: Version) -> int:
-    return int(version.tags.get(TAKEN_DOWN, 0))

@@ -20,6 +20,7 @@ from typing import Any
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
 from pipelines.takedown.objects import write_whole
+from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Tombstone, Vault
 
 FOLDER, OPEN, TOMBSTONES = "takedowns", ".open.json", "tombstones.json"
@@ -120,20 +121,11 @@ def read_tombstones(path: Path) -> dict[str, Tombstone]:
         raise BadParams(where="tombstones", detail="is not a tombstones.json written by a takedown") from None
 
 
-def begin(
-    key: str,
-    *,
-    reason: str,
-    who: str,
-    selected: dict[str, int],
-    records: int,
-    now: datetime,
-    settings: Settings,
-) -> Request:
+def begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> Request:
     """Return a new request; the number in its name counts the requests of the same selection."""
-    earlier = sum(receipt.key == key for receipt in receipts(settings))
-    name = f"{key[:12]}-{earlier + 1}"
-    return Request(name, key, reason, who, now.isoformat(timespec="seconds"), selected, records)
+    key, begun = selection.key, now.isoformat(timespec="seconds")
+    name = f"{key[:12]}-{sum(receipt.key == key for receipt in receipts(settings)) + 1}"
+    return Request(name, key, reason, who, begun, selection.counts, records=len(selection.records))
 
 
 def opened(settings: Settings) -> list[Request]:

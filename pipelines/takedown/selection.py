@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -104,14 +104,6 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
     counts = {name: len(ids) for name, ids in found.items()} | {"near": len(near), "near_taken": asked.near * len(near)}
     return Selection(
         _key(asked, posts=posts, pictures=pictures, vault=vault), frozenset(records), counts, frozenset(near)
-    )
-
-
-def of_records(record_ids: Collection[str], *, vault: Vault) -> Selection:
-    """Return the selection of given record ids, as found by the deletion sweep and by retention."""
-    records = frozenset(record_ids)
-    return Selection(
-        _key(Criteria(), posts=sorted(records), pictures=set(), vault=vault), records, {"posts": len(records)}
     )
 
 

@@ -184,8 +184,8 @@ SINKS = (
         settings=("mlflow_tracking_uri",),
         writers=(
             "packaging/card", "packaging/model", "packaging/model_code", "packaging/model_described",
-            "packaging/pack", "packaging/pack_memes", "packaging/register", "takedown/affected_models",
-            "train/tracking",
+            "packaging/pack", "packaging/pack_memes", "packaging/register", "registry/versions",
+            "takedown/affected_models", "train/tracking",
         ),
     ),
     Sink(

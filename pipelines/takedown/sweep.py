@@ -17,6 +17,7 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.config.sweep import Sweep
 from pipelines.errors import SourceUnavailable
+from pipelines.progress import silent
 from pipelines.takedown import recheck_schedule
 from pipelines.takedown.liveness import BATCH, LivenessContext, RedditLookup, SweepImplausible
 from pipelines.vault import checks
@@ -85,7 +86,7 @@ def run(
     reddit: RedditLookup,
     homes: Homes | None = None,
     believe: bool = False,
-    say: Say | None = None,
+    say: Say = silent,
 ) -> dict[str, Any]:
     """Check the records that are due, quarantined ones first, then those due longest, until the budget is spent.
 
@@ -124,7 +125,7 @@ def run(
         reddit, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe
     )
     sweeper = _Sweeper(corpus, desk=desk, vault=vault, terms=terms, now=now, homes=homes, believe=believe)
-    stopped = sweeper.work(queue, names=names, counts=counts, say=say or _silent)
+    stopped = sweeper.work(queue, names=names, counts=counts, say=say)
     with vault.database.reading() as connection:
         after = checks.known(connection, corpus=corpus)
     return {
@@ -248,7 +249,3 @@ def _askable(vault: Vault, *, corpus: str) -> tuple[list[Known], dict[str, str]]
 
 def _bands(records: Sequence[Known], *, terms: Sweep, now: datetime) -> list[str]:
     return [recheck_schedule.name_of(known, bands=terms.bands, now=now) for known in records]
-
-
-def _silent(progress: str) -> None:
-    """Discard the progress message."""

@@ -18,6 +18,7 @@ from typing import Any
 from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CorpusError, DataError
+from pipelines.progress import silent
 from pipelines.registry.candidate import Context
 from pipelines.takedown import affected_models, purge, receipts, rewrite
 from pipelines.takedown.objects import Objects, remember, replaced
@@ -32,7 +33,6 @@ STEPS = ("tombstone", "rewrite", "purge", "objects", "models", "receipt")
 REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 
 Say = Callable[[str], None]
-Receipt = Request
 
 
 class TakedownUnfinished(DataError):
@@ -53,8 +53,8 @@ def run(
     terms: Takedown,
     now: datetime,
     context: Context | None = None,
-    say: Say | None = None,
-) -> Receipt:
+    say: Say = silent,
+) -> Request:
     """Take records down everywhere; a repeated call returns the same receipt and changes nothing.
 
     Args:
@@ -75,7 +75,6 @@ def run(
     """
     if not REASON.fullmatch(reason):
         raise BadParams(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
-    say = say or _nobody
     with receipts.alone(settings):
         going = receipts.opened(settings)
         mine = next((request for request in going if request.key == selection.key), None)
@@ -84,7 +83,7 @@ def run(
             if done and selection.records <= vault.tombstoned(selection.records):
                 mine = done[-1]
             else:
-                mine = _begin(selection, reason=reason, who=who, now=now, settings=settings)
+                mine = receipts.begin(selection, reason=reason, who=who, now=now, settings=settings)
                 mine.save(settings)
                 say("opened")
         elif selection.records - vault.tombstoned(selection.records):
@@ -105,7 +104,7 @@ def run(
 
 def revisit(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None = None
-) -> list[Receipt]:
+) -> list[Request]:
     """Finish open takedowns, then search again for every record with a tombstone; for the daily sweep.
 
     After a restored backup, replay the tombstones, then call this. A task that was running during a takedown may have
@@ -119,15 +118,15 @@ def revisit(
     """
     with receipts.alone(settings):
         ended = [request for request in receipts.opened(settings) if "tombstone" in request.done]
-        _finish_all(ended, settings=settings, vault=vault, terms=terms, now=now, context=context, say=_nobody)
+        _finish_all(ended, settings=settings, vault=vault, terms=terms, now=now, context=context, say=silent)
         gone = Gone(vault.tombstones())
         with workspace(settings) as clone, Objects.opened(clone) as objects:
             found = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
         if found:
             everybody = Selection(vault.record_id("revisit", domain="takedown"), gone.ids, {})
-            request = _begin(everybody, reason="revisit", who="corpus", now=now, settings=settings)
+            request = receipts.begin(everybody, reason="revisit", who="corpus", now=now, settings=settings)
             request.done.append("tombstone")
-            _finish(request, settings=settings, vault=vault, terms=terms, now=now, context=context, say=_nobody)
+            _finish(request, settings=settings, vault=vault, terms=terms, now=now, context=context, say=silent)
             ended.append(request)
     return ended
 
@@ -160,18 +159,6 @@ def dry_run(
         "models": models,
         "running": purge.running(settings),
     }
-
-
-def _begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> Request:
-    return receipts.begin(
-        selection.key,
-        reason=reason,
-        who=who,
-        selected=selection.counts,
-        records=len(selection.records),
-        now=now,
-        settings=settings,
-    )
 
 
 def _finish_all(requests: Sequence[Request], **given: Any) -> None:
@@ -287,7 +274,3 @@ def _models(
 def _corpora(counts: dict[str, int]) -> list[str]:
     """Return the corpora with a file at the tip that named one of the records."""
     return sorted(name.removeprefix(rewrite.OF) for name, n in counts.items() if n and name.startswith(rewrite.OF))
-
-
-def _nobody(step: str) -> None:
-    """Discard the progress message."""

@@ -15,7 +15,7 @@ from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams
 from pipelines.takedown import takedown
 from pipelines.takedown.objects import Objects
-from pipelines.takedown.selection import Criteria, Selection, of_records, select
+from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.privacy import used_corpus as used
@@ -66,7 +66,7 @@ def test_an_id_of_a_record_and_a_file_of_posts(ask: Desk, tmp_path: Path) -> Non
     found = ask(files=[tmp_path / "ids.txt"])
     assert found.records == {known} | ask.ids("posts", 2) and found.counts["posts"] == 2
     assert found.key == ask(posts=["p00002", known]).key, "how it was said makes no other request"
-    by_id = of_records(found.records, vault=ask.vault)
+    by_id = ask(posts=sorted(found.records))
     assert (by_id.key, by_id.records) == (found.key, found.records)
 
 

@@ -144,7 +144,7 @@ def sticker(name: str, *, size: int) -> Image.Image:
         if shape == "line":
             pen.line(ends, fill=colour, width=width)
         elif shape == "arc":
-            pen.arc(ends, *points[4:], fill=colour, width=width)
+            pen.arc(ends, points[4], points[5], fill=colour, width=width)
         else:
             filled[shape](ends, fill=colour)
     return image.resize((size, size), Image.Resampling.LANCZOS)
