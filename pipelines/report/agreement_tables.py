@@ -8,13 +8,12 @@ of the stage; nothing is computed from annotations here. An undefined value is a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from rich.console import Console
 
 from pipelines.config.params import load
@@ -22,12 +21,13 @@ from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus, StepFailed
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.tables import UNDEFINED, Sheet
+from pipelines.report import papers
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.rules import normal
 from pipelines.workspace.clone import workspace
 
 Ours = Mapping[str, Any]
-PAPERS = Path(__file__).with_name("papers") / "agreement.yaml"
+published = partial(papers.printed, "agreement")
 OURS = ("Ours", "Items", "Reading (ours)")
 STATISTICS = {
     "observed": "Observed",
@@ -37,13 +37,6 @@ STATISTICS = {
     "ac1": "AC1",
     "alpha": "α",
 }
-
-
-@cache
-def published() -> Mapping[str, Any]:
-    """Return the papers' printed figures, by scheme and table."""
-    found: Mapping[str, Any] = yaml.safe_load(PAPERS.read_text(encoding="utf-8"))
-    return found
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
@@ -243,17 +236,18 @@ def show(settings: Settings, *, corpus: str) -> None:
 
 def show_paper() -> None:
     """Print the papers' figures beside the recomputed ones; needs no corpus."""
-    console = Console()
-    for sheet in paper_tables():
-        console.print(sheet.rich(), "")
+    _print(paper_tables(), console=Console())
 
 
 def render(metrics: Ours, *, corpus: str, scheme: str | None, console: Console) -> None:
     """Print every table."""
     if scheme:
-        for sheet in paper_tables(scheme, ours=metrics):
-            console.print(sheet.rich(), "")
-    for sheet in own_tables(metrics):
-        console.print(sheet.rich(), "")
+        _print(paper_tables(scheme, ours=metrics), console=console)
+    _print(own_tables(metrics), console=console)
     if not metrics["rounds"]:
         console.print(f"Corpus {corpus} has no human annotations yet.")
+
+
+def _print(sheets: Iterable[Sheet], *, console: Console) -> None:
+    for sheet in sheets:
+        console.print(sheet.rich(), "")

@@ -52,7 +52,7 @@ class Bin:
     n: int
 
 
-def misses(rows: Sequence[Miss], *, title: str, over: str = "over", under: str = "under") -> str:
+def misses(rows: Sequence[Miss], *, title: str) -> str:
     """Draw two bars per label: its over- and underpredictions (FigSIM Figures 4, 7 and 8)."""
     most = max([1.0, *(n for row in rows for n in (row.over, row.under))])
     step = _step(most)
@@ -65,12 +65,12 @@ def misses(rows: Sequence[Miss], *, title: str, over: str = "over", under: str =
             y = top + 20 + 17 * i
             width = PLOT * n / end
             shapes.append(f'<rect class="{kind}" x="{LEFT}" y="{_n(y)}" width="{_n(width)}" height="14"/>')
-            word = over if kind == "over" else under
-            shapes.append(_text(LEFT + width + 5, y + 11.5, f"{_count(n)} {word}", kind="value"))
+            shapes.append(_text(LEFT + width + 5, y + 11.5, f"{_count(n)} {kind}", kind="value"))
         top += 64
     ticks = [(_count(step * i), PLOT * step * i / end) for i in range(int(end / step) + 1)]
-    keys = [("over", over), ("under", under)]
-    return _drawing(title, [*_key(keys), *_axis(ticks, bottom=top - 4), *shapes], height=top + 16)
+    return _drawing(
+        title, [*_key([("over", "over"), ("under", "under")]), *_axis(ticks, bottom=top - 4), *shapes], height=top + 16
+    )
 
 
 def scores(rows: Sequence[Score], *, title: str) -> str:

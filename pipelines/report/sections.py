@@ -1,36 +1,77 @@
-"""Build the report sections that all schemes share, and the table of a paper's discrepancies."""
+"""Build the report sections that all schemes share: paired tests, unanswered items, and a paper's discrepancies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from pathlib import Path
-
-import yaml
 
 from pipelines.evaluate.benchmark import Json
-from pipelines.metrics.tables import Sheet
-from pipelines.report import pairs as report_pairs
+from pipelines.metrics.tables import UNDEFINED, Sheet
 from pipelines.report import parts
 from pipelines.report.page import Block, Folded, PageSection, Prose
-from pipelines.report.parts import title_of
+from pipelines.report.papers import printed
+from pipelines.report.parts import interval, title_of
 
-PAPERS = Path(__file__).with_name("papers")
+# the first two resample whole groups of near-duplicates; McNemar ignores the groups
+TESTS = {"bootstrap": "Bootstrap", "randomisation": "Randomisation", "mcnemar": "McNemar"}
+ENOUGH = 0.05
 
 
-def section(key: str, title: str, blocks: Iterable[Block]) -> PageSection:
-    """Return a section of these blocks."""
-    return PageSection(key, title, tuple(blocks))
+def section(key: str, title: str, blocks: Iterable[Block | None]) -> PageSection:
+    """Return a section of these blocks; ``None`` is a part without content."""
+    return PageSection(key, title, tuple(block for block in blocks if block is not None))
 
 
 def pairs(metrics: Json) -> Iterator[Block]:
     """Yield each task's paired tests: the number of significant differences, the best model's pairs, and all others."""
     for key, task in metrics["tasks"].items():
-        told = report_pairs.told_apart(task)
-        if told:
+        if told := _told_apart(task):
             yield f"{title_of(key)}: {told}"
-        for i, sheet in enumerate(report_pairs.pairs(key, task)):
+        for i, sheet in enumerate(_pair_sheets(key, task)):
             yield Folded(sheet) if i else sheet
+
+
+def _pair_sheets(key: str, task: Json) -> Iterator[Sheet]:
+    """Yield two tables of paired tests: the best model against every other model, and all other pairs."""
+    against: list[tuple[str, ...]] = []
+    rest: list[tuple[str, ...]] = []
+    for pair in task["pairs"]:
+        turned = pair["b"] == task["best"]
+        (against if task["best"] in (pair["a"], pair["b"]) else rest).append(_pair(pair, turned=turned))
+    tests = (f"{name}, p (Holm)" for name in TESTS.values())
+    columns = ("A against B", "Macro-F1, A−B", "Weighted F1, A−B", "Right alone: A / B", *tests)
+    if against:
+        yield Sheet(f"{title_of(key)}: the best model against the others", columns, tuple(against))
+    if rest:
+        yield Sheet(f"{title_of(key)}: all other pairs", columns, tuple(rest))
+
+
+def _pair(pair: Json, *, turned: bool) -> tuple[str, ...]:
+    a, b = (pair["b"], pair["a"]) if turned else (pair["a"], pair["b"])
+    alone = [pair["mcnemar"][side] for side in (("b_only", "a_only") if turned else ("a_only", "b_only"))]
+    leads = [interval(_turn(pair[figure]) if turned else pair[figure]) for figure in ("macro_f1", "weighted_f1")]
+    tests = [f"{p_value(pair['p'].get(test))} ({p_value(pair['holm'].get(test))})" for test in TESTS]
+    return (f"{a} against {b}", *leads, f"{alone[0]:,} / {alone[1]:,}", *tests)
+
+
+def _turn(lead: Json) -> Json:
+    turned = {"value": lead["value"], "low": lead["high"], "high": lead["low"]}
+    return {key: None if value is None else -value for key, value in turned.items()}
+
+
+def p_value(value: float | None) -> str:
+    """Return a p-value in the papers' format."""
+    if value is None:
+        return UNDEFINED
+    return "<.001" if value < 0.001 else f"{value:.3f}".lstrip("0") if value < 1 else "1"
+
+
+def _told_apart(task: Json) -> str | None:
+    """Return a sentence on how many pairs of models differ significantly after Holm's correction."""
+    if not task["pairs"]:
+        return None
+    sure = sum(pair["holm"]["bootstrap"] < ENOUGH for pair in task["pairs"])
+    found = f"{sure:,} of {len(task['pairs']):,} pairs of models differ in macro-F1 beyond chance"
+    return f"{found} (bootstrap, Holm's p below .05)."
 
 
 def unanswered(metrics: Json) -> Iterator[Block]:
@@ -42,11 +83,9 @@ def unanswered(metrics: Json) -> Iterator[Block]:
         yield f"Every model answered for all {parts.noun_of(metrics)}."
 
 
-@cache
 def discrepancies(paper: str) -> tuple[Mapping[str, str], ...]:
     """Return where a paper's claims and numbers disagree (SPEC 1.6): ``where``, ``claim``, ``found``, ``source``."""
-    text = (PAPERS / f"{paper}_discrepancies.yaml").read_text(encoding="utf-8")
-    return tuple(yaml.safe_load(text))
+    return tuple(printed(f"{paper}_discrepancies"))
 
 
 def standing(paper: str, *, ours: Mapping[str, str]) -> Iterator[Block]:

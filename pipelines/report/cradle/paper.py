@@ -8,27 +8,17 @@ counts are whole numbers, which the paper's three decimals determine uniquely.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
-from typing import Any
-
-import yaml
+from functools import cache, partial
 
 from pipelines.metrics import label_sets
 from pipelines.metrics.tables import SCORES
+from pipelines.report.papers import printed
 
-PAPER = Path(__file__).parents[1] / "papers" / "cradle.yaml"
+published = partial(printed, "cradle")
 PARTS = ("f1", "precision", "recall")
 PER_LABEL = (13, 14, 15, 16)
 Counts = Mapping[str, tuple[int, int, int]]
 """True positives, false positives and misses by label."""
-
-
-@cache
-def published() -> Mapping[str, Any]:
-    """Return the paper's printed figures, by table."""
-    found: Mapping[str, Any] = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
-    return found
 
 
 def names() -> dict[str, str]:

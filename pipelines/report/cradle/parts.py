@@ -6,17 +6,17 @@ models with probabilities, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pipelines.evaluate.benchmark import Json
 from pipelines.metrics.tables import Sheet
-from pipelines.report import pairs, parts
+from pipelines.report import parts
 from pipelines.report import sections as report_sections
 from pipelines.report.cradle import crisis_parts, tables
 from pipelines.report.cradle import paper as cradle_paper
 from pipelines.report.page import Block, Folded, PageSection, Points
 from pipelines.report.parts import best_of, interval, noun_of
-from pipelines.report.sections import section
+from pipelines.report.sections import p_value, section
 from pipelines.taxonomy import load
 
 SCHEME = "cradle"
@@ -59,6 +59,7 @@ def sections(
     def of(title: str, table: str) -> str:
         return f"{title} ({table})" if paper else title
 
+    tasks = metrics["tasks"].values()
     reading = (AS_PRINTED if paper else IN_PERCENT, *READING)
     found = [
         section("results", of("Results of all models", "Table 4"), _results(metrics, paper=paper)),
@@ -69,9 +70,9 @@ def sections(
         section("mixed-up", of("Confusions", "Section 6"), _mixed_up(metrics)),
         section("over-extension", of("Over-extension", "Section 6"), _over(metrics)),
         section("severity", "Missed labels and crises, by severity", _severity(metrics, paper=paper)),
-        section("cost", "Cost and latency", _each(metrics, crisis_parts.spent)),
+        section("cost", "Cost and latency", map(crisis_parts.spent, tasks)),
         section("calibration", "Calibration of probabilities", _calibration(metrics)),
-        section("dev", "On dev", _each(metrics, crisis_parts.dev)),
+        section("dev", "On dev", map(crisis_parts.dev, tasks)),
         section("set-up", of("Data and settings", "Tables 5 and 11"), _setup(metrics, silver=silver, models=models)),
         section("discrepancies", "Where the paper's claims and numbers disagree", _standing(metrics)),
         section(
@@ -81,15 +82,7 @@ def sections(
     return [part for part in found if part.blocks]
 
 
-def _each(metrics: Json, part: Callable[[Json], Sheet | None]) -> Iterator[Block]:
-    """Yield a part for every task that has it."""
-    for task in metrics["tasks"].values():
-        found = part(task)
-        if found is not None:
-            yield found
-
-
-def _results(metrics: Json, *, paper: bool) -> Iterator[Block]:
+def _results(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
     if paper:
         yield tables.table_4(metrics)
     for key, task in metrics["tasks"].items():
@@ -97,22 +90,17 @@ def _results(metrics: Json, *, paper: bool) -> Iterator[Block]:
             yield parts.scores(key, task)
         if task["best"]:
             yield parts.models_drawing(key, task, paper=cradle_paper.macro_f1() if paper else {})
-        sheet = parts.ordinal(key, task)
-        if sheet:
-            yield sheet
+        yield parts.ordinal(key, task)
     if paper:
         yield Folded(tables.table_4_again())
 
 
-def _labels(metrics: Json, *, paper: bool) -> Iterator[Block]:
+def _labels(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
     ensemble = {"Majority Voting, paper": cradle_paper.label_f1("cradle")} if paper else {}
     for key, task in metrics["tasks"].items():
-        shown = (
-            parts.heat(key, task, paper=ensemble),
-            parts.labels_drawing(key, task, paper=cradle_paper.label_f1(task["best"]) if paper else {}),
-            parts.misses_drawing(key, task) if task["kind"] == "multi" else None,
-        )
-        yield from (block for block in shown if block)
+        yield parts.heat(key, task, paper=ensemble)
+        yield parts.labels_drawing(key, task, paper=cradle_paper.label_f1(task["best"]) if paper else {})
+        yield parts.misses_drawing(key, task) if task["kind"] == "multi" else None
         sheet = parts.labels_sheet(key, task)
         if sheet:
             yield Folded(sheet)
@@ -120,49 +108,38 @@ def _labels(metrics: Json, *, paper: bool) -> Iterator[Block]:
         yield from (Folded(sheet) for sheet in tables.tables_13_to_16(metrics))
 
 
-def _tuning(metrics: Json, *, paper: bool) -> Iterator[Block]:
+def _tuning(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
     if paper:
         yield tables.table_8(metrics)
     else:
-        for key, task in metrics["tasks"].items():
-            sheet = tables.changes(key, task)
-            if sheet:
-                yield sheet
+        yield from (tables.changes(key, task) for key, task in metrics["tasks"].items())
 
 
-def _unanswered(metrics: Json, *, paper: bool) -> Iterator[Block]:
+def _unanswered(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
     theirs = {"Gemini-2.5-Pro, paper": cradle_paper.refused("gemini")} if paper else {}
     if paper:
         yield tables.table_12(metrics)
     yield from report_sections.unanswered(metrics)
     for task in metrics["tasks"].values():
-        sheet = crisis_parts.refusals(task, paper=theirs, carried=cradle_paper.support() if paper else {})
-        if sheet:
-            yield sheet
+        yield crisis_parts.refusals(task, paper=theirs, carried=cradle_paper.support() if paper else {})
 
 
-def _mixed_up(metrics: Json) -> Iterator[Block]:
+def _mixed_up(metrics: Json) -> Iterator[Block | None]:
     for task in metrics["tasks"].values():
         yield from crisis_parts.confusions(task)
         yield from (Folded(sheet) for sheet in crisis_parts.matrices(task))
-        sheet = crisis_parts.violations(task)
-        if sheet:
-            yield sheet
+        yield crisis_parts.violations(task)
 
 
-def _over(metrics: Json) -> Iterator[Block]:
+def _over(metrics: Json) -> Iterator[Block | None]:
     for task in metrics["tasks"].values():
-        for sheet in (crisis_parts.over_extension(task, kind=CHILD), crisis_parts.over_extensions(task)):
-            if sheet:
-                yield sheet
+        yield from (crisis_parts.over_extension(task, kind=CHILD), crisis_parts.over_extensions(task))
 
 
-def _severity(metrics: Json, *, paper: bool) -> Iterator[Block]:
+def _severity(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
     for task in metrics["tasks"].values():
         yield from crisis_parts.severity(task)
-        sheet = crisis_parts.floors(task)
-        if sheet:
-            yield sheet
+        yield crisis_parts.floors(task)
     if paper:
         severities = load(SCHEME).category().severities
         names = cradle_paper.names().items()
@@ -243,7 +220,7 @@ def _subsets(task: Json) -> str:
 
 def _tested(task: Json, a: str, b: str, *, test: str, name: str) -> str:
     pair = next((pair for pair in task["pairs"] if {pair["a"], pair["b"]} == {a, b}), None)
-    return "" if pair is None else f" ({name} p {pairs.p_value(pair['p'].get(test))})"
+    return "" if pair is None else f" ({name} p {p_value(pair['p'].get(test))})"
 
 
 def _refusals(task: Json) -> str:

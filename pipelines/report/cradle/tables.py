@@ -69,16 +69,16 @@ def table_4(ours: Json | None = None) -> Sheet:
 def _answers(model: Json) -> tuple[str, ...]:
     total = sum(model["outcomes"].values())
     figures = model["valid"]["figures"] if model["valid"] else {}
-    return (f"{model['outcomes'].get('vote', 0):,}/{total:,}", *(cell(figures.get(name)) for name in SCORES))
+    return (f"{model['outcomes'].get('vote', 0):,}/{total:,}", *(_cell(figures.get(name)) for name in SCORES))
 
 
-def cell(value: Json | None, *, digits: int = 4) -> str:
+def _cell(value: Json | None) -> str:
     """Return our figure as a fraction with its interval, which has one decimal less."""
     if value is None or value["mean"] is None:
         return UNDEFINED
-    spread = "" if value["std"] is None else f"±{value['std']:.{digits}f}"
-    around = "" if value["low"] is None else f" [{value['low']:.{digits - 1}f}, {value['high']:.{digits - 1}f}]"
-    return f"{value['mean']:.{digits}f}{spread}{around}"
+    spread = "" if value["std"] is None else f"±{value['std']:.4f}"
+    around = "" if value["low"] is None else f" [{value['low']:.3f}, {value['high']:.3f}]"
+    return f"{value['mean']:.4f}{spread}{around}"
 
 
 def _plain(figures: Mapping[str, float | None]) -> Iterator[str]:
@@ -188,9 +188,9 @@ def table_12(ours: Json | None = None) -> Sheet:
             continue
         own = model["valid"]["figures"] if model["valid"] else {}
         whole = model["all"]["figures"]
-        rows.append((f"{key}, ours", f"valid samples only (n={votes:,})", *(cell(own.get(f)) for f in SCORES)))
+        rows.append((f"{key}, ours", f"valid samples only (n={votes:,})", *(_cell(own.get(f)) for f in SCORES)))
         lost = f"all samples (n={total:,}, not answered={total - votes:,})"
-        rows.append((f"{key}, ours", lost, *(cell(whole[f]) for f in SCORES)))
+        rows.append((f"{key}, ours", lost, *(_cell(whole[f]) for f in SCORES)))
     return Sheet("Table 12: valid answers only, and all posts", ("Model", "Over", *SCORES.values()), tuple(rows))
 
 

@@ -32,38 +32,37 @@ FIGURES = {"severity": 4, "figurative": 7, "related": 8}
 
 def sections(metrics: Json) -> list[PageSection]:
     """Return every section that has content."""
+    conditions = [parts.conditions(metrics, published=tables.misclassified)]
+    setup = [tables.table_8(metrics), tables.table_9(metrics), tables.table_10(metrics)]
+    claims = report_sections.standing("figsim", ours=_bearing(metrics))
     found = [
         section("results", "Results of all models (Table 3)", _results(metrics)),
         section("labels", "Results by label (Table 4)", _labels(metrics)),
         section("pairs", "Which differences are significant", report_sections.pairs(metrics)),
         section("direction", "Over- and underprediction (Figures 4, 7 and 8)", _misses(metrics)),
         section("figurative", "Severity underpredicted where language is figurative (Table 12)", _subtypes(metrics)),
-        section("conditions", "Errors by context and modality (Appendix F)", _conditions(metrics)),
+        section("conditions", "Errors by context and modality (Appendix F)", conditions),
         section("unanswered", "Unanswered memes", report_sections.unanswered(metrics)),
-        section("set-up", "Data and settings (Tables 8, 9 and 10)", _setup(metrics)),
-        section("discrepancies", "Where the paper's claims and numbers disagree", _standing(metrics)),
-        section("reading", "How to read this page", iter([Points(READING)])),
+        section("set-up", "Data and settings (Tables 8, 9 and 10)", setup),
+        section("discrepancies", "Where the paper's claims and numbers disagree", claims),
+        section("reading", "How to read this page", [Points(READING)]),
     ]
     return [part for part in found if part.blocks]
 
 
-def _results(metrics: Json) -> Iterator[Block]:
+def _results(metrics: Json) -> Iterator[Block | None]:
     yield tables.table_3(metrics)
     for key, task in metrics["tasks"].items():
         if task["best"]:
             yield parts.models_drawing(key, task, paper=tables.macro_f1(key))
     for key, task in metrics["tasks"].items():
-        sheet = parts.ordinal(key, task)
-        if sheet:
-            yield sheet
+        yield parts.ordinal(key, task)
 
 
-def _labels(metrics: Json) -> Iterator[Block]:
+def _labels(metrics: Json) -> Iterator[Block | None]:
     yield tables.table_4(metrics)
     for key, task in metrics["tasks"].items():
-        drawing = parts.labels_drawing(key, task, paper=tables.label_f1(key))
-        if drawing:
-            yield drawing
+        yield parts.labels_drawing(key, task, paper=tables.label_f1(key))
 
 
 def _misses(metrics: Json) -> Iterator[Block]:
@@ -87,22 +86,6 @@ def _misses(metrics: Json) -> Iterator[Block]:
 def _subtypes(metrics: Json) -> Iterator[Block]:
     if any(model["errors"]["by_figurative"] for task in metrics["tasks"].values() for model in task["models"].values()):
         yield tables.table_12(metrics)
-
-
-def _conditions(metrics: Json) -> Iterator[Block]:
-    sheet = parts.conditions(metrics, published=tables.misclassified)
-    if sheet:
-        yield sheet
-
-
-def _setup(metrics: Json) -> Iterator[Block]:
-    yield tables.table_8(metrics)
-    yield tables.table_9(metrics)
-    yield tables.table_10(metrics)
-
-
-def _standing(metrics: Json) -> Iterator[Block]:
-    yield from report_sections.standing("figsim", ours=_bearing(metrics))
 
 
 def _bearing(metrics: Json) -> dict[str, str]:

@@ -10,27 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from functools import cache
-from pathlib import Path
+from functools import partial
 from typing import Any
-
-import yaml
 
 from pipelines.evaluate.benchmark import Json
 from pipelines.metrics.tables import UNDEFINED, Sheet, decimals
+from pipelines.report.papers import printed
 from pipelines.taxonomy import load
 
-PAPER = Path(__file__).parents[1] / "papers" / "figsim.yaml"
+published = partial(printed, "figsim")
 NAMES = {"figurative": "Figurative", "severity": "Severity", "related": "Related"}
 FIGURES = ("macro_f1", "weighted_f1")
 BASELINES = {"majority": "Majority", "every_label": "Every label"}
-
-
-@cache
-def published() -> Mapping[str, Any]:
-    """Return the paper's printed figures, by table."""
-    found: Mapping[str, Any] = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
-    return found
 
 
 def macro_f1(task: str) -> dict[str, float]:

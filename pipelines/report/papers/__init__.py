@@ -1,1 +1,15 @@
-"""Hold the papers' printed numbers and their discrepancies, for the tables and the report."""
+"""Read the papers' printed figures and discrepancies."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@cache
+def printed(name: str) -> Any:
+    """Return the content of ``<name>.yaml``: figures by table, or a list of discrepancies."""
+    return yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))
