@@ -15,7 +15,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
 if TYPE_CHECKING:
-    from pipelines.promotion.gate import Verdict
+    from pipelines.promotion.gate import GateVerdict
     from pipelines.promotion.promote import Moved
     from pipelines.registry.webhook_delivery import Watch
 
@@ -226,7 +226,7 @@ def _moved(moved: Moved) -> dict[str, Any]:
     return told
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _verdict(verdict: GateVerdict) -> dict[str, Any]:
     from pipelines.promotion.summary import summary
 
     return {

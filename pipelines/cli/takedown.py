@@ -19,7 +19,7 @@ from pipelines.process import now
 if TYPE_CHECKING:
     from pipelines.config.takedown import Takedown
     from pipelines.registry.candidate import Context
-    from pipelines.takedown.receipts import Request
+    from pipelines.takedown.receipts import TakedownRequest
     from pipelines.takedown.selection import Criteria, Selection
     from pipelines.vault.vault import Vault
 
@@ -187,7 +187,7 @@ def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selec
         return select(asked, vault=vault, objects=objects, params=params), params.takedown
 
 
-def _told(receipt: Request) -> dict[str, Any]:
+def _told(receipt: TakedownRequest) -> dict[str, Any]:
     names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones")
     return {name: getattr(receipt, name) for name in names}
 

@@ -45,7 +45,7 @@ def opened(pack: Path, described: Described) -> Asker:
     module = ready(built.module)
     # float64: see ``decide``
     thresholds = np.array(described.thresholds or (), np.float64)
-    seen = Seen(described)
+    seen = ExampleReader(described)
 
     def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
         examples = seen.examples(frame)
@@ -68,7 +68,7 @@ def opened(pack: Path, described: Described) -> Asker:
     return ask
 
 
-class Seen:
+class ExampleReader:
     """Makes examples of input rows, ``None`` for rows without content; not thread-safe."""
 
     def __init__(self, described: Described) -> None:

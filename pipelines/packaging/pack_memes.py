@@ -14,7 +14,7 @@ from pipelines.config.registry import Chosen
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.splits import split_digest
-from pipelines.packaging.model_described import REST, Described, Trained
+from pipelines.packaging.model_described import REST, Described, TrainingRecords
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, public
 from pipelines.registry.versions import Registry
 from pipelines.storage import tables
@@ -76,7 +76,7 @@ def filled(
         data_commit=data_commit,
         split_digest=split_digest(corpus, root=root),
         votes_digest=None,
-        train=Trained(**finetuned.trained_on(records[TRAIN]).model_dump()),
+        train=TrainingRecords(**finetuned.trained_on(records[TRAIN]).model_dump()),
         spec=spec.model_copy(update={"base": public(spec.base)}),
         scrub=params.collect.scrub,
         batch=AT_ONCE * params.train.batch,

@@ -30,7 +30,7 @@ from pipelines.evaluate.benchmark import Json, Run
 from pipelines.promotion import holdout, scores
 from pipelines.promotion.holdout import CannotBeAsked, Frozen
 from pipelines.registry.candidate import Candidate, Context, enter, scratch
-from pipelines.registry.journal import Journal, Row, canonical
+from pipelines.registry.journal import Journal, JournalRow, canonical
 from pipelines.registry.state import Standing, standing
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
 from pipelines.vault.vault import Vault
@@ -47,7 +47,7 @@ class ChampionAlready(ConfigError):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateVerdict:
     """The result of the gate.
 
     Args:
@@ -90,7 +90,7 @@ class _Case:
     figures: Json = field(default_factory=dict)
 
 
-def run(name: str, version: int, *, context: Context, who: str = WHO) -> Verdict:
+def run(name: str, version: int, *, context: Context, who: str = WHO) -> GateVerdict:
     """Judge a version, write the verdict to the journal, and make the version challenger if it passed.
 
     Repeating this writes nothing while the verdict is the same.
@@ -132,7 +132,7 @@ def dismiss(name: str, version: int, *, registry: Registry) -> None:
         registry.point(name, CHALLENGER, None)
 
 
-def judge(name: str, version: int, *, context: Context) -> Verdict:
+def judge(name: str, version: int, *, context: Context) -> GateVerdict:
     """Judge a version without writing anything; see :func:`run`."""
     corpus, category = subject(name, params=context.params)
     now = standing(context.journal, name)
@@ -148,7 +148,7 @@ def judge(name: str, version: int, *, context: Context) -> Verdict:
         basis = _basis(case, terms=context.terms)
         _score(case, version, basis=basis, context=context)
     reasons = tuple(f"{check}: {reason}" for check, found in case.reasons.items() for reason in found)
-    return Verdict(name, version, now.champion, reasons, case.figures, basis, entries[version].found)
+    return GateVerdict(name, version, now.champion, reasons, case.figures, basis, entries[version].found)
 
 
 def _look(case: _Case, entry: Candidate, *, standing: Standing, context: Context) -> None:
@@ -256,7 +256,7 @@ def _asked(case: _Case, version: int) -> tuple[Run, Run] | None:
     return said[version], other
 
 
-def _judged(journal: Journal, *, name: str, version: int) -> Row | None:
+def _judged(journal: Journal, *, name: str, version: int) -> JournalRow | None:
     """Return the gate's last verdict on a version."""
     rows = [r for r in journal.rows(name) if r.to_version == version and "basis" in r.metrics and r.event in JUDGED]
     return rows[-1] if rows else None

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pipelines.errors import ConfigError, RegistryError
 from pipelines.progress import silent
 from pipelines.promotion import gate
-from pipelines.promotion.gate import ChampionAlready, Verdict, dismiss
+from pipelines.promotion.gate import ChampionAlready, GateVerdict, dismiss
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context, enter, scratch
-from pipelines.registry.journal import Row, signed
+from pipelines.registry.journal import JournalRow, signed
 from pipelines.registry.state import MOVES, Standing, standing
 from pipelines.registry.transitions import Deed, Move, Say
 
@@ -40,9 +40,9 @@ class Moved:
 
     name: str
     champion: int | None
-    row: Row | None
+    row: JournalRow | None
     already: bool = False
-    verdict: Verdict | None = None
+    verdict: GateVerdict | None = None
 
 
 def promote(
@@ -151,7 +151,7 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
     return _move(move, context=context, say=say)
 
 
-def reject(name: str, version: int, *, who: str, why: str, context: Context) -> Row:
+def reject(name: str, version: int, *, who: str, why: str, context: Context) -> JournalRow:
     """Record that a person rejected a version that had passed the gate, and remove its alias ``challenger``.
 
     Raises:
@@ -205,7 +205,7 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
     return Moved(name, now.champion, row)
 
 
-def _begun(name: str, *, context: Context, deed: Deed, version: int | None) -> tuple[Standing, Row | None]:
+def _begun(name: str, *, context: Context, deed: Deed, version: int | None) -> tuple[Standing, JournalRow | None]:
     """Return the model's state, and the intention of this move if it was begun before.
 
     Raises:
@@ -226,7 +226,7 @@ def _move(move: Move, *, context: Context, say: Say) -> Moved:
     return _finish(intention, context=context, say=say)
 
 
-def _finish(intention: Row, *, context: Context, say: Say) -> Moved:
+def _finish(intention: JournalRow, *, context: Context, say: Say) -> Moved:
     row = transitions.finish(intention, registry=context.registry, journal=context.journal, say=say)
     return Moved(intention.name, row.to_version, row)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.evaluate.benchmark import Json
-from pipelines.promotion.gate import Verdict
+from pipelines.promotion.gate import GateVerdict
 
 
-def summary(verdict: Verdict) -> str:
+def summary(verdict: GateVerdict) -> str:
     """Return Markdown: the reasons against the version, the comparison with its uncertainty, recalls with floors."""
     against = f"champion, version {verdict.champion}" if verdict.champion else "majority set (no version is champion)"
     lines = [f"Version {verdict.version} of **{verdict.name}** against the {against}."]

@@ -16,7 +16,7 @@ from pipelines.config.settings import Settings
 from pipelines.process import now
 from pipelines.registry import contents
 from pipelines.registry.contents import NoPack, Pack
-from pipelines.registry.journal import Journal, Row
+from pipelines.registry.journal import Journal, JournalRow
 from pipelines.registry.versions import TAKEN_DOWN, Registry, Version, digest, subject
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
@@ -71,7 +71,7 @@ def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
     return Candidate(version, place, digest(place), faults, pack)
 
 
-def registration(journal: Journal, version: Version) -> Row | None:
+def registration(journal: Journal, version: Version) -> JournalRow | None:
     """Return the journal row of a version's registration, or ``None``."""
     rows = [r for r in journal.rows(version.name) if r.event == "registered" and r.to_version == version.version]
     return rows[-1] if rows else None

@@ -91,7 +91,7 @@ class JournalBroken(RegistryError):
 
 
 @dataclass(frozen=True)
-class Row:
+class JournalRow:
     """One decision or event.
 
     Args:
@@ -177,18 +177,18 @@ class Journal:
         metrics: Mapping[str, Any] | None = None,
         files: str | None = None,
         after: int | None = None,
-    ) -> Row:
+    ) -> JournalRow:
         """Write the next row of a model.
 
         Args:
             name: the registered model.
-            event: see :class:`Row`.
+            event: see :class:`JournalRow`.
             who: must not be empty.
             why: must not be empty.
-            from_version: see :class:`Row`.
-            to_version: see :class:`Row`.
+            from_version: see :class:`JournalRow`.
+            to_version: see :class:`JournalRow`.
             metrics: JSON values without NaN.
-            files: see :class:`Row`.
+            files: see :class:`JournalRow`.
             after: the number of the last row at the time of the decision (0: no row); ``None``: any.
 
         Raises:
@@ -224,7 +224,7 @@ class Journal:
             connection.execute(sa.insert(journal), values)
         return _row(values)
 
-    def rows(self, name: str | None = None) -> list[Row]:
+    def rows(self, name: str | None = None) -> list[JournalRow]:
         """Return the rows of a model, or of all models by name, oldest first."""
         query = sa.select(journal).order_by(journal.c.name, journal.c.number)
         if name is not None:
@@ -232,7 +232,7 @@ class Journal:
         with self.engine.reading() as connection:
             return [_row(found) for found in connection.execute(query).mappings()]
 
-    def last(self, name: str) -> Row | None:
+    def last(self, name: str) -> JournalRow | None:
         """Return the last row of a model, or ``None``."""
         with self.engine.reading() as connection:
             return _last(connection, name=name)
@@ -248,7 +248,7 @@ class Journal:
             JournalBroken: the journal was altered; the error names the first altered row.
         """
         rows = self.rows(name)
-        chains: dict[str, list[Row]] = {}
+        chains: dict[str, list[JournalRow]] = {}
         for row in rows:
             chain = chains.setdefault(row.name, [])
             expected = (len(chain) + 1, chain[-1].digest if chain else BEGINNING)
@@ -295,15 +295,15 @@ def signed(who: str, why: str) -> dict[str, str]:
     return decided
 
 
-def _last(connection: sa.Connection, *, name: str) -> Row | None:
+def _last(connection: sa.Connection, *, name: str) -> JournalRow | None:
     query = sa.select(journal).where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
     found = connection.execute(query).mappings().first()
     return None if found is None else _row(found)
 
 
-def _row(found: Mapping[Any, Any]) -> Row:
+def _row(found: Mapping[Any, Any]) -> JournalRow:
     try:
-        return Row(**{**found, "metrics": json.loads(found["metrics"])})
+        return JournalRow(**{**found, "metrics": json.loads(found["metrics"])})
     except ValueError:
         raise JournalBroken(
             name=found["name"], number=found["number"], detail="its metrics are not valid JSON"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pipelines.config.settings import Settings
 from pipelines.registry import lineage
-from pipelines.registry.journal import Journal, JournalBroken, Row
+from pipelines.registry.journal import Journal, JournalBroken, JournalRow
 from pipelines.registry.state import Standing, of_rows
 from pipelines.registry.transitions import last_move
 from pipelines.registry.versions import ALIASES, NAMES, Registry, Version, checked
@@ -152,7 +152,7 @@ def _version(version: Version, *, now: Standing, aliases: dict[str, int | None])
     }
 
 
-def _row(row: Row) -> Json:
+def _row(row: JournalRow) -> Json:
     """Return a row with the figures of its decision, without its other metrics."""
     told: Json = {
         "number": row.number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipelines.registry.journal import Journal, Row
+from pipelines.registry.journal import Journal, JournalRow
 
 # Events that put the alias on ``to_version``.
 MOVES = ("promoted", "rolled_back", "withdrawn")
@@ -28,10 +28,10 @@ class Standing:
     head: int = 0
     champion: int | None = None
     before: tuple[int, ...] = ()
-    intention: Row | None = None
+    intention: JournalRow | None = None
     withdrawn: frozenset[int] = frozenset()
 
-    def after(self, row: Row) -> Standing:
+    def after(self, row: JournalRow) -> Standing:
         """Return the state after one more row."""
         champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
         match row.event:
@@ -55,12 +55,12 @@ class Standing:
         return Standing(self.name, row.number, champion, tuple(before), intention, withdrawn)
 
 
-def _withdrawn(row: Row) -> int:
+def _withdrawn(row: JournalRow) -> int:
     """Return the withdrawn version: ``from_version``, because ``to_version`` is the champion afterwards."""
     return int(row.from_version or 0)
 
 
-def of_rows(name: str, rows: Iterable[Row]) -> Standing:
+def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
     """Return the state of a model after its rows, oldest first."""
     standing = Standing(name)
     for row in rows:

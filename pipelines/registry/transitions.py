@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipelines.errors import RegistryError
-from pipelines.registry.journal import Journal, JournalMoved, Row
+from pipelines.registry.journal import Journal, JournalMoved, JournalRow
 from pipelines.registry.state import MOVES, standing
 from pipelines.registry.versions import CHALLENGER, CHAMPION, Registry
 
@@ -61,7 +61,7 @@ class Move:
     files: str | None
 
 
-def intend(move: Move, *, journal: Journal) -> Row:
+def intend(move: Move, *, journal: Journal) -> JournalRow:
     """Record in the journal that the champion will be moved, before it is moved.
 
     Raises:
@@ -91,7 +91,7 @@ def intend(move: Move, *, journal: Journal) -> Row:
             continue
 
 
-def finish(intention: Row, *, registry: Registry, journal: Journal, say: Say) -> Row:
+def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: Say) -> JournalRow:
     """Move the alias as intended, and return the row that records the move.
 
     Raises:
@@ -127,7 +127,7 @@ def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
     return now.champion
 
 
-def ahead(row: Row) -> PromotionAhead:
+def ahead(row: JournalRow) -> PromotionAhead:
     """Return the error for a move that was overtaken by this row."""
     version = row.from_version if row.to_version is None else row.to_version
     return PromotionAhead(
@@ -135,12 +135,12 @@ def ahead(row: Row) -> PromotionAhead:
     )
 
 
-def last_move(journal: Journal, name: str) -> Row | None:
+def last_move(journal: Journal, name: str) -> JournalRow | None:
     """Return the last row that promoted, rolled back to or withdrew a version."""
     return next((row for row in reversed(journal.rows(name)) if row.event in MOVES), None)
 
 
-def _record(intention: Row, *, journal: Journal) -> Row:
+def _record(intention: JournalRow, *, journal: Journal) -> JournalRow:
     """Write the row that closes an intention, or return the row of another process that closed it."""
     while True:
         rows = journal.rows(intention.name)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
 
 from pipelines.errors import ConfigError, RegistryError
-from pipelines.registry.journal import BEGINNING, Journal, Row
+from pipelines.registry.journal import BEGINNING, Journal, JournalRow
 from pipelines.registry.state import MOVES, Standing, of_rows
 from pipelines.registry.transitions import RECORDED
 from pipelines.registry.versions import CHAMPION, NAMES, Registry, Version, checked
@@ -82,7 +82,7 @@ class Trusted:
     """
 
     version: Version
-    registered: Row
+    registered: JournalRow
     token: str
 
     @property
@@ -168,7 +168,7 @@ def find(name: str, number: int | None, *, registry: Registry, journal: Journal)
     return Trusted(version, registered[-1], _token(rows))
 
 
-def _champion(name: str, *, registry: Registry, journal: Journal) -> tuple[int, list[Row]]:
+def _champion(name: str, *, registry: Registry, journal: Journal) -> tuple[int, list[JournalRow]]:
     for _ in range(LOOKS):
         rows = _rows(name, journal=journal)
         now, alias = of_rows(name, rows), registry.alias(name)
@@ -188,10 +188,10 @@ def _agreed(now: Standing, alias: int | None) -> bool:
     return moving or alias == now.champion
 
 
-def _rows(name: str, *, journal: Journal, known: str = BEGINNING) -> list[Row]:
+def _rows(name: str, *, journal: Journal, known: str = BEGINNING) -> list[JournalRow]:
     journal.verify(name, known=None if known == BEGINNING else {name: known})
     return journal.rows(name)
 
 
-def _token(rows: Sequence[Row]) -> str:
+def _token(rows: Sequence[JournalRow]) -> str:
     return next((row.digest for row in reversed(rows) if row.event in MOVES), BEGINNING)

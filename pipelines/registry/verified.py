@@ -9,7 +9,7 @@ from pathlib import Path
 from pipelines.errors import RegistryError
 from pipelines.registry import contents
 from pipelines.registry.contents import NoPack
-from pipelines.registry.journal import Row
+from pipelines.registry.journal import JournalRow
 from pipelines.registry.trusted import Trusted
 from pipelines.registry.versions import Registry, digest, listing
 
@@ -58,7 +58,7 @@ def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
     return place
 
 
-def _faults(folder: Path, *, row: Row) -> list[str]:
+def _faults(folder: Path, *, row: JournalRow) -> list[str]:
     """Return the faults of a version's files, naming also the altered files outside the pack."""
     found = contents.faults(folder, registered=row.files)
     wrong = [reason for check in found.values() for reason in check]

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from pipelines.errors import BadParams
-from pipelines.registry.journal import Row, canonical
+from pipelines.registry.journal import JournalRow, canonical
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
 # attempt after the last delay fails.
@@ -51,7 +51,7 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
     return f"v1,{base64.b64encode(found).decode()}"
 
 
-def body(row: Row) -> str:
+def body(row: JournalRow) -> str:
     """Return the payload for a journal row: name, event, versions, who, time and polling token, without the reason."""
     data = {
         "name": row.name,
@@ -80,7 +80,7 @@ def check(url: str) -> None:
         raise BadParams(where="url", detail="must be an http(s) address without a user name or password")
 
 
-class Sender:
+class WebhookSender:
     """An HTTP client for deliveries; it follows no redirects, because a delivery is signed for one address."""
 
     def __init__(self) -> None:

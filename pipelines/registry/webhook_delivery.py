@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from pipelines.errors import ConfigError
 from pipelines.registry import webhook
-from pipelines.registry.journal import Clock, Journal, Row, utc_now
+from pipelines.registry.journal import Clock, Journal, JournalRow, utc_now
 from pipelines.registry.state import MOVES
 from pipelines.registry.versions import checked
 
@@ -202,7 +202,7 @@ class Watch:
         self._journal.verify()
         self._fill()
         told: Counter[str] = Counter()
-        with webhook.Sender() as sender:
+        with webhook.WebhookSender() as sender:
             for subscriber in self.subscribers():
                 held = set[str]()
                 for delivery in self.deliveries(status=WAITING):
@@ -269,7 +269,7 @@ class Watch:
         return status
 
 
-def _id(subscriber: Subscriber, row: Row) -> str:
+def _id(subscriber: Subscriber, row: JournalRow) -> str:
     return f"msg_{hashlib.sha256(f'{subscriber.id} {row.digest}'.encode()).hexdigest()[:32]}"
 
 

@@ -159,7 +159,7 @@ def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> 
 
 
 @dataclass(frozen=True)
-class Row:
+class ReleaseItem:
     """One item of the release: its labels, encrypted address and content digests."""
 
     id: str
@@ -175,7 +175,7 @@ class Row:
 class Package:
     """A release and the ids on its removal lists."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ReleaseItem, ...]
     withdrawn: frozenset[str]
 
     @classmethod
@@ -207,7 +207,7 @@ def _table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _rows(folder: Path, *, manifest: Mapping[str, Any]) -> Iterator[Row]:
+def _rows(folder: Path, *, manifest: Mapping[str, Any]) -> Iterator[ReleaseItem]:
     if manifest["form"] == "figsim":
         splits = {(r["id"], r["image"]): r["split"] for r in _table(folder / "splits.csv")}
         labelled = [(r, splits[r["id"], r["image"]]) for r in _table(folder / "annotations.csv")]
@@ -216,7 +216,7 @@ def _rows(folder: Path, *, manifest: Mapping[str, Any]) -> Iterator[Row]:
     fetch = {(r["id"], r["image"]): r for r in _table(folder / "fetch.csv")}
     for row, split in labelled:
         known = fetch[row["id"], row.get("image", "0")]
-        yield Row(
+        yield ReleaseItem(
             id=row["id"],
             image=int(known["image"]),
             split=split,
@@ -234,7 +234,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Reddit:
+class RedditClient:
     """A client of Reddit's API for one application, which keeps to the rate limit in its headers."""
 
     def __init__(self, environment: Mapping[str, str], *, sleep: Sleep) -> None:
@@ -420,7 +420,7 @@ class Folder:
             noted = json.loads(line)
             self.outcomes[noted["id"], noted["image"]] = noted["outcome"]
 
-    def note(self, rows: Iterable[tuple[Row, str, str]]) -> None:
+    def note(self, rows: Iterable[tuple[ReleaseItem, str, str]]) -> None:
         """Append outcomes with their reasons to the journal and flush them to disk."""
         with self._journal.open("a", encoding="utf-8") as file:
             for row, outcome, reason in rows:
@@ -444,7 +444,7 @@ class Folder:
                 path.unlink()
 
 
-def hydrate(package: Package, *, key: bytes, reddit: Reddit, folder: Folder, again: bool, say: Say) -> None:
+def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folder, again: bool, say: Say) -> None:
     """Fetch every row without an outcome or with ``unavailable``, and keep the content that matches the labelled post.
 
     Raises:
@@ -453,7 +453,7 @@ def hydrate(package: Package, *, key: bytes, reddit: Reddit, folder: Folder, aga
     for release_id in sorted(package.withdrawn):
         folder.forget(release_id)
     done = {item for item, outcome in folder.outcomes.items() if outcome != "unavailable" and not again}
-    waiting: dict[str, list[Row]] = {}
+    waiting: dict[str, list[ReleaseItem]] = {}
     for row in package.rows:
         if row.id not in package.withdrawn and (row.id, row.image) not in done:
             waiting.setdefault(row.id, []).append(row)
@@ -475,17 +475,17 @@ class Taking:
     key: bytes = field(repr=False)
     address: Address
     post: Mapping[str, Any] | None = field(repr=False)
-    reddit: Reddit
+    reddit: RedditClient
     folder: Folder
 
-    def judged(self, row: Row) -> tuple[Row, str, str]:
+    def judged(self, row: ReleaseItem) -> tuple[ReleaseItem, str, str]:
         """Return a row's outcome and reason; keep its content if the outcome is ok, else remove it."""
         outcome, reason = self._outcome(row)
         if outcome != "ok":
             self.folder.forget(row.id, image=row.image if reason.startswith("picture") else None)
         return row, outcome, reason
 
-    def _outcome(self, row: Row) -> tuple[str, str]:
+    def _outcome(self, row: ReleaseItem) -> tuple[str, str]:
         if self.post is None:
             return "unavailable", "not_shown"
         if outcome := gone(self.post):
@@ -502,7 +502,7 @@ class Taking:
         self.folder.keep(f"posts/{row.id}.json", json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace"))
         return "ok", "text_not_compared" if ends == (0, 0) else ""
 
-    def _picture(self, row: Row, *, post: Mapping[str, Any]) -> str:
+    def _picture(self, row: ReleaseItem, *, post: Mapping[str, Any]) -> str:
         """Fetch and store a row's picture; return the reason of a failure, or an empty string."""
         matching = (
             address
@@ -583,7 +583,7 @@ def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
 
     try:
         package = Package.read(given.package, removal=given.removal, draft=given.draft)
-        key, reddit = read_key(given.key), Reddit(os.environ, sleep=sleep)
+        key, reddit = read_key(given.key), RedditClient(os.environ, sleep=sleep)
         folder = Folder(given.out)
         hydrate(package, key=key, reddit=reddit, folder=folder, again=given.again, say=say)
     except Stop as stop:

@@ -32,7 +32,7 @@ class ReleasedPost:
 
 
 @dataclass(frozen=True)
-class Material:
+class ReleaseMaterial:
     """The posts by record id, and the records left out: taken down, or without a Reddit id to fetch them by."""
 
     posts: dict[str, ReleasedPost]
@@ -40,7 +40,7 @@ class Material:
     no_address: frozenset[str]
 
 
-def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) -> Material:
+def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) -> ReleaseMaterial:
     """Return the opened posts of these records.
 
     An imported record may have no Reddit id. It could not be fetched, and its deletion on Reddit would never be
@@ -74,4 +74,4 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
     posts = {r: ReleasedPost(name, *people[r]) for r, name in there.items()}
     # records taken down between the two queries have no name any more
     gone |= set(record_ids) - gone - fullnames.keys()
-    return Material(posts, frozenset(gone), frozenset(fullnames.keys() - there.keys()))
+    return ReleaseMaterial(posts, frozenset(gone), frozenset(fullnames.keys() - there.keys()))

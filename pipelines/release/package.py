@@ -49,7 +49,7 @@ class NothingToRelease(DataError):
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ReleasedRows:
     """The rows of a release in the order of its ids, their posts by release id, and counts of both and of left-outs."""
 
     rows: Sequence[Released]
@@ -158,7 +158,9 @@ def _shape(corpus: str, *, terms: Release) -> Shape:
     return terms.corpora[corpus]
 
 
-def _choose(corpus: str, *, shape: Shape, k: int, release: str, params: Params, vault: Vault, root: Path) -> Chosen:
+def _choose(
+    corpus: str, *, shape: Shape, k: int, release: str, params: Params, vault: Vault, root: Path
+) -> ReleasedRows:
     """Return the released rows and posts of the corpus, and counts of released and left-out items."""
     found = categories(corpus, shape=shape, params=params)
     items, unlabelled = labelled(corpus, found=found, shape=shape, params=params, root=root)
@@ -189,7 +191,7 @@ def _choose(corpus: str, *, shape: Shape, k: int, release: str, params: Params, 
         "splits": dict(sorted(Counter(row.labelled.split for row in rows).items())),
         "labels": _label_counts(rows, categories=shape.categories),
     }
-    return Chosen(rows, {ids[r]: post for r, post in opened.posts.items()}, counts)
+    return ReleasedRows(rows, {ids[r]: post for r, post in opened.posts.items()}, counts)
 
 
 def _alone(rows: Sequence[Released]) -> int:
@@ -207,7 +209,7 @@ def _label_counts(rows: Sequence[Released], *, categories: Sequence[str]) -> dic
     return {c: dict(sorted(found.items())) for c, found in given.items()}
 
 
-def _fetch(chosen: Chosen, *, key: bytes) -> str:
+def _fetch(chosen: ReleasedRows, *, key: bytes) -> str:
     """Return ``fetch.csv``: each item's encrypted address and content digests, under the release's key."""
     lines = []
     for row in chosen.rows:

@@ -45,7 +45,7 @@ ROUTES = (
 UNCOUNTED = ("requests", "vendors", "vendor")
 
 
-class Budget:
+class RequestBudget:
     """Requests granted in a period that begins with the first one, reported in ``x-ratelimit-*`` headers."""
 
     def __init__(self, requests: int, *, period: float, clock: Callable[[], float]) -> None:
@@ -100,7 +100,7 @@ class SandboxServer(ThreadingHTTPServer):
         self.catalogue = Catalogue(root)
         self.images = ImageHost(root)
         self.vendors = vendors or Vendors(root, seed=_seed(root))
-        self.reddit, self.arctic = (Budget(budget, period=period, clock=clock) for _ in range(2))
+        self.reddit, self.arctic = (RequestBudget(budget, period=period, clock=clock) for _ in range(2))
         self.private = {s.lower() for s in private}
         self.credentials = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         self.tokens: set[str] = set()

@@ -47,7 +47,7 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Book:
+class ModelsProgress:
     """The records of this step that the request stores, so that a killed step can be resumed.
 
     Args:
@@ -64,7 +64,14 @@ class Book:
 
 
 def run(
-    gone: Gone, *, context: Context, terms: Takedown, who: str, why: str, book: Book, say: Callable[[str], None]
+    gone: Gone,
+    *,
+    context: Context,
+    terms: Takedown,
+    who: str,
+    why: str,
+    progress: ModelsProgress,
+    say: Callable[[str], None],
 ) -> None:
     """Tag the versions, remove the ids from their packs, and withdraw versions that lost too many records.
 
@@ -74,7 +81,7 @@ def run(
         terms: the share from which on a version is withdrawn.
         who: the requester.
         why: the reason, a code.
-        book: progress of earlier attempts, and where to store progress.
+        progress: progress of earlier attempts, and where to store progress.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
 
     Raises:
@@ -82,8 +89,8 @@ def run(
         RegistryUnavailable: MLflow does not answer.
     """
     found = look(gone, context=context, keep=True)
-    counts = {name: max(count, book.known.get(name, 0)) for name, count in {**book.known, **found}.items()}
-    book.note(counts)
+    counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **found}.items()}
+    progress.note(counts)
     open_move = None
     for name in context.registry.names():
         for version in context.registry.versions(name):
@@ -93,7 +100,9 @@ def run(
                 # the other models need not wait for this one
                 open_move = transitions.ahead(intention)
                 continue
-            left = _replace(version, gone=gone, taken=taken, context=context, who=who, why=why, book=book, say=say)
+            left = _replace(
+                version, gone=gone, taken=taken, context=context, who=who, why=why, progress=progress, say=say
+            )
             lineage.forget(version, settings=context.settings)
             if taken >= terms.withdraw_share * (left + taken):
                 reason = f"{why}: {taken} of {left + taken} training records are taken down"
@@ -111,7 +120,7 @@ def _replace(
     context: Context,
     who: str,
     why: str,
-    book: Book,
+    progress: ModelsProgress,
     say: Callable[[str], None],
 ) -> int:
     """Remove the ids from a version's pack, update tag and journal, and return the number of ids left."""
@@ -130,9 +139,9 @@ def _replace(
             (pack / FILES).write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
         row, now = registration(journal, version), digest(place)
         # a version that was altered elsewhere keeps failing verification: its other files are not vouched for
-        sound = row is not None and (row.files == before or book.promised.get(_key(version)) == now)
+        sound = row is not None and (row.files == before or progress.promised.get(_key(version)) == now)
         if sound:
-            book.promise(_key(version), now)
+            progress.promise(_key(version), now)
         registry.put(version, [pack / RECORDS, pack / FILES], below=str(pack.relative_to(place)))
         say(f"{_key(version)} changed")
         if sound and row is not None and row.files != now:

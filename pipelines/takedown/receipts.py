@@ -36,7 +36,7 @@ class TakedownRunning(DataError):
 
 
 @dataclass
-class Request:
+class TakedownRequest:
     """One takedown, saved after each of its actions.
 
     Args:
@@ -109,7 +109,7 @@ class Request:
 
 
 def read_tombstones(path: Path) -> dict[str, Tombstone]:
-    """Return the tombstones that :meth:`Request.finish` exported.
+    """Return the tombstones that :meth:`TakedownRequest.finish` exported.
 
     Raises:
         BadParams: the file is not an export of tombstones.
@@ -121,20 +121,20 @@ def read_tombstones(path: Path) -> dict[str, Tombstone]:
         raise BadParams(where="tombstones", detail="is not a tombstones.json written by a takedown") from None
 
 
-def begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> Request:
+def begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> TakedownRequest:
     """Return a new request; the number in its name counts the requests of the same selection."""
     key, begun = selection.key, now.isoformat(timespec="seconds")
     name = f"{key[:12]}-{sum(receipt.key == key for receipt in receipts(settings)) + 1}"
-    return Request(name, key, reason, who, begun, selection.counts, records=len(selection.records))
+    return TakedownRequest(name, key, reason, who, begun, selection.counts, records=len(selection.records))
 
 
-def opened(settings: Settings) -> list[Request]:
+def opened(settings: Settings) -> list[TakedownRequest]:
     """Return the open requests, oldest first."""
     found = [_read(path) for path in _folder(settings).glob(f"*{OPEN}")]
     return sorted(found, key=lambda request: (request.begun, request.request))
 
 
-def receipts(settings: Settings) -> list[Request]:
+def receipts(settings: Settings) -> list[TakedownRequest]:
     """Return the receipts, oldest first."""
     paths = [path for path in _folder(settings).glob("*.json") if path.name not in OTHERS]
     found = [_read(path) for path in paths if not path.name.endswith(OPEN)]
@@ -170,5 +170,5 @@ def _folder(settings: Settings) -> Path:
     return settings.home / FOLDER
 
 
-def _read(path: Path) -> Request:
-    return Request(**json.loads(path.read_bytes()))
+def _read(path: Path) -> TakedownRequest:
+    return TakedownRequest(**json.loads(path.read_bytes()))

@@ -22,7 +22,7 @@ from pipelines.progress import silent
 from pipelines.registry.candidate import Context
 from pipelines.takedown import affected_models, purge, receipts, rewrite
 from pipelines.takedown.objects import Objects, remember, replaced
-from pipelines.takedown.receipts import Request
+from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Vault
@@ -54,7 +54,7 @@ def run(
     now: datetime,
     context: Context | None = None,
     say: Say = silent,
-) -> Request:
+) -> TakedownRequest:
     """Take records down everywhere; a repeated call returns the same receipt and changes nothing.
 
     Args:
@@ -104,7 +104,7 @@ def run(
 
 def revisit(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None = None
-) -> list[Request]:
+) -> list[TakedownRequest]:
     """Finish open takedowns, then search again for every record with a tombstone; for the daily sweep.
 
     After a restored backup, replay the tombstones, then call this. A task that was running during a takedown may have
@@ -161,7 +161,7 @@ def dry_run(
     }
 
 
-def _finish_all(requests: Sequence[Request], **given: Any) -> None:
+def _finish_all(requests: Sequence[TakedownRequest], **given: Any) -> None:
     """Finish requests; one that cannot complete does not block the others.
 
     Raises:
@@ -178,7 +178,7 @@ def _finish_all(requests: Sequence[Request], **given: Any) -> None:
 
 
 def _finish(
-    request: Request,
+    request: TakedownRequest,
     *,
     settings: Settings,
     vault: Vault,
@@ -214,7 +214,7 @@ def _finish(
     say("receipt")
 
 
-def _purge(request: Request, gone: Gone, *, settings: Settings, vault: Vault, say: Say) -> None:
+def _purge(request: TakedownRequest, gone: Gone, *, settings: Settings, vault: Vault, say: Say) -> None:
     site = purge.Site(gone, settings, vault, _corpora(request.steps["rewrite"]))
     for place in purge.PLACES:
         try:
@@ -231,7 +231,7 @@ def _purge(request: Request, gone: Gone, *, settings: Settings, vault: Vault, sa
     say("purge")
 
 
-def _objects(request: Request, gone: Gone, *, settings: Settings, now: datetime, say: Say) -> None:
+def _objects(request: TakedownRequest, gone: Gone, *, settings: Settings, now: datetime, say: Say) -> None:
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         named = objects.named(gone)
         request.note("objects", {"objects": len(named), **objects.places(named)}, settings=settings)
@@ -248,12 +248,12 @@ def _objects(request: Request, gone: Gone, *, settings: Settings, now: datetime,
 
 
 def _models(
-    request: Request, gone: Gone, *, context: Context | None, terms: Takedown, settings: Settings, say: Say
+    request: TakedownRequest, gone: Gone, *, context: Context | None, terms: Takedown, settings: Settings, say: Say
 ) -> None:
     if context is None:
         request.note("models", {"no_registry": 1}, settings=settings)
     else:
-        book = affected_models.Book(
+        progress = affected_models.ModelsProgress(
             known=dict(request.steps.get("models", {})),
             promised=request.promised,
             note=lambda counts: request.note("models", counts, settings=settings),
@@ -261,7 +261,7 @@ def _models(
         )
         try:
             affected_models.run(
-                gone, context=context, terms=terms, who=request.who, why=request.reason, book=book,
+                gone, context=context, terms=terms, who=request.who, why=request.reason, progress=progress,
                 say=lambda what: say(f"models {what}"),
             )  # fmt: skip
         except CorpusError as error:

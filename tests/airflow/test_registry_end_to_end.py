@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.registry.journal import Journal, Row
+from pipelines.registry.journal import Journal, JournalRow
 from pipelines.storage import tables
 from pipelines.workspace.clone import workspace
 from tests.airflow.by_heart import DAG, NAME, WHY, Decided, context_of
@@ -15,7 +15,7 @@ from tests.airflow.by_heart import DAG, NAME, WHY, Decided, context_of
 pytestmark = pytest.mark.airflow
 
 
-def journal(world: Any) -> list[Row]:
+def journal(world: Any) -> list[JournalRow]:
     with Journal.open(world.settings.journal_url) as found:
         found.verify(NAME)
         return found.rows(NAME)

@@ -48,10 +48,10 @@ class Noted:
         def note(counts: dict[str, int]) -> None:
             self.counts |= {k: max(n, self.counts.get(k, 0)) for k, n in counts.items()}
 
-        book = affected_models.Book(dict(self.counts), self.promised, note, self.promised.__setitem__)
+        progress = affected_models.ModelsProgress(dict(self.counts), self.promised, note, self.promised.__setitem__)
         terms = Takedown(withdraw_share=share)
         affected_models.run(
-            Gone(ids), context=context, terms=terms, who="a person", why="request-7", book=book, say=say
+            Gone(ids), context=context, terms=terms, who="a person", why="request-7", progress=progress, say=say
         )
 
 

@@ -69,7 +69,7 @@ class House:
     def posts(self, who: Mapping[str, tuple[int, ...]] = WHO) -> Selection:
         return self.select(posts=[fullname(c, n) for c, numbers in who.items() for n in numbers])
 
-    def take_down(self, selection: Selection, **more: Any) -> receipts.Request:
+    def take_down(self, selection: Selection, **more: Any) -> receipts.TakedownRequest:
         given = {"reason": "request-7", "who": "a person", "settings": self.settings, "terms": TERMS, "now": NOW} | more
         return takedown.run(selection, vault=self.vault, **given)
 

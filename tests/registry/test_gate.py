@@ -28,7 +28,7 @@ def context(small: Path) -> Iterator[Context]:
         yield context
 
 
-def checks(verdict: gate.Verdict) -> set[str]:
+def checks(verdict: gate.GateVerdict) -> set[str]:
     return {reason.partition(":")[0] for reason in verdict.reasons}
 
 

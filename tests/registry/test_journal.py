@@ -22,8 +22,8 @@ from pipelines.registry.journal import (
     Journal,
     JournalBroken,
     JournalMoved,
+    JournalRow,
     JournalUnavailable,
-    Row,
     canonical,
 )
 from pipelines.registry.state import Standing, of_rows
@@ -52,7 +52,7 @@ def journal(url: str) -> Iterator[Journal]:
         yield journal
 
 
-def write(journal: Journal, *events: str, name: str = NAME) -> list[Row]:
+def write(journal: Journal, *events: str, name: str = NAME) -> list[JournalRow]:
     return [journal.append(name, event=event, to_version=1, **SAID) for event in events]  # type: ignore[arg-type]
 
 
@@ -195,8 +195,8 @@ def test_canonical_json_survives_its_own_reading(values: dict[str, Any]) -> None
     assert canonical(json.loads(once)) == once
 
 
-def row(number: int, event: str, *, leaves: int | None, comes: int | None) -> Row:
-    return Row(NAME, number, "", event, leaves, comes, "a", "b", {}, None, "", "")  # type: ignore[arg-type]
+def row(number: int, event: str, *, leaves: int | None, comes: int | None) -> JournalRow:
+    return JournalRow(NAME, number, "", event, leaves, comes, "a", "b", {}, None, "", "")  # type: ignore[arg-type]
 
 
 def test_the_state_of_a_model_follows_from_its_rows() -> None:

@@ -20,7 +20,7 @@ from pipelines.config.sandbox import Sandbox
 from pipelines.config.settings import Settings
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.words import words
-from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, Seen, shingles, similarity, text_of
+from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, SeenTexts, shingles, similarity, text_of
 from pipelines.sandbox.reddit.narratives import recognise
 from pipelines.sandbox.reddit.post_world import COMMUNITIES, COPIES, DROPPED, EVERY, SMALLEST, PostWorld, counts
 from pipelines.sandbox.reddit.world import World
@@ -145,7 +145,7 @@ def test_ids_are_none_of_the_memes(posts):
 
 
 def test_seen_admits_a_text_once():
-    seen = Seen()
+    seen = SeenTexts()
     assert seen.admit("one two three four five six")
     assert not seen.admit("One two, three four five six seven.")
     assert seen.admit("nothing of that is said here again")

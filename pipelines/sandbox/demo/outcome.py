@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import Airflow
-from pipelines.registry.journal import Journal, Row
+from pipelines.registry.journal import Journal, JournalRow
 from pipelines.registry.versions import NAMES
 from pipelines.sandbox.demo.failures import Failures
 from pipelines.sandbox.demo.plan import MODELS
@@ -41,7 +41,7 @@ def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
                     yield "decisions", f"{name} {row.event.replace('_', ' ')}", _said(row)
 
 
-def _said(row: Row) -> str:
+def _said(row: JournalRow) -> str:
     reasons: Any = row.metrics.get("reasons")
     before, after = ("none" if version is None else str(version) for version in (row.from_version, row.to_version))
     return f"{before} → {after}: {'; '.join(reasons) if reasons else row.why}"

@@ -20,7 +20,7 @@ from pipelines.deployment.airflow_api import ENDED, RunFailed
 from pipelines.deployment.services import Deployment
 from pipelines.registry import contents
 from pipelines.registry.candidate import Context, opened, scratch
-from pipelines.registry.journal import Journal, Row
+from pipelines.registry.journal import Journal, JournalRow
 from pipelines.registry.versions import digest, listing
 from pipelines.sandbox.demo.runs import Api, Json, Look
 
@@ -100,11 +100,11 @@ def _open(run: Json, *, name: str) -> bool:
     return run["state"] not in ENDED and (run.get("conf") or {}).get("name") == name
 
 
-def _versions(rows: Sequence[Row], event: str) -> list[int]:
+def _versions(rows: Sequence[JournalRow], event: str) -> list[int]:
     return [row.to_version for row in rows if row.event == event and row.to_version is not None]
 
 
-def next_version(rows: Sequence[Row], *, order: Sequence[int], base: str) -> int:
+def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str) -> int:
     """Return the version to evaluate next.
 
     The lowest-scoring version becomes the first champion, the highest replaces it, the third is refused. The gate

@@ -21,7 +21,7 @@ from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.faults import faulty
 from pipelines.sandbox.reddit.listing import live
 from pipelines.sandbox.reddit.post_world import COMMUNITIES, PostWorld
-from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, SandboxPost
+from pipelines.sandbox.reddit.posts import HOME, KEPT, SandboxPicture, SandboxPost
 from pipelines.sandbox.reddit.truth import post_truth, truth
 from pipelines.sandbox.reddit.variants import CONTENT_TYPE, Rendering, render
 from pipelines.sandbox.reddit.world import World
@@ -124,7 +124,7 @@ def _counts(posts: Sequence[SandboxPost], *, renderings: Sequence[Rendering], kn
     }
 
 
-def _served(pictures: Iterable[Picture]) -> dict[str, dict[str, str]]:
+def _served(pictures: Iterable[SandboxPicture]) -> dict[str, dict[str, str]]:
     """Return how the image host serves each file."""
     served = {}
     for picture in pictures:

@@ -28,7 +28,7 @@ def similarity(one: set[str], other: set[str]) -> float:
     return len(one & other) / len(one | other)
 
 
-class Seen:
+class SeenTexts:
     """The shingles of all texts so far, used to keep posts from being similar by chance."""
 
     def __init__(self) -> None:

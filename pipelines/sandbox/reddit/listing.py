@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pipelines.sandbox.reddit.posts import Picture, SandboxPost
+from pipelines.sandbox.reddit.posts import SandboxPicture, SandboxPost
 
 Item = dict[str, Any]
 GONE = ("deleted", "deleted_later")
@@ -215,7 +215,7 @@ def _gallery(post: SandboxPost, *, port: int) -> Item:
     }
 
 
-def _address(picture: Picture, *, port: int) -> str:
+def _address(picture: SandboxPicture, *, port: int) -> str:
     return picture.address or f"http://127.0.0.1:{port}/i/{picture.file}"
 
 

@@ -10,7 +10,7 @@ from pipelines.extract.words import words
 from pipelines.sandbox.reddit import labels, languages, narratives
 from pipelines.sandbox.reddit.cases import Case
 from pipelines.sandbox.reddit.chance import seeded
-from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, Seen, shingles, similarity, text_of
+from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, SeenTexts, shingles, similarity, text_of
 from pipelines.sandbox.reddit.narratives import NO_CRISIS, Narrative
 from pipelines.sandbox.reddit.posts import SandboxPost
 from pipelines.sandbox.reddit.schedule import schedule
@@ -106,7 +106,7 @@ class PostWorld:
         self.counts = counts(sandbox.posts)
         self.posts: list[SandboxPost] = []
         self._rng = seeded(sandbox.seed, "posts")
-        self._seen = Seen()
+        self._seen = SeenTexts()
         self._plain: dict[int, tuple[str, ...]] = {}  # by id() of a post: sentences without a label
         kept = self.counts["plain"] + sum(self.counts[case.name] for case in SPECIAL)
         self._kept = labels.cradle(kept, rng=seeded(sandbox.seed, "posts-kept"))

@@ -14,7 +14,7 @@ UNSCHEDULED = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
-class Picture:
+class SandboxPicture:
     """One picture of a submission. ``base`` names the image under the caption; ``address`` overrides the usual one."""
 
     base: str
@@ -43,7 +43,7 @@ class SandboxPost:
     kind: str = "image"
     body: str = ""
     subreddit: str = HOME
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: list[SandboxPicture] = field(default_factory=list)
     expected: str = KEPT
     figsim: Figsim | None = None
     cradle: tuple[str, ...] = ("no_crisis",)

@@ -13,7 +13,7 @@ from pipelines.sandbox.reddit import post_world
 from pipelines.sandbox.reddit.captions import words_apart
 from pipelines.sandbox.reddit.faults import placeholder_sha256
 from pipelines.sandbox.reddit.likeness import ALIKE, shingles, similarity, text_of
-from pipelines.sandbox.reddit.posts import HOME, KEPT, Picture, SandboxPost
+from pipelines.sandbox.reddit.posts import HOME, KEPT, SandboxPicture, SandboxPost
 from pipelines.sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
 
 Item = tuple[str, int]
@@ -78,8 +78,10 @@ def post_truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, A
     }
 
 
-def _pairs(kept: Sequence[tuple[SandboxPost, int, Picture]]) -> tuple[list[tuple[Item, Item]], list[tuple[Item, Item]]]:
-    by_base: dict[str, list[tuple[Item, Picture]]] = defaultdict(list)
+def _pairs(
+    kept: Sequence[tuple[SandboxPost, int, SandboxPicture]],
+) -> tuple[list[tuple[Item, Item]], list[tuple[Item, Item]]]:
+    by_base: dict[str, list[tuple[Item, SandboxPicture]]] = defaultdict(list)
     for post, image, picture in kept:
         by_base[picture.base].append(((post.fullname, image), picture))
     pairs: list[tuple[Item, Item]] = []
@@ -107,7 +109,7 @@ def _groups(pairs: Sequence[tuple[Item, Item]]) -> dict[Item, str]:
     return {item: names[find(item)] for item in root}
 
 
-def _image(post: SandboxPost, image: int, picture: Picture, *, groups: dict[Item, str]) -> dict[str, Any]:
+def _image(post: SandboxPost, image: int, picture: SandboxPicture, *, groups: dict[Item, str]) -> dict[str, Any]:
     text = normalise(picture.text)
     expected = post.expected if post.expected in (*DELETED, "removed") else picture.expected
     return {

@@ -10,7 +10,7 @@ from pipelines.sandbox.reddit import captions, cases, labels, languages
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.compose import TEXT_STYLES, Composition, body, compose, title
 from pipelines.sandbox.reddit.draw import Meme
-from pipelines.sandbox.reddit.posts import HOME, Picture, SandboxPost
+from pipelines.sandbox.reddit.posts import HOME, SandboxPicture, SandboxPost
 from pipelines.sandbox.reddit.schedule import schedule
 from pipelines.sandbox.reddit.variants import SUFFIX, Rendering, vary
 
@@ -113,7 +113,7 @@ class World:
         meme, text = self._draw(made)
         rendering = Rendering(self._file(encoding), meme, variant, amount, encoding, quality)
         language = "en" if text else "none"
-        picture = Picture(f"b{meme.seed:08d}", rendering, text=text, language=language, variant=variant)
+        picture = SandboxPicture(f"b{meme.seed:08d}", rendering, text=text, language=language, variant=variant)
         post = SandboxPost(case, made.title, kind=kind, pictures=[picture], figsim=figsim, cradle=cradle)
         post.carriers = made.carriers
         post.family, self._made[id(post)] = picture.base, made
@@ -167,7 +167,7 @@ class World:
         meme = Meme(next(self._seeds), style, (shown,), width=self._rng.choice(SIZES), height=self._rng.choice(SIZES))
         suffix = {"too_many_pixels": "png", "too_many_frames": "gif", "placeholder": "png"}
         rendering = Rendering(self._file(suffix.get(case, "jpeg")), meme)
-        picture = Picture(f"b{meme.seed:08d}", rendering, text=shown, language=language)
+        picture = SandboxPicture(f"b{meme.seed:08d}", rendering, text=shown, language=language)
         post = SandboxPost(case, title(crises, rng=self._rng), pictures=[picture], cradle=crises)
         post.carriers, post.family = dict.fromkeys(crises, "text"), picture.base
         return post
@@ -204,7 +204,7 @@ class World:
         made = self._made[id(post)]
         for number in range(self._rng.randint(1, 3)):
             meme, text = self._draw(made, plain=None if made.style == "labels" else captions.sentence(self._rng))
-            picture = Picture(f"b{meme.seed:08d}", Rendering(self._file("jpeg"), meme), text=text)
+            picture = SandboxPicture(f"b{meme.seed:08d}", Rendering(self._file("jpeg"), meme), text=text)
             if number == 2:  # the last picture of the large galleries is missing; the rest is kept
                 picture.behaviour, picture.expected, picture.fault = "missing", "not_found", "missing"
             post.pictures.append(picture)
@@ -240,7 +240,7 @@ class World:
         amount, quality = vary(variant, rng=rng)
         if variant == "identical":
             quality = source.rendering.quality
-        picture = Picture(
+        picture = SandboxPicture(
             source.base,
             Rendering(self._file("jpeg"), meme, variant, amount, quality=quality),
             text=text,

@@ -22,7 +22,7 @@ INVALID_ARGUMENT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchLine:
     """One request of a job; ``kind`` is its protocol, ``model`` the model named in the job's path."""
 
     custom_id: str
@@ -41,7 +41,7 @@ class Result:
 
 
 # A line and the name of its job -> the answer.
-Judge = Callable[[Line, str], Result]
+Judge = Callable[[BatchLine, str], Result]
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Batches:
             return self.files.pop(name, None) is not None
 
     def start(
-        self, lines: Sequence[Line], *, prefix: str, model: str = "", files: dict[str, str] | None = None
+        self, lines: Sequence[BatchLine], *, prefix: str, model: str = "", files: dict[str, str] | None = None
     ) -> VendorJob:
         """Submit a job; return it in its initial state."""
         with self.lock:

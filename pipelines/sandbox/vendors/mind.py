@@ -132,7 +132,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PostReading:
     """A post's CRADLE labels, FigSIM codes, digest of its own words, and the labels that it dictates to a model."""
 
     labels: frozenset[str]
@@ -153,7 +153,7 @@ def post_of(asked: VendorQuestion) -> tuple[str, bool]:
 
 
 @lru_cache(maxsize=50_000)
-def reading(post: str) -> Reading:
+def reading(post: str) -> PostReading:
     """Read a post; sentences that address a model count neither as content nor towards the digest."""
     own, addressed = post, ""
     if marks(post):
@@ -163,7 +163,7 @@ def reading(post: str) -> Reading:
     if digest == _nothing():  # none of the sandbox's own posts
         digest = hashlib.sha256(" ".join(WORDS.findall(own.lower())).encode()).hexdigest()
     named = tuple(n for n in CRADLE if n in addressed)
-    return Reading(
+    return PostReading(
         labels=recognise(post),
         codes=frozenset(code for code, phrases in PHRASES.items() if any(p in lower for p in phrases)),
         digest=digest,

@@ -9,7 +9,7 @@ import orjson
 
 from pipelines.sandbox.vendors.batches import (
     Batches,
-    Line,
+    BatchLine,
     VendorJob,
     anthropic_job,
     anthropic_results,
@@ -82,13 +82,13 @@ def _openai_submit(batches: Batches, call: Call) -> Sent | None:
     endpoint = str(body["endpoint"])
     if any(row["url"] != endpoint for row in rows) or endpoint not in ("/v1/responses", "/v1/chat/completions"):
         raise Rejected("The endpoint of the lines differs from the endpoint of the batch.", param="endpoint")
-    lines = [Line(row["custom_id"], row["body"], endpoint.removeprefix("/v1/")) for row in rows]
+    lines = [BatchLine(row["custom_id"], row["body"], endpoint.removeprefix("/v1/")) for row in rows]
     job = batches.start(lines, prefix="batch_", files={"input": name, "endpoint": endpoint})
     return _told(openai_job(batches, job, address=call.address))
 
 
 def _anthropic_submit(batches: Batches, call: Call) -> Sent | None:
-    lines = [Line(row["custom_id"], row["params"], "messages") for row in call.json()["requests"]]
+    lines = [BatchLine(row["custom_id"], row["params"], "messages") for row in call.json()["requests"]]
     job = batches.start(lines, prefix="msgbatch_")
     return _told(anthropic_job(batches, job, address=call.address))
 
@@ -111,7 +111,7 @@ def _google_upload(batches: Batches, call: Call) -> Sent | None:
 def _google_submit(batches: Batches, call: Call) -> Sent | None:
     name = str(call.json()["batch"]["inputConfig"]["fileName"])
     rows = _lines(batches.files.get(name), name=name)
-    lines = [Line(row["key"], row["request"], "generateContent", call.model) for row in rows]
+    lines = [BatchLine(row["key"], row["request"], "generateContent", call.model) for row in rows]
     job = batches.start(lines, prefix="batches/", model=call.model, files={"input": name})
     return _told(google_job(batches, job, address=call.address))
 

@@ -27,7 +27,7 @@ from typing import Any, TextIO
 import orjson
 
 from pipelines.sandbox.reddit.chance import seeded
-from pipelines.sandbox.vendors.batches import Batches, Line, Result
+from pipelines.sandbox.vendors.batches import Batches, BatchLine, Result
 from pipelines.sandbox.vendors.mind import TEMPERS, Temper, reply
 from pipelines.sandbox.vendors.openai import OpenAI, Responses
 from pipelines.sandbox.vendors.protocols import Anthropic, Body, Call, Google, Rejected, Sent
@@ -53,7 +53,7 @@ SETTLING_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Book:
+class VendorCounts:
     """A vendor's counts; ``keys`` are digests of the distinct keys, ``answered`` the final answers sent completely.
 
     A final answer is one that a retry would not change: a refusal is final, 429 and 5xx are not.
@@ -87,7 +87,7 @@ class Vendors:
         self._file: TextIO | None = None
         self._booked = threading.Condition()
         self._open = 0
-        self._books = {vendor: Book() for vendor in QUESTIONS}
+        self._books = {vendor: VendorCounts() for vendor in QUESTIONS}
         self._tried: set[tuple[str, str]] = set()
         self._answered: dict[tuple[str, str], Sent] = {}
         self._batches = {vendor: Batches(partial(self._judge, vendor)) for vendor in QUESTIONS}
@@ -201,7 +201,7 @@ class Vendors:
         status, told = wire.write(asked, answer)
         return Sent(status, orjson.dumps(told), refused=answer.refused is not None)
 
-    def _judge(self, vendor: str, line: Line, batch: str) -> Result:
+    def _judge(self, vendor: str, line: BatchLine, batch: str) -> Result:
         """Answer one request of a batch and log it."""
         try:
             sent = self._said(vendor, line.kind, body=line.body, model=line.model)
