@@ -81,7 +81,7 @@ def run(
         terms: the share from which on a version is withdrawn.
         who: the requester.
         why: the reason, a code.
-        progress: progress of earlier attempts, and where to store progress.
+        progress: what earlier attempts stored, and where to store more.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
 
     Raises:
@@ -91,6 +91,7 @@ def run(
     found = look(gone, context=context, keep=True)
     counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **found}.items()}
     progress.note(counts)
+    given: dict[str, Any] = {"who": who, "why": why, "progress": progress, "say": say}
     open_move = None
     for name in context.registry.names():
         for version in context.registry.versions(name):
@@ -100,9 +101,7 @@ def run(
                 # the other models need not wait for this one
                 open_move = transitions.ahead(intention)
                 continue
-            left = _replace(
-                version, gone=gone, taken=taken, context=context, who=who, why=why, progress=progress, say=say
-            )
+            left = _replace(version, gone=gone, taken=taken, context=context, **given)
             lineage.forget(version, settings=context.settings)
             if taken >= terms.withdraw_share * (left + taken):
                 reason = f"{why}: {taken} of {left + taken} training records are taken down"

@@ -17,6 +17,7 @@ from pipelines.sandbox.reddit.posts import HOME, KEPT, SandboxPicture, SandboxPo
 from pipelines.sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
 
 Item = tuple[str, int]
+Pair = tuple[Item, Item]
 # FigSIM 3.1: near-duplicates differ in fewer than three words.
 WORD_DIFFERENCE = 3
 DELETED = ("deleted", "deleted_later")
@@ -78,14 +79,12 @@ def post_truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, A
     }
 
 
-def _pairs(
-    kept: Sequence[tuple[SandboxPost, int, SandboxPicture]],
-) -> tuple[list[tuple[Item, Item]], list[tuple[Item, Item]]]:
+def _pairs(kept: Sequence[tuple[SandboxPost, int, SandboxPicture]]) -> tuple[list[Pair], list[Pair]]:
     by_base: dict[str, list[tuple[Item, SandboxPicture]]] = defaultdict(list)
     for post, image, picture in kept:
         by_base[picture.base].append(((post.fullname, image), picture))
-    pairs: list[tuple[Item, Item]] = []
-    mirrored: list[tuple[Item, Item]] = []
+    pairs: list[Pair] = []
+    mirrored: list[Pair] = []
     for members in by_base.values():
         for (left, one), (right, other) in combinations(members, 2):
             if words_apart(words(one.text), words(other.text)) < WORD_DIFFERENCE:
@@ -94,7 +93,7 @@ def _pairs(
     return sorted(pairs), sorted(mirrored)
 
 
-def _groups(pairs: Sequence[tuple[Item, Item]]) -> dict[Item, str]:
+def _groups(pairs: Sequence[Pair]) -> dict[Item, str]:
     root: dict[Item, Item] = {}
 
     def find(item: Item) -> Item:
