@@ -22,6 +22,7 @@ from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.config.sweep import Sweep
 from pipelines.errors import SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
+from pipelines.progress import silent
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.takedown import sweep
 from pipelines.takedown.liveness import SweepImplausible
@@ -115,7 +116,7 @@ class World:
         return kind(self.settings, params=self.params.reddit)
 
     def sweep(
-        self, now: datetime = NOW, *, reddit: Any = None, believe: bool = False, say: Any = None, **terms: Any
+        self, now: datetime = NOW, *, reddit: Any = None, believe: bool = False, say: Any = silent, **terms: Any
     ) -> Any:
         return sweep.run(
             "memes", params=self.params, terms=TERMS.model_copy(update=terms), vault=self.vault, now=now,
@@ -398,6 +399,7 @@ from datetime import datetime
 from pathlib import Path
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
+from pipelines.progress import silent
 from pipelines.takedown import sweep
 from pipelines.config.sweep import Sweep
 from pipelines.vault.vault import Vault
