@@ -22,7 +22,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FormQuestion:
     """One category. ``required`` is false for an adjudicator, who decides only the disputed categories."""
 
     key: str
@@ -41,7 +41,7 @@ class Form:
     warning: str
     contacts: tuple[str, ...]
     guideline: str
-    questions: tuple[Question, ...]
+    questions: tuple[FormQuestion, ...]
     note: str
     note_required: bool
     adjudication: bool
@@ -117,7 +117,7 @@ def _form(
     adjudication: bool,
 ) -> Form:
     questions = tuple(
-        Question(
+        FormQuestion(
             key=category.key,
             text=f"{category.task} {how_many(category)}",
             kind=category.kind,

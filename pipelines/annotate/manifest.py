@@ -31,7 +31,7 @@ class BadManifest(DataError):
     remedy = "`corpus round` writes it; restore it in the corpus repository (`git checkout <commit> -- <file>`)."
 
 
-class Decision(Section):
+class RoundDecision(Section):
     """The decision at the close of a round: whether the round becomes gold, and the reason as a code, not as prose."""
 
     go_on: bool
@@ -75,7 +75,7 @@ class RoundManifest(Section):
     status: Status
     opened: Moment
     closed: Moment | None = None
-    decision: Decision | None = None
+    decision: RoundDecision | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> RoundManifest:

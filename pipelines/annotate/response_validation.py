@@ -27,7 +27,7 @@ ANSWERED, SKIPPED = "answered", "skipped"
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadAnswers:
     """The result of a pull.
 
     ``rows`` are plain rows of ``storage.tables.ANNOTATIONS`` for :func:`pipelines.storage.seal.write_rows`: one for
@@ -51,7 +51,7 @@ def read(
     scheme: Scheme,
     manifest: RoundManifest,
     accounts: Mapping[str, str],
-) -> Read:
+) -> ReadAnswers:
     """Return the validated answers of a round's queues; the result does not depend on the order of the input.
 
     If an item has several answers, the latest complete and valid one counts, or the latest of all if none is. A
@@ -83,7 +83,7 @@ def read(
         if named := {name: count for name, count in sorted(wrong.items()) if count}:
             problems[annotator] = named
         answered[annotator] = len(own)
-    return Read(rows=rows, problems=problems, answered=answered, skipped=skipped)
+    return ReadAnswers(rows=rows, problems=problems, answered=answered, skipped=skipped)
 
 
 def item_of(row: Row) -> Item:

@@ -20,7 +20,7 @@ from http import HTTPStatus
 import httpcore
 import httpx
 
-from pipelines.collect.pace import METER, Gate, Meter, Refused, retry_after
+from pipelines.collect.pace import METER, HostGate, Meter, Refused, retry_after
 from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams
@@ -122,7 +122,7 @@ class _Fetcher:
         self._pool = pool
         self._agent = agent
         self._total = asyncio.Semaphore(params.concurrency)
-        self._gates: dict[str, Gate] = {host: Gate(per_host=params.per_host) for host in params.hosts}
+        self._gates: dict[str, HostGate] = {host: HostGate(per_host=params.per_host) for host in params.hosts}
         self._placeholders = frozenset(digest.lower() for digest in params.placeholders)
 
     async def job(self, addresses: tuple[str, ...]) -> Image | str:

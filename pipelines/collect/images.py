@@ -16,7 +16,7 @@ from pipelines.collect.collect import work
 from pipelines.collect.fetch import Image, fetch_images
 from pipelines.collect.month import Window
 from pipelines.config.params import Params
-from pipelines.extract.decode import Decoder, Picture
+from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprint_or_none
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.ocr import OcrEngine, open_engine
@@ -61,13 +61,13 @@ def run(
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "posts.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
-    reader = _Reader(params)
+    reader = _PictureReader(params)
     rows: list[dict[str, Any]] = []
     drops: list[dict[str, Any]] = []
     with Decoder(params.images.decode) as decoder:
         for done, (job, fetched) in enumerate(_fetched(jobs, params=params, contact=contact), start=1):
             picture = decoder.decode(fetched.data) if isinstance(fetched, Image) else fetched
-            row = reader.row(job, picture) if isinstance(picture, Picture) else picture
+            row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str):
                 drops.append({"record_id": job.record_id, "image": job.image, "step": STEP, "reason": row})
             else:
@@ -107,7 +107,7 @@ def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[
             yield from zip(batch, results, strict=True)
 
 
-class _Reader:
+class _PictureReader:
     """The engines that process a picture, loaded once for a shard."""
 
     def __init__(self, params: Params) -> None:
@@ -116,7 +116,7 @@ class _Reader:
         self.kinds = params.collect.scrub
         self.fingerprint = params.images.fingerprint
 
-    def row(self, job: ImageJob, picture: Picture) -> dict[str, Any] | str:
+    def row(self, job: ImageJob, picture: DecodedPicture) -> dict[str, Any] | str:
         """Return the picture's row of ``images``, or the reason to drop it."""
         reading = self.engine.read(picture.data)
         verdict = self.gate.judge(reading.text, confidence=reading.confidence, unread=reading.unread)

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.config import renamed
-from pipelines.config.annotate import Agreement, Gold, Round
+from pipelines.config.annotate import Agreement, GoldParams, Round
 from pipelines.config.base import Section
 from pipelines.config.collect import (
     ArcticShift,
@@ -77,7 +77,7 @@ class Params(Section):
     quality: Quality
     round: Round
     agreement: Agreement
-    gold: dict[str, Gold]
+    gold: dict[str, GoldParams]
     providers: dict[str, Provider]
     labellers: dict[str, Labeller]
     ensembles: dict[str, Ensemble]

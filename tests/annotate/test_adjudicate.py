@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.annotate.backends.backend import AnnotatorAnswer
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.rounds.adjudicate import Case, Decided, cases, read_decisions, review_cases, unvoted
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase, Decided, cases, read_decisions, review_cases, unvoted
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy import load
@@ -48,7 +48,9 @@ def row(number: int, who: str, *labels: str, key: str = "labels", outcome: str =
     }
 
 
-def open_cases(rows: list[dict[str, object]], assignments: list[dict[str, object]], **more: Any) -> list[Case]:
+def open_cases(
+    rows: list[dict[str, object]], assignments: list[dict[str, object]], **more: Any
+) -> list[AdjudicationCase]:
     values = {"scheme": CRADLE, "decided": (), "seed": 5} | more
     return cases(rows, assignments=assignments, **values)
 
@@ -58,11 +60,11 @@ def answer(number: int, *labels: str, at: int = 0, note: str = "because", **more
     return AnnotatorAnswer(item=(record(number), 0), by="c@x", note=note, **{**given, **more})
 
 
-def case(number: int, *sides: str) -> Case:
-    return Case((record(number), 0), ("labels",), tuple({"labels": (side,)} for side in sides))
+def case(number: int, *sides: str) -> AdjudicationCase:
+    return AdjudicationCase((record(number), 0), ("labels",), tuple({"labels": (side,)} for side in sides))
 
 
-def decide(answers: list[AnnotatorAnswer], *asked: Case, known: Any = (), scheme: Any = CRADLE) -> Decided:
+def decide(answers: list[AnnotatorAnswer], *asked: AdjudicationCase, known: Any = (), scheme: Any = CRADLE) -> Decided:
     return read_decisions(answers, cases=asked, known=known, scheme=scheme, manifest=ROUND)
 
 
@@ -229,7 +231,7 @@ def test_what_is_no_decision_is_counted_and_breaks_nothing(given: AnnotatorAnswe
 
 
 def test_only_disputed_categories_are_decided() -> None:
-    asked = Case((record(1), 0), ("severity", "related"), ())
+    asked = AdjudicationCase((record(1), 0), ("severity", "related"), ())
     given = answer(1, values={"severity": ("None",), "modality": ("text",), "related": ("None",)})
     found = decide([given], asked, scheme=FIGSIM)
     assert {r["category"]: r["labels"] for r in found.rows} == {"severity": ["None"], "related": []}

@@ -34,7 +34,7 @@ Side = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Case:
+class AdjudicationCase:
     """One item to decide: the disputed ``categories`` in the scheme's order, and each side's answers to all categories.
 
     ``sides`` have no names and are in an order drawn per item; an unanswered item has none. If the scheme has a name
@@ -67,7 +67,7 @@ def cases(
     scheme: Scheme,
     decided: Collection[Question],
     seed: int,
-) -> list[Case]:
+) -> list[AdjudicationCase]:
     """Return the undecided items of a round, sorted by item.
 
     A category of an item is disputed if an assigned annotator did not answer it, or if the answers differ. Questions in
@@ -90,7 +90,7 @@ def cases(
         )
         if disputed:
             sides = [_side(item, annotator, given=given, scheme=scheme) for annotator in annotators]
-            found.append(Case(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
+            found.append(AdjudicationCase(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
     return found
 
 
@@ -102,7 +102,7 @@ def review_cases(
     splits: Collection[Item],
     seed: int,
     decided: Collection[Question] = (),
-) -> list[Case]:
+) -> list[AdjudicationCase]:
     """Return the items whose gold differs from the valid votes of all labellers ``against`` (CRADLE 3.4, SPEC 31).
 
     The sides are the distinct label sets of gold and votes: a set that both models gave appears once, so that gold
@@ -144,7 +144,7 @@ def unvoted(
 def read_decisions(
     answers: Sequence[AnnotatorAnswer],
     *,
-    cases: Sequence[Case],
+    cases: Sequence[AdjudicationCase],
     known: Sequence[Row],
     scheme: Scheme,
     manifest: RoundManifest,
@@ -222,10 +222,10 @@ def _ballots(
     }
 
 
-def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: int) -> Case:
+def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: int) -> AdjudicationCase:
     most = max(len(given) for given in sets.values())
     sides = [{key: tuple(sorted(given[at])) for key, given in sets.items() if at < len(given)} for at in range(most)]
-    return Case(item, tuple(sets), _shuffled(sides, item=item, seed=seed))
+    return AdjudicationCase(item, tuple(sets), _shuffled(sides, item=item, seed=seed))
 
 
 def _decisions(

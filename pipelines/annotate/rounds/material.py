@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.annotate.backends.backend import AnnotationTask, Item
-from pipelines.annotate.rounds.adjudicate import Case
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.config.params import Params
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
@@ -24,7 +24,7 @@ def tasks(
     corpus: str,
     *,
     items: Mapping[Item, int],
-    cases: Mapping[Item, Case] | None,
+    cases: Mapping[Item, AdjudicationCase] | None,
     params: Params,
     vault: Vault,
     root: Path,
@@ -78,7 +78,7 @@ def media_type(image: bytes) -> str:
     return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), _OTHER)
 
 
-def _with(task: AnnotationTask, *, case: Case | None) -> AnnotationTask:
+def _with(task: AnnotationTask, *, case: AdjudicationCase | None) -> AnnotationTask:
     if case is None:
         return task
     return replace(task, sides=case.sides, disputed=case.categories)

@@ -14,7 +14,7 @@ from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.protocol import Planned
 from pipelines.annotate.response_validation import item_of
 from pipelines.annotate.rounds import store
-from pipelines.annotate.rounds.adjudicate import Case, review_cases, unvoted
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases, unvoted
 from pipelines.annotate.rounds.assignment import Assignment, assign, draw
 from pipelines.config.params import Params, load
 from pipelines.errors import AnnotationError, BadParams
@@ -129,7 +129,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     return RoundPlan(manifest, drawn, left_out)
 
 
-def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[Case]:
+def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[AdjudicationCase]:
     """Return the cases of a review among ``items``, from the gold and votes published in ``clone``."""
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)

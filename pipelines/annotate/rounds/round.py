@@ -11,11 +11,11 @@ from datetime import datetime
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend
-from pipelines.annotate.manifest import Decision
+from pipelines.annotate.manifest import RoundDecision
 from pipelines.annotate.rounds import opening, queues, store
 from pipelines.annotate.rounds.desk import RoundContext, told, wrong
 from pipelines.annotate.rounds.status import loads, status
-from pipelines.annotate.rounds.store import Stored
+from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.vault.vault import Vault
@@ -198,7 +198,7 @@ def close(
             if pulled.cases and go_on and not abandon:
                 raise wrong(found.manifest, detail=f"{len(pulled.cases)} items wait for the adjudicator's decision")
             written = pulled.write(vault)
-            decision = Decision(go_on=go_on, reason=reason, at=now)
+            decision = RoundDecision(go_on=go_on, reason=reason, at=now)
             update = {"status": "closed", "closed": now, "decision": decision}
             manifests.write(found.manifest.model_copy(update=update), found.folder / manifests.FILE)
             commit = publish_round(clone, corpus=corpus, name=name, event="closed", written=written)
@@ -210,6 +210,6 @@ def close(
     return store.on_tip(settings, work)
 
 
-def _going(found: Stored, *, detail: str) -> None:
+def _going(found: StoredRound, *, detail: str) -> None:
     if found.manifest.status == "closed":
         raise wrong(found.manifest, detail=detail)

@@ -12,7 +12,7 @@ from pipelines.annotate.backends.backend import Backend
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.rounds import queues, store
 from pipelines.annotate.rounds.desk import RoundContext, told
-from pipelines.annotate.rounds.store import Stored
+from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.vault.vault import Vault
@@ -82,6 +82,6 @@ def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
     return {"agreement": {"kappa": kappas, "sufficient": found["sufficient"]}}
 
 
-def loads(found: Stored) -> dict[str, int]:
+def loads(found: StoredRound) -> dict[str, int]:
     """Return the number of items assigned to each person."""
     return dict(sorted(Counter(str(row["annotator"]) for row in found.assigned).items()))

@@ -36,7 +36,7 @@ class NotMade(ConfigError):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRound:
     """A round at the tip of the corpus branch, content opened; rows of deleted records are left out.
 
     ``assigned``, ``annotations`` and ``decisions`` are plain rows of the tables assignments, annotations and
@@ -90,7 +90,7 @@ def _alone(settings: Settings) -> Iterator[None]:
         yield
 
 
-def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> Stored:
+def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRound:
     """Return an opened round.
 
     Raises:
@@ -104,7 +104,7 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> Stored:
     assigned = rows(path.parent, name="assignments", vault=vault)
     gone = frozenset(vault.tombstoned({str(row["record_id"]) for row in assigned}))
     found = {t: rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")}
-    return Stored(
+    return StoredRound(
         clone=clone,
         params=load(clone.path),
         manifest=manifests.read(path),

@@ -29,7 +29,7 @@ LENGTH_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Page:
+class ListingPage:
     """One response of an API: its items and the cursor of the next page (``None`` after the last)."""
 
     items: Sequence[Mapping[str, Any]]
@@ -37,7 +37,7 @@ class Page:
 
 
 # Reads one subreddit page by page from a cursor (``None``: from the start).
-Pages = Callable[[str, str | None], Iterable[Page]]
+Pages = Callable[[str, str | None], Iterable[ListingPage]]
 
 
 class ResumeJournal:

@@ -17,7 +17,7 @@ Item = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Corpus:
+class CorpusItems:
     """All items of a corpus in the order of their ids, with their links and strata."""
 
     items: list[Item]
@@ -48,7 +48,7 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
     return texts.add_column(1, "image", pa.array(np.zeros(texts.num_rows), pa.int16()))
 
 
-def load(corpus: str, *, params: Params, root: Path) -> Corpus:
+def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
     """Return every item of the corpus, including dropped near-duplicates, because they link kept items.
 
     Raises:
@@ -71,7 +71,7 @@ def load(corpus: str, *, params: Params, root: Path) -> Corpus:
         "has_text": ["yes" if n else "no" for n in rows["words"].to_pylist()],
     }
     left, right = _pairs(corpus, items, root=root)
-    return Corpus(items, Links(left, right, np.asarray(authors, np.int64)), strata)
+    return CorpusItems(items, Links(left, right, np.asarray(authors, np.int64)), strata)
 
 
 def _pairs(corpus: str, items: list[Item], *, root: Path) -> tuple[Ints, Ints]:

@@ -51,7 +51,7 @@ class Search(NamedTuple):
     radius: int
 
 
-class Found(NamedTuple):
+class PairBuffers(NamedTuple):
     """The buffers that a pass fills."""
 
     left: Any
@@ -70,7 +70,7 @@ def _reached_before(search: Search, difference: Any) -> bool:
 
 
 @compiled
-def _compare(search: Search, i: int, others: tuple[int, int], found: Found, count: int) -> int:
+def _compare(search: Search, i: int, others: tuple[int, int], found: PairBuffers, count: int) -> int:
     """Compare one hash with a range of others; return the new count."""
     one = search.hashes[i]
     for j in range(others[0], others[1]):
@@ -83,7 +83,7 @@ def _compare(search: Search, i: int, others: tuple[int, int], found: Found, coun
 
 
 @compiled
-def _scan(search: Search, state: Any, found: Found) -> int:
+def _scan(search: Search, state: Any, found: PairBuffers) -> int:
     """Search from ``state`` (bucket, mask, item) until the buffers are full or the pass ends; return the count."""
     starts, count = search.starts, 0
     buckets = len(starts) - 1
@@ -127,7 +127,7 @@ def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs
         sizes = np.bincount(keys, minlength=1 if by_brute_force else 1 << CHUNK_BITS)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         room = block + int(sizes.max(initial=0))
-        found = Found(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8))
+        found = PairBuffers(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8))
         search = Search(hashes[order], starts, masks, reach, chunk, radius)
         state = np.zeros(3, dtype=np.int64)
         while state[0] < len(starts) - 1:

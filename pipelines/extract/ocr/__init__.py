@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reading:
+class OcrReading:
     """The text that an engine read in one picture.
 
     ``text`` has single spaces and is ``""`` if nothing was read; ``words`` is its number of words according to
@@ -36,7 +36,7 @@ class OcrEngine(Protocol):
         """Return the name, versions and settings that are stored with every text."""
         ...
 
-    def read(self, data: bytes) -> Reading:
+    def read(self, data: bytes) -> OcrReading:
         """Return the text of one JPEG picture."""
         ...
 

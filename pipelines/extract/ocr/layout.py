@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.extract.ocr import Reading
+from pipelines.extract.ocr import OcrReading
 from pipelines.extract.ocr.glued import split_glued
 from pipelines.extract.words import normalise, words
 
@@ -103,7 +103,7 @@ def reading_order(boxes: Sequence[Box]) -> list[Box]:
     return _rows([_join(block) for block in blocks])
 
 
-def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> Reading:
+def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> OcrReading:
     """Return the reading of ``boxes``, with glued words of ``split_words_from`` letters or more split."""
     kept = [box for box in boxes if box.read and box.text.strip()]
     text = normalise(" ".join(block.text for block in reading_order(kept)))
@@ -112,7 +112,7 @@ def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> Read
     total = sum(max(box.width, box.height) for box in boxes)
     unread = sum(max(box.width, box.height) for box in boxes if not box.read)
     score = sum(box.confidence * max(box.width, box.height) for box in kept)
-    return Reading(
+    return OcrReading(
         text=text if count else "",
         words=count,
         confidence=round(min(1.0, score / total), 4) if count else 0.0,

@@ -19,7 +19,7 @@ import rapidocr
 
 from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing
-from pipelines.extract.ocr import Reading
+from pipelines.extract.ocr import OcrReading
 from pipelines.extract.ocr.layout import Box, compose
 
 # Ours, measured on 330 drawn memes: whole English lines score .90 and more (a label on an object .76); false text in
@@ -67,7 +67,7 @@ class RapidOcr:
             f"/side{params.side}/split{params.split_words_from}"
         )
 
-    def read(self, data: bytes) -> Reading:
+    def read(self, data: bytes) -> OcrReading:
         """Return the text of a JPEG.
 
         Raises:
