@@ -100,7 +100,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         }
         for (item, key), label in known.items()
     ]
-    table = pa.Table.from_pylist(rows, schema=tables.GOLD)
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"])
     tables.write(table, root / "snapshot" / corpus / "gold" / "gold.parquet", name="gold")
     labelled = {item for item, _ in known}
     given = Counter(label.round for label in known.values())
@@ -122,9 +122,9 @@ def settle(
     """Return the gold of one round by item and category: the last decision, or the set that all annotators gave.
 
     Args:
-        annotations: rows of ``storage.tables.ANNOTATIONS``.
-        assignments: rows of ``storage.tables.ASSIGNMENTS``; there is no agreement while an assigned answer is missing.
-        log: rows of ``storage.tables.ADJUDICATIONS``.
+        annotations: rows of the table ``annotations``.
+        assignments: rows of the table ``assignments``; there is no agreement while an assigned answer is missing.
+        log: rows of the table ``adjudications``.
         scheme: the corpus's scheme.
         name: the round's name.
     """

@@ -30,7 +30,7 @@ ANSWERED, SKIPPED = "answered", "skipped"
 class ReadAnswers:
     """The result of a pull.
 
-    ``rows`` are plain rows of ``storage.tables.ANNOTATIONS`` for :func:`pipelines.storage.seal.write_rows`: one for
+    ``rows`` are plain rows of the table ``annotations`` for :func:`pipelines.storage.seal.write_rows`: one for
     each answered category, or one for each category of a skipped item, without labels. Only the first row of an answer
     carries its note and its seconds, so that sums are correct. ``problems`` counts by pseudonym and by name
     (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the others.
@@ -60,7 +60,7 @@ def read(
 
     Args:
         answers: the unchecked content of each pseudonym's queue.
-        assignments: rows of ``storage.tables.ASSIGNMENTS``.
+        assignments: rows of the table ``assignments``.
         scheme: the corpus's scheme.
         manifest: the round's manifest.
         accounts: the account (``Answer.by``) of each pseudonym; a pseudonym without one may answer from any account.

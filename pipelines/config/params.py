@@ -16,7 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.config import renamed
 from pipelines.config.annotate import Agreement, GoldParams, Round
-from pipelines.config.base import Section
+from pipelines.config.base import Section, faults
 from pipelines.config.collect import (
     ArcticShift,
     Collect,
@@ -164,5 +164,4 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     except (OSError, YAMLError) as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise BadParams(where=where.name, detail=faults) from None
+        raise BadParams(where=where.name, detail=faults(error)) from None

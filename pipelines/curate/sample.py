@@ -31,7 +31,9 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     alive = {item for item in kept if item[0] not in gone}
     promised = {**vault.assignments(corpus, version=split.version), **published(split, root=root)}
     taken = draw(alive, size=section.size, seed=section.seed, members=promised)
-    table = pa.table({"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SAMPLE)
+    table = pa.table(
+        {"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SCHEMAS["sample"]
+    )
     tables.write(table, root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")
     metrics = {
         "size": section.size,

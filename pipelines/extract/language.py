@@ -69,8 +69,8 @@ class LanguageGate:
     def judge(self, text: str, *, confidence: float = 1.0, unread: float = 0.0) -> LanguageVerdict:
         """Return the language of ``text`` and whether its record is kept.
 
-        ``confidence`` and ``unread`` come from the :class:`~pipelines.extract.ocr.OcrReading`; omit them for text that is
-        not from OCR.
+        ``confidence`` and ``unread`` come from the :class:`~pipelines.extract.ocr.OcrReading`; omit them for text
+        that is not from OCR.
         """
         if unread >= UNREAD:
             return LanguageVerdict(UNKNOWN, kept=False)

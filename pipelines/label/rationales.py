@@ -94,7 +94,7 @@ class RationaleQuery:
     cost: float
 
     def rows(self, labeller: str) -> Iterator[dict[str, Any]]:
-        """Yield the plain rows of ``store.tables.REMARKS``."""
+        """Yield the plain rows of ``store.tables.SCHEMAS["remarks"]``."""
         for (record_id, image), outcome in self.outcomes.items():
             said = self.remarks.get((record_id, image))
             yield {

@@ -50,7 +50,7 @@ class AdjudicationCase:
 class Decided:
     """The log after a pull, and the problems of the adjudicator's queue.
 
-    ``rows`` are plain rows of ``storage.tables.ADJUDICATIONS``: the known rows first and unchanged, then the new ones.
+    ``rows`` are plain rows of the table ``adjudications``: the known rows first and unchanged, then the new ones.
     ``problems`` counts categories for ``unanswered`` (cases without a decision so far), ``outside_scheme``,
     ``against_rules``, ``not_assigned`` and ``not_later`` (changed with the same time as the decision in the log, so
     that it does not count); items for ``without_rationale``.
@@ -74,8 +74,8 @@ def cases(
     ``decided`` are not asked again. If one annotator was assigned, only unanswered categories are disputed.
 
     Args:
-        annotations: rows of ``storage.tables.ANNOTATIONS``.
-        assignments: rows of ``storage.tables.ASSIGNMENTS``.
+        annotations: rows of the table ``annotations``.
+        assignments: rows of the table ``assignments``.
         scheme: the corpus's scheme.
         decided: items and categories with a decision in the log.
         seed: determines the order of the sides.
@@ -111,8 +111,8 @@ def review_cases(
     the scheme's labels, as CRADLE's do.
 
     Args:
-        gold: rows of ``storage.tables.GOLD``.
-        votes: rows of ``storage.tables.VOTES`` by labeller.
+        gold: rows of the table ``gold``.
+        votes: rows of the table ``votes`` by labeller.
         against: the labellers to compare with.
         splits: the items of the splits under review (a mapping from item to split also works).
         seed: determines the order of the sides.

@@ -11,7 +11,7 @@ from pathlib import Path
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate import response_validation
 from pipelines.annotate.backends.backend import AnnotationTask, Backend, Item
-from pipelines.annotate.form import Form, adjudication_form, annotation_form
+from pipelines.annotate.form import Form, build_form
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import material, opening, queues, store
@@ -172,13 +172,13 @@ class RoundContext:
 
     def _form(self, found: StoredRound) -> Form:
         manifest, asking = found.manifest, found.params.round
-        make = adjudication_form if manifest.status == "adjudicating" else annotation_form
-        return make(
+        return build_form(
             self.scheme,
             title=f"{self.scheme.title} · {manifest.round}",
             content=found.params.corpora[manifest.corpus].content,
             warning=asking.warning,
             contacts=asking.contacts,
+            adjudication=manifest.status == "adjudicating",
         )
 
     def _answers(self, found: StoredRound) -> Pulled:

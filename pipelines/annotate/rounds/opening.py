@@ -43,7 +43,7 @@ class RoundPlan:
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """Rows of ``storage.tables.ASSIGNMENTS``."""
+        """Rows of the table ``assignments``."""
         return [
             {
                 "record_id": a.item[0],

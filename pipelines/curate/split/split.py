@@ -163,14 +163,14 @@ def _write(rows: Mapping[Item, str], out: Sequence[Item], groups: Mapping[Item, 
         "group": [groups[item] for item in rows],
         "split": list(rows.values()),
     }
-    tables.write(pa.table(columns, schema=tables.SPLITS), folder / "splits.parquet", name="splits")
+    tables.write(pa.table(columns, schema=tables.SCHEMAS["splits"]), folder / "splits.parquet", name="splits")
     drops = {
         "record_id": [r for r, _ in out],
         "image": [i for _, i in out],
         "step": ["split"] * len(out),
         "reason": ["bridges_splits"] * len(out),
     }
-    tables.write(pa.table(drops, schema=tables.DROPS), folder / "drops.parquet", name="drops")
+    tables.write(pa.table(drops, schema=tables.SCHEMAS["drops"]), folder / "drops.parquet", name="drops")
 
 
 def _group_names(items: list[Item], units: Units, within: Ints) -> dict[Item, str]:

@@ -24,6 +24,7 @@ from pipelines.annotate.backends.argilla import argilla_form
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
 from pipelines.annotate.backends.files.answer_files import item_of, name_of
 from pipelines.annotate.form import Form
+from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 
@@ -173,12 +174,7 @@ class Argilla:
         known: dict[str, str] = json.loads(self._accounts.read_bytes()) if self._accounts.exists() else {}
         if annotator not in known:
             known[annotator] = secrets.token_urlsafe(18)
-            self._accounts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = self._accounts.with_suffix(".new")
-            made.unlink(missing_ok=True)
-            made.touch(mode=0o600, exist_ok=False)
-            made.write_text(json.dumps(known, indent=2))
-            made.replace(self._accounts)
+            write_private(self._accounts, json.dumps(known, indent=2))
         return rg.User(username=annotator, password=known[annotator], client=self._client).create()
 
     def _workspace(self, annotator: str) -> Workspace | None:
