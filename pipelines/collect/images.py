@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +20,11 @@ from pipelines.extract.language import LanguageGate
 from pipelines.extract.ocr import OcrEngine, open_engine
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
+from pipelines.progress import reporter
 from pipelines.storage import tables
+from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.seal import open_column, write_rows
+from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 STEP = "images"
@@ -49,7 +50,6 @@ def run(
     vault: Vault,
     contact: str = "",
     root: Path = Path(),
-    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Fetch, decode and read the pictures of one shard.
 
@@ -63,23 +63,22 @@ def run(
     jobs = list(_jobs(folder / "posts.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
     reader = _PictureReader(params)
     rows: list[dict[str, Any]] = []
-    drops: list[dict[str, Any]] = []
+    drops: dict[Item, str] = {}
+    progress = reporter(STEP, total=len(jobs))
     with Decoder(params.images.decode) as decoder:
         for done, (job, fetched) in enumerate(_fetched(jobs, params=params, contact=contact), start=1):
             picture = decoder.decode(fetched.data) if isinstance(fetched, Image) else fetched
             row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str):
-                drops.append({"record_id": job.record_id, "image": job.image, "step": STEP, "reason": row})
+                drops[job.record_id, job.image] = row
             else:
                 rows.append(row)
-            if progress and (done % BATCH == 0 or done == len(jobs)):
-                progress(done, len(jobs))
+            progress(done)
     name = f"{shard:03d}.parquet"
     kept = write_rows(rows, root / "data" / corpus / window.key / "images" / name, name="images", vault=vault)
-    write_rows(drops, folder / "drops" / name, name="drops", vault=vault)
     return {
         "images": kept,
-        "dropped": dict(sorted(Counter(d["reason"] for d in drops).items())),
+        "dropped": write_exclusions(drops, folder / "drops" / name, step=STEP),
         "engine": reader.engine.identity,
     }
 
@@ -140,8 +139,3 @@ class _PictureReader:
             "fingerprint_id": FINGERPRINT_ID,
             "energy": energy,
         }
-
-
-def report(done: int, total: int) -> None:
-    """Write one line of progress for the task's log."""
-    sys.stderr.write(f"images: {done}/{total}\n")

@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.curate.grouping.items import Item, kept_items
+from pipelines.curate.grouping.items import kept_items
 from pipelines.curate.published import published
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 

@@ -191,18 +191,16 @@ def _live(
 def _open(folder: Path, *, items: Collection[Item], vault: Vault) -> Iterator[tuple[Item, tuple[str, bytes | None]]]:
     """Yield the text and picture of ``items``; the content of a file with none of them is never loaded."""
     for path in sorted(folder.glob("*/images/*.parquet")):
-        wanted = [item in items for item in _keys(tables.read(path, name="images", columns=["record_id", "image"]))]
+        wanted = [
+            item in items for item in tables.items_of(tables.read(path, name="images", columns=["record_id", "image"]))
+        ]
         if not any(wanted):
             continue
         table = tables.read(path, name="images", columns=["record_id", "image", "bytes", "text"])
         table = table.filter(pa.array(wanted, pa.bool_()))
         texts, pictures = (open_column(table, name="images", column=c, vault=vault) for c in ("text", "bytes"))
-        for item, text, picture in zip(_keys(table), texts, pictures, strict=True):
+        for item, text, picture in zip(tables.items_of(table), texts, pictures, strict=True):
             yield item, ((text or b"").decode(), picture)
-
-
-def _keys(table: pa.Table) -> list[Item]:
-    return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
 def _counts(splits: Sequence[str]) -> dict[str, int]:

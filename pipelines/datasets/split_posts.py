@@ -11,7 +11,7 @@ from pipelines.config.params import Params
 from pipelines.datasets.post import Post
 from pipelines.errors import ConfigError
 from pipelines.storage import tables
-from pipelines.storage.seal import open_column
+from pipelines.storage.seal import open_posts
 from pipelines.taxonomy import Scheme, load
 from pipelines.vault.vault import Vault
 
@@ -49,11 +49,9 @@ class SplitPosts:
         months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
         table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
         table = table.filter(pa.compute.is_in(table["record_id"], value_set=tables.strings(sorted(split))))
-        titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
         posts = {
-            record_id: Post(record_id=record_id, title=title.decode(), body=body.decode())
-            for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True)
-            if title is not None and body is not None
+            record_id: Post(record_id=record_id, title=title, body=body)
+            for record_id, title, body in open_posts(table, vault=vault)
         }
         gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
         return cls(
