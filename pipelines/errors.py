@@ -165,13 +165,6 @@ class SourceRefused(SourceError):
     exit_code = 77
 
 
-class KeyDestroyed(DataError):
-    """The record was taken down; its content cannot be opened any more, in any version."""
-
-    message = "Record {record_id} was taken down; its key is destroyed."
-    remedy = "Exclude the record; its tombstone in the vault has the date and the reason."
-
-
 class SealBroken(DataError):
     """A sealed value cannot be decrypted with its record's key."""
 

@@ -46,8 +46,7 @@ from pipelines.config.models import (
 from pipelines.config.registry import Chosen, Promote
 from pipelines.config.release import Release
 from pipelines.config.sandbox import Sandbox
-from pipelines.config.sweep import Sweep
-from pipelines.config.takedown import Takedown
+from pipelines.config.takedown import Sweep, Takedown
 from pipelines.errors import BadParams
 
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
@@ -136,12 +135,11 @@ class Params(Section):
 
 
 def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``over`` merged in: mappings merge, everything else replaces."""
-    merged = dict(base)
+    """Merge ``over`` into ``base`` and return it: mappings merge, everything else replaces."""
     for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return merged
+        below = base.get(key)
+        base[key] = overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return base
 
 
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:

@@ -193,10 +193,6 @@ class AnswerStore:
             if record_id in under
         }
 
-    def put(self, key: str, *, record_id: str, under: bytes, data: bytes, cost: int = 0) -> None:
-        """Store one answer in one commit; on return it is on disk."""
-        self.write([LedgerChange(pay=cost, answer=sealed(key, record_id=record_id, under=under, data=data))])
-
     def write(self, changes: Sequence[LedgerChange]) -> list[bool]:
         """Make changes in one transaction and return for each whether its limit allowed it; they are then on disk.
 

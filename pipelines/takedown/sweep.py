@@ -15,7 +15,7 @@ from typing import Any
 from pipelines.collect.submission import FULLNAME
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.config.sweep import Sweep
+from pipelines.config.takedown import Sweep
 from pipelines.errors import SourceUnavailable
 from pipelines.takedown import recheck_schedule
 from pipelines.takedown.liveness import BATCH, LivenessContext, RedditLookup, SweepImplausible

@@ -11,7 +11,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from pipelines.config import renamed
-from pipelines.config.params import load
+from pipelines.config.params import load, overlay
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 from pipelines.workspace import upgrade as results
@@ -105,21 +105,12 @@ def _apply(clone: Workspace, *, profile: str | None) -> None:
     values = rounds.load(path.read_text())
     if profile:
         over = rounds.load((clone.path / "profiles" / f"{profile}.yaml").read_text())
-        _merge(values, renamed.params(over))
+        overlay(values, renamed.params(over))
     values["profile"] = profile
     text = StringIO()
     rounds.dump(values, text)
     path.write_text(text.getvalue())
     load(clone.path)
-
-
-def _merge(base: dict[str, object], over: dict[str, object]) -> None:
-    for key, value in over.items():
-        below = base.get(key)
-        if isinstance(below, dict) and isinstance(value, dict):
-            _merge(below, value)
-        else:
-            base[key] = value
 
 
 def _remove(path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import DataError
 from pipelines.timing import phase
-from pipelines.workspace.inventory import DependencyMissing, Inventory, is_metric
+from pipelines.workspace.inventory import DependencyMissing, Inventory, is_metric, overlap
 from pipelines.workspace.objects import digest_of
 from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token, warn_differs, warn_unusable
 
@@ -169,7 +169,7 @@ def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
     def visit(name: str) -> None:
         if name not in ordered:
             paths = [dep["path"] for dep in lock[name].get("deps", ())]
-            upstream = {makers[out] for path in paths for out in makers if _touch(out, path)} - {name}
+            upstream = {makers[out] for path in paths for out in makers if overlap(out, path)} - {name}
             for maker in sorted(upstream):
                 visit(maker)
             ordered[name] = lock[name]
@@ -177,10 +177,6 @@ def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
     for name in sorted(lock):
         visit(name)
     return ordered
-
-
-def _touch(out: str, path: str) -> bool:
-    return f"{out}/".startswith(f"{path}/") or f"{path}/".startswith(f"{out}/")
 
 
 def _check(result: StageResult, defined: Definition) -> None:

@@ -51,7 +51,7 @@ def row(number: int, who: str, *labels: str, key: str = "labels", outcome: str =
 def open_cases(
     rows: list[dict[str, object]], assignments: list[dict[str, object]], **more: Any
 ) -> list[AdjudicationCase]:
-    values = {"scheme": CRADLE, "decided": (), "seed": 5} | more
+    values = {"scheme": CRADLE, "seed": 5} | more
     return cases(rows, assignments=assignments, **values)
 
 
@@ -97,11 +97,6 @@ def test_three_against_one_is_a_disagreement() -> None:
     rows = [row(1, who, HARM) for who in (A, B, C)] + [row(1, D, PAST)]
     (found,) = open_cases(rows, assigned(1, to=(A, B, C, D)))
     assert sorted(s["labels"] for s in found.sides) == [(PAST,), (HARM,), (HARM,), (HARM,)]
-
-
-def test_what_was_decided_is_not_asked_again() -> None:
-    rows = [row(1, A, HARM), row(1, B, PAST), row(2, A, HARM), row(2, B, PAST)]
-    assert [c.item[0] for c in open_cases(rows, assigned(1, 2), decided={((record(1), 0), "labels")})] == [record(2)]
 
 
 def test_sides_hold_all_categories_and_the_word_for_nothing() -> None:
@@ -154,10 +149,6 @@ def test_a_review_flags_what_differs_from_both_models_and_from_both_only() -> No
         record(3): [(ABUSE,), (PAST,), (HARM,)],
     }
     assert unvoted(people, votes, against=["gpt", "claude"], splits=splits) == 2
-    left = review_cases(
-        people, votes, against=["gpt", "claude"], splits=splits, seed=5, decided={((record(1), 0), "labels")}
-    )
-    assert [c.item[0] for c in left] == [record(3)]
 
 
 def test_gold_has_no_fixed_side_in_a_review() -> None:

@@ -65,28 +65,24 @@ def cases(
     *,
     assignments: Sequence[Row],
     scheme: Scheme,
-    decided: Collection[Question],
     seed: int,
 ) -> list[AdjudicationCase]:
-    """Return the undecided items of a round, sorted by item.
+    """Return the items of a round that need a decision, sorted by item.
 
-    A category of an item is disputed if an assigned annotator did not answer it, or if the answers differ. Questions in
-    ``decided`` are not asked again. If one annotator was assigned, only unanswered categories are disputed.
+    A category of an item is disputed if an assigned annotator did not answer it, or if the answers differ.
+    If one annotator was assigned, only unanswered categories are disputed.
 
     Args:
         annotations: rows of the table ``annotations``.
         assignments: rows of the table ``assignments``.
         scheme: the corpus's scheme.
-        decided: items and categories with a decision in the log.
         seed: determines the order of the sides.
     """
     given = answered(annotations)
     found = []
     for item, annotators in sorted(roster(assignments).items()):
         disputed = tuple(
-            key
-            for key in scheme.categories
-            if (item, key) not in decided and agreed(given.get((item, key), {}), annotators=annotators) is None
+            key for key in scheme.categories if agreed(given.get((item, key), {}), annotators=annotators) is None
         )
         if disputed:
             sides = [_side(item, annotator, given=given, scheme=scheme) for annotator in annotators]
@@ -101,7 +97,6 @@ def review_cases(
     against: Sequence[str],
     splits: Collection[Item],
     seed: int,
-    decided: Collection[Question] = (),
 ) -> list[AdjudicationCase]:
     """Return the items whose gold differs from the valid votes of all labellers ``against`` (CRADLE 3.4, SPEC 31).
 
@@ -116,14 +111,13 @@ def review_cases(
         against: the labellers to compare with.
         splits: the items of the splits under review (a mapping from item to split also works).
         seed: determines the order of the sides.
-        decided: items and categories with a decision in the log.
     """
     ballots = _ballots(votes, against=against)
     disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
     for row in gold:
         item, key, labels = item_of(row), str(row["category"]), labels_of(row)
         others = [ballots[name].get((item[0], key)) for name in against]
-        if item not in splits or (item, key) in decided or not others or labels in others or None in others:
+        if item not in splits or not others or labels in others or None in others:
             continue
         sets = {labels, *(other for other in others if other is not None)}
         disputed[item][key] = sorted(sets, key=sorted)

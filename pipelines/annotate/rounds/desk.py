@@ -117,7 +117,7 @@ class RoundContext:
             # gold changes with each decision; the cases stay those of the commit that the items were drawn from
             with workspace(self.settings, revision=manifest.base) as clone:
                 return opening.review(clone, manifest=manifest, items=found.of(manifest.adjudicator))
-        return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, decided=(), seed=manifest.seed)
+        return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, seed=manifest.seed)
 
     def pending(self, found: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
         """Return the cases that are not decided yet."""

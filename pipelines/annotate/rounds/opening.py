@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,11 +54,6 @@ class RoundPlan:
             }
             for a in self.assignments
         ]
-
-    @property
-    def loads(self) -> dict[str, int]:
-        """The number of items of each person."""
-        return dict(sorted(Counter(a.annotator for a in self.assignments).items()))
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:

@@ -53,11 +53,7 @@ class ArcticShiftSource:
             SourceRefused: another 4xx.
             SourceUnavailable: 5xx, a timeout, a malformed response, or more posts in a second than a page holds.
         """
-
-        def pages(subreddit: str, cursor: str | None) -> Iterator[ListingPage]:
-            return self._pages(subreddit, cursor=cursor, window=window)
-
-        return gather(self.name, window=window, subreddits=subreddits, pages=pages, journal=self._journal)
+        return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
     def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[ListingPage]:
         after = int(cursor) if cursor else int(window.start.timestamp()) - 1

@@ -36,8 +36,8 @@ class ListingPage:
     cursor: str | None
 
 
-# Reads one subreddit page by page from a cursor (``None``: from the start).
-Pages = Callable[[str, str | None], Iterable[ListingPage]]
+# Reads one subreddit page by page: subreddit, ``cursor`` (``None``: from the start) and ``window``.
+Pages = Callable[..., Iterable[ListingPage]]
 
 
 class ResumeJournal:
@@ -107,7 +107,7 @@ def gather(
         if subreddit in cursors and cursors[subreddit] is None:
             continue
         digest = digest_of(source, subreddit=subreddit, window=window)
-        for page in pages(subreddit, cursors.get(subreddit)):
+        for page in pages(subreddit, cursor=cursors.get(subreddit), window=window):
             taken = [t for i in page.items if (t := gathered.add(i, source_digest=digest))]
             if journal:
                 items = [{"retrieved": t.retrieved, "item": asdict(t.item)} for t in taken]

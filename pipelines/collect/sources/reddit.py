@@ -66,11 +66,7 @@ class RedditSource:
             SourceRefused: bad credentials, or a subreddit that is private, banned or unknown.
             SourceUnavailable: 5xx, a timeout or a malformed response, after PRAW's own retries.
         """
-
-        def pages(subreddit: str, cursor: str | None) -> Iterator[ListingPage]:
-            return self._pages(subreddit, cursor=cursor, window=window)
-
-        return gather(self.name, window=window, subreddits=subreddits, pages=pages, journal=self._journal)
+        return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
     def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """Return the current state of at most 100 posts by fullname, without the posts that Reddit does not show.

@@ -85,11 +85,10 @@ def parse(answer: Any, *, engine: str) -> OcrReading:
             letters += len(word.symbols)
             score += len(word.symbols) * word.confidence
     text = normalise("".join(pieces))
-    count = len(words(text))
+    found = bool(words(text))
     return OcrReading(
-        text=text if count else "",
-        words=count,
-        confidence=round(min(1.0, score / letters), 4) if count else 0.0,
+        text=text if found else "",
+        confidence=round(min(1.0, score / letters), 4) if found else 0.0,
         engine=engine,
     )
 
