@@ -187,11 +187,12 @@ class AnswerStore:
         owners = {row.record_id for row in rows}
         under = vault.keys(owners)
         vault.require_known(owners - under.keys())
-        return {
-            key: StoredAnswer(record_id, self._unsealed(key, record_id, under[record_id], data), cost)
-            for key, record_id, data, cost in rows
-            if record_id in under
-        }
+        found = {}
+        for key, record_id, data, cost in rows:
+            if record_id in under:
+                opened = seal.unseal(under[record_id], record_id=record_id, column=f"answer#{key}", data=bytes(data))
+                found[key] = StoredAnswer(record_id, opened, cost)
+        return found
 
     def write(self, changes: Sequence[LedgerChange]) -> list[bool]:
         """Make changes in one transaction and return for each whether its limit allowed it; they are then on disk.
@@ -262,10 +263,6 @@ class AnswerStore:
         kept = [(*change.answer, change.pay) for change in changes if change.answer]
         if kept:
             connection.execute(self._put, [dict(zip(answers.c.keys(), row, strict=True)) for row in kept])
-
-    @staticmethod
-    def _unsealed(key: str, record_id: str, under: bytes, data: bytes) -> bytes:
-        return seal.unseal(under, record_id=record_id, column=f"answer#{key}", data=bytes(data))
 
 
 def _book(connection: sa.Connection, *, hold: int, pay: int) -> None:

@@ -82,12 +82,12 @@ def upgrade(settings: Settings, *, checkout: Path) -> Upgraded | None:
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", f"origin/{CODE}", cwd=clone.path)
         git("checkout", "--quiet", f"origin/{CODE}", "--", "params.yaml", cwd=clone.path)
         _apply(clone, profile=profile)
-        kept = results.keep(clone, found)
+        kept, to_run = results.keep(clone, found)
         message = f"corpus: upgrade to {code[:12]}"
         if found.lock:
-            message += f"\n\nKept the results of {len(kept.stages)} stages; {len(kept.to_run)} have to run again."
+            message += f"\n\nKept the results of {len(kept)} stages; {len(to_run)} have to run again."
         commit = clone.commit(message)
-        return Upgraded(commit, kept.stages, kept.to_run) if commit else None
+        return Upgraded(commit, tuple(kept), tuple(to_run)) if commit else None
 
 
 def clone(settings: Settings, *, folder: Path) -> Path:

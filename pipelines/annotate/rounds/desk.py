@@ -136,7 +136,8 @@ class RoundContext:
             wanted = self._annotators(found)
 
         def tasks(items: Mapping[Item, int]) -> list[AnnotationTask]:
-            store.fetch_content(found.clone, corpus=manifest.corpus, params=found.params)
+            images = found.params.corpora[manifest.corpus].content == "images"
+            found.clone.checkout_months(manifest.corpus, "images" if images else "posts.parquet")
             return material.tasks(
                 manifest.corpus,
                 items=items,

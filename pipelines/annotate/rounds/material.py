@@ -40,7 +40,14 @@ def tasks(
     """
     images = params.corpora[corpus].content == "images"
     opened = (_images if images else _posts)(root / "data" / corpus, items=items, vault=vault)
-    return sorted((_with(task, case=(cases or {}).get(task.item)) for task in opened), key=lambda task: task.position)
+    shown = cases or {}
+    found = (
+        replace(task, sides=shown[task.item].sides, disputed=shown[task.item].categories)
+        if task.item in shown
+        else task
+        for task in opened
+    )
+    return sorted(found, key=lambda task: task.position)
 
 
 def _images(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[AnnotationTask]:
@@ -74,9 +81,3 @@ def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -
 def media_type(image: bytes) -> str:
     """Return the media type of a picture from its first bytes."""
     return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), _OTHER)
-
-
-def _with(task: AnnotationTask, *, case: AdjudicationCase | None) -> AnnotationTask:
-    if case is None:
-        return task
-    return replace(task, sides=case.sides, disputed=case.categories)

@@ -158,11 +158,5 @@ def fetch_stages(clone: Workspace, *stages: str) -> None:
     clone.checkout(*(out["path"] for stage in stages for out in published[stage]["outs"]))
 
 
-def fetch_content(clone: Workspace, *, corpus: str, params: Params) -> None:
-    """Check out the files with the sealed content that annotators are shown."""
-    name = "images" if params.corpora[corpus].content == "images" else "posts.parquet"
-    clone.checkout_months(corpus, name)
-
-
 def _live(content: Sequence[Row], *, gone: frozenset[str]) -> list[Row]:
     return [row for row in content if row["record_id"] not in gone]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ class Pictures:
     texts: list[str]
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(NamedTuple):
     """Near-duplicate pairs as positions ``left < right``, with the numbers of bits and words that differ."""
 
     left: Ints
@@ -42,21 +41,15 @@ class Pairs:
 
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
         """Return the selected pairs."""
-        return Pairs(self.left[rows], self.right[rows], self.hamming[rows], self.words[rows])
+        return Pairs(*(column[rows] for column in self))
 
     @classmethod
     def join(cls, parts: list[Pairs]) -> Pairs:
         """Return the pairs of all ``parts``, each once, ordered by left, then right."""
         empty = np.empty(0, dtype=np.int64)
-        left, right, hamming, words = (
-            np.concatenate([empty, *columns]) for columns in zip(*map(_columns, parts), strict=True)
-        )
+        left, right, hamming, words = (np.concatenate([empty, *columns]) for columns in zip(*parts, strict=True))
         _, rows = np.unique(left << 32 | right, return_index=True)
         return cls(left, right, hamming, words).take(rows)
-
-
-def _columns(pairs: Pairs) -> tuple[Ints, Ints, Ints, Ints]:
-    return pairs.left, pairs.right, pairs.hamming, pairs.words
 
 
 @dataclass(frozen=True)
