@@ -6,6 +6,7 @@ Messages carry ids, counts, offsets and digests, never a post's words, a user na
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 
@@ -29,11 +30,7 @@ class CorpusError(Exception):
         return f"{text} {self.remedy.format(**self.fields)}".strip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.fields)
-
-
-def _rebuild(cls: type[CorpusError], fields: dict[str, Any]) -> CorpusError:
-    return cls(**fields)
+        return partial(type(self), **self.fields), ()
 
 
 class ConfigError(CorpusError):

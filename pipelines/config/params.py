@@ -25,6 +25,7 @@ from pipelines.config.collect import (
     Images,
     Language,
     Reddit,
+    Sandbox,
     Source,
     SourceName,
     Texts,
@@ -33,19 +34,19 @@ from pipelines.config.curate import Dedupe, Quality, Sample, Split
 from pipelines.config.label import Ensemble, InjectionTest, Labeller, Provider, RemoteLabeller, Silver, VotesParams
 from pipelines.config.models import (
     Baselines,
+    Chosen,
     Evaluate,
     Finetune,
     M3hModel,
     Model,
     PredictFinetuned,
+    Promote,
     Prompted,
     PromptedModel,
     Report,
     Train,
 )
-from pipelines.config.registry import Chosen, Promote
 from pipelines.config.release import Release
-from pipelines.config.sandbox import Sandbox
 from pipelines.config.takedown import Sweep, Takedown
 from pipelines.errors import BadParams
 

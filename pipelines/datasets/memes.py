@@ -16,25 +16,12 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.datasets.example import SPLITS, TEST, Example, Item, LabelSet
-from pipelines.errors import BadParams, ConfigError, SchemaMismatch, SplitConflict
+from pipelines.datasets.example import SPLITS, TEST, Example, Item, LabelSet, NoGold, NoSplit
+from pipelines.errors import BadParams, SchemaMismatch, SplitConflict
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy.task import Task
 from pipelines.vault.vault import Vault
-
-
-class NoGold(ConfigError):
-    """The current folder has no split or gold to train on."""
-
-    message = "The split or the gold of {corpus} is missing in this folder."
-    remedy = "Run the command in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
-
-
-class NoSplit(NoGold):
-    """The current folder has no split."""
-
-    message = "The split of {corpus} is missing in this folder."
 
 
 @dataclass(frozen=True)

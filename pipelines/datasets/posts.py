@@ -93,7 +93,7 @@ def load(
         The material; ``without`` counts by split the records without labels (of the subset), except prompt examples.
 
     Raises:
-        NotCurated: the split or the gold is missing.
+        NoGold: the split or the gold is missing.
         NoSilver: the ensemble's silver is missing.
         BadParams: the corpus does not hold texts, its splits are not train, dev and test, or the subset does not
             exist.

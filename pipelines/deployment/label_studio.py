@@ -63,9 +63,9 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
         program = _program(settings, name="label-studio", log=log)
         if free_port(port) != port:  # Label Studio would silently take the next one
             raise ServiceFailed(name=NAME, detail=f"port {port} is taken", log=log)
-        _private(settings.label_studio)
-        for folder in (note.parent, log.parent):
+        for folder in (settings.label_studio, note.parent, log.parent):
             folder.mkdir(parents=True, exist_ok=True)
+        settings.label_studio.chmod(0o700)
         argv = [str(program), "start", "--no-browser", "--internal-host", "127.0.0.1", "--port", str(port)]
         with log.open("ab") as out:
             child = subprocess.Popen(
@@ -188,8 +188,3 @@ def _note(settings: Settings) -> Path:
 
 def _own_address(settings: Settings) -> str:
     return f"http://127.0.0.1:{json.loads(_note(settings).read_text())['port']}"
-
-
-def _private(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)

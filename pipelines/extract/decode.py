@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,8 +130,6 @@ class Decoder:
         self._child.wait()
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
-                try:
+                with suppress(OSError):  # unsent data for a dead child is discarded
                     pipe.close()
-                except OSError:  # unsent data for a dead child is discarded
-                    continue
         self._child = None

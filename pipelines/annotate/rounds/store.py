@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -72,11 +72,8 @@ def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
     """
     with _alone(settings):
         for _ in range(ATTEMPTS - 1):
-            try:
-                with workspace(settings) as clone:
-                    return work(clone)
-            except CommitLost:
-                continue
+            with suppress(CommitLost), workspace(settings) as clone:
+                return work(clone)
         with workspace(settings) as clone:
             return work(clone)
 

@@ -48,7 +48,12 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     promised = set(vault.assignments(corpus, version=params.split[corpus].version))
     if params.corpora[corpus].content == "images":
         items, taken_down = _images(corpus, params=params, promised=promised, vault=vault, root=root)
-        pictures = _pictures(items)
+        pictures = Pictures(
+            hashes=items["fingerprint"].fill_null(0).to_numpy(),
+            hashed=items["fingerprint"].is_valid().to_numpy(),
+            digests=items["sha256"].to_pylist(),
+            texts=items["words"].to_pylist(),
+        )
         known: Kinds = (drawn := kinds(pictures))
         found = pairs_of_kinds(pictures, drawn, params=params.dedupe)
         more = {"without_hash": int((~pictures.hashed).sum())}
@@ -120,15 +125,6 @@ def _in_order_of_keeping(live: pa.Table, posts: pa.Table, *, promised: set[Item]
     later = pa.array([item not in promised for item in tables.items_of(joined)], pa.bool_())
     order = [(column, "ascending") for column in ("later", "created", "record_id", "image")]
     return joined.append_column("later", later.cast(pa.int8())).sort_by(order)
-
-
-def _pictures(images: pa.Table) -> Pictures:
-    return Pictures(
-        hashes=images["fingerprint"].fill_null(0).to_numpy(),
-        hashed=images["fingerprint"].is_valid().to_numpy(),
-        digests=images["sha256"].to_pylist(),
-        texts=images["words"].to_pylist(),
-    )
 
 
 def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:

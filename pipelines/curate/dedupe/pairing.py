@@ -76,18 +76,14 @@ def kinds(pictures: Pictures) -> PictureKinds:
     """
     numbers: dict[tuple[int | str, int], int] = {}
     texts: dict[str, int] = {}
-    kind: list[int] = []
-    first: list[int] = []
-    caption: list[int] = []
-    for i, text in enumerate(pictures.texts):
-        words = texts.setdefault(" ".join(caption_words(text)), len(texts))
-        picture = int(pictures.hashes[i]) if pictures.hashed[i] else pictures.digests[i]
-        kind.append(numbers.setdefault((picture, words), len(numbers)))
-        if kind[-1] == len(first):
-            first.append(i)
-            caption.append(words)
-    kind_, first_, caption_ = (np.array(x, dtype=np.int64) for x in (kind, first, caption))
-    return PictureKinds(kind_, first_, caption_, Captions(list(texts)))
+    captions = [texts.setdefault(" ".join(caption_words(text)), len(texts)) for text in pictures.texts]
+    looks = (
+        hash_ if hashed else digest
+        for hash_, hashed, digest in zip(pictures.hashes.tolist(), pictures.hashed, pictures.digests, strict=True)
+    )
+    kind = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(looks, captions, strict=True)], np.int64)
+    first = np.unique(kind, return_index=True)[1]
+    return PictureKinds(kind, first, np.array(captions, np.int64)[first], Captions(list(texts)))
 
 
 def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Pairs:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit.likeness import ALIKE, shingles, similarity, text_of
 from pipelines.sandbox.reddit.post_world import CANARY_BODY, CANARY_TITLE, CANARY_USER
 from pipelines.sandbox.reddit.posts import KEPT, SandboxPost

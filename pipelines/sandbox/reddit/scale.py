@@ -8,7 +8,7 @@ from random import Random
 
 import orjson
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit.captions import sentence
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.dumps import DECLARED, frame, write_frames
