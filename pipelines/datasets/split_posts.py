@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,10 +65,14 @@ class SplitPosts:
 
 
 def split_digest(corpus: str, *, root: Path) -> str:
-    """Return the SHA-256 of the sorted lines ``record image split`` of ``snapshot/<corpus>``.
+    """Return the SHA-256 of the lines ``record image split`` of ``snapshot/<corpus>``.
 
     Results on different splits are never compared.
     """
     rows = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
-    lines = sorted(f"{row['record_id']} {row['image']} {row['split']}" for row in rows)
-    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+    return digest_of(f"{row['record_id']} {row['image']} {row['split']}" for row in rows)
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """Return the SHA-256 of lines, in sorted order."""
+    return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()
