@@ -261,9 +261,4 @@ def _when(row: Row) -> datetime:
 
 
 def _differ(row: Row, last: Row) -> bool:
-    return (labels_of(row), row["rationale"]) != (labels_of(last), _text(last["rationale"]))
-
-
-def _text(value: object) -> object:
-    """Return content as text; an opened column holds bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+    return (labels_of(row), row["rationale"]) != (labels_of(last), last["rationale"])
