@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.collect.fetch import Image, fetch_images
 from pipelines.config.params import load
-from pipelines.extract.decode import Decoder, Picture
+from pipelines.extract.decode import DecodedPicture, Decoder
 
 PICTURES = 200
 LATENCY = 0.02
@@ -84,7 +84,7 @@ def decoded(body: bytes) -> dict[str, float]:
     with Decoder(params) as decoder:
         decoder.decode(body)
         started = time.perf_counter()
-        count = sum(isinstance(decoder.decode(body), Picture) for _ in range(50))
+        count = sum(isinstance(decoder.decode(body), DecodedPicture) for _ in range(50))
     return {
         "first_seconds": round(started - began, 3),
         "pictures_per_second": round(count / (time.perf_counter() - started), 1),

@@ -124,10 +124,15 @@ def fill(clone: Workspace, *, month: int, vault: Vault) -> list[str]:
     items = sorted((vault.record_id(name), name) for name in names)
     vault.admit(items, corpus="posts", month=f"2022-{month + 1:02d}", now=WHEN)
     ids, folder = [record_id for record_id, _ in items], clone.path / "data" / "posts" / f"2022-{month + 1:02d}"
-    posts = dict.fromkeys(tables.POSTS.names) | {"created": WHEN, "kind": "image", "subreddit": "one", "source": "dump"}
+    posts = dict.fromkeys(tables.SCHEMAS["posts"].names) | {
+        "created": WHEN,
+        "kind": "image",
+        "subreddit": "one",
+        "source": "dump",
+    }
     rows = [posts | {"record_id": i, "author_id": i[::-1], "title": f"a title, {i[:9]}", "body": i * 10} for i in ids]
     seal.write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
-    picture = dict.fromkeys(tables.IMAGES.names) | {"image": 0}
+    picture = dict.fromkeys(tables.SCHEMAS["images"].names) | {"image": 0}
     for at in range(0, count, SHARD):
         shard = [picture | {"record_id": i, "bytes": rng.randbytes(BYTES)} for i in ids[at : at + SHARD]]
         seal.write_rows(shard, folder / "images" / f"{at // SHARD:03d}.parquet", name="images", vault=vault)

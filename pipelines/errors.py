@@ -6,6 +6,7 @@ Messages carry ids, counts, offsets and digests, never a post's words, a user na
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 
@@ -29,11 +30,7 @@ class CorpusError(Exception):
         return f"{text} {self.remedy.format(**self.fields)}".strip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.fields)
-
-
-def _rebuild(cls: type[CorpusError], fields: dict[str, Any]) -> CorpusError:
-    return cls(**fields)
+        return partial(type(self), **self.fields), ()
 
 
 class ConfigError(CorpusError):
@@ -163,13 +160,6 @@ class SourceRefused(SourceError):
     message = "Source '{source}' refused the request: {detail}."
     remedy = "Check the credentials and the address in docs/configuration.md."
     exit_code = 77
-
-
-class KeyDestroyed(DataError):
-    """The record was taken down; its content cannot be opened any more, in any version."""
-
-    message = "Record {record_id} was taken down; its key is destroyed."
-    remedy = "Exclude the record; its tombstone in the vault has the date and the reason."
 
 
 class SealBroken(DataError):

@@ -128,23 +128,16 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
         mlflow.set_tag("data_commit", status["commit"])
         mlflow.log_metrics(dict(_flat(status)))
         told = {"run": active.info.run_id}
-        if _log_report(settings, corpus=corpus, commit=status["commit"]):
+        with workspace(settings, revision=status["commit"]) as clone:
+            # the published report, which contains no items
+            folder, found = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
+            if found:
+                clone.checkout(folder)
+                mlflow.log_artifacts(str(clone.path / folder), "report")
+        if found:
             where = f"{settings.mlflow_tracking_uri}/#/experiments/{experiment}/runs/{active.info.run_id}"
             told["report"] = f"{where}/artifacts/report/report.html"
     return told
-
-
-def _log_report(settings: Settings, *, corpus: str, commit: str) -> bool:
-    """Log the published report, if any, to the run; return whether there is one. It contains no items."""
-    import mlflow
-
-    with workspace(settings, revision=commit) as clone:
-        if f"report@{corpus}" not in clone.lock():
-            return False
-        folder = f"snapshot/{corpus}/report"
-        clone.checkout(folder)
-        mlflow.log_artifacts(str(clone.path / folder), "report")
-    return True
 
 
 def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit.build import build
 from pipelines.sandbox.reddit.cases import SMALLEST
 from pipelines.sandbox.reddit.post_world import SMALLEST as FEWEST

@@ -11,6 +11,8 @@ from pipelines.taxonomy.guideline import guideline, how_many, offered
 
 # Repairs that change only the spelling of a label, never which label is meant.
 SPELLING = frozenset({"alias", "duplicate"})
+NOTE = "Note, if you like: what was unclear or hard to decide? No names, no quotations."
+RATIONALE = "Why: what decides it, and by which part of the guideline? No names, no quotations."
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FormQuestion:
     """One category. ``required`` is false for an adjudicator, who decides only the disputed categories."""
 
     key: str
@@ -41,39 +43,46 @@ class Form:
     warning: str
     contacts: tuple[str, ...]
     guideline: str
-    questions: tuple[Question, ...]
+    questions: tuple[FormQuestion, ...]
     note: str
     note_required: bool
     adjudication: bool
 
 
-def annotation_form(
-    scheme: Scheme, *, title: str, content: Literal["images", "texts"], warning: str, contacts: Sequence[str]
+def build_form(
+    scheme: Scheme,
+    *,
+    title: str,
+    content: Literal["images", "texts"],
+    warning: str,
+    contacts: Sequence[str],
+    adjudication: bool = False,
 ) -> Form:
-    """Return the form of an annotator: every category is required, the note is optional."""
-    return _form(
-        scheme,
-        title=title,
-        content=content,
-        warning=warning,
-        contacts=contacts,
-        note="Note, if you like: what was unclear or hard to decide? No names, no quotations.",
-        adjudication=False,
+    """Return the form of an annotator, or of the adjudicator.
+
+    An annotator must answer every category and may write a note; an adjudicator answers the disputed categories and
+    must give a rationale.
+    """
+    questions = tuple(
+        FormQuestion(
+            key=category.key,
+            text=f"{category.task} {how_many(category)}",
+            kind=category.kind,
+            choices=tuple(Choice(value=label.name, hint=label.definition) for label in offered(category)),
+            required=not adjudication,
+        )
+        for category in scheme.categories.values()
     )
-
-
-def adjudication_form(
-    scheme: Scheme, *, title: str, content: Literal["images", "texts"], warning: str, contacts: Sequence[str]
-) -> Form:
-    """Return the form of the adjudicator, who answers the disputed categories and gives a rationale."""
-    return _form(
-        scheme,
+    return Form(
         title=title,
         content=content,
         warning=warning,
-        contacts=contacts,
-        note="Why: what decides it, and by which part of the guideline? No names, no quotations.",
-        adjudication=True,
+        contacts=tuple(contacts),
+        guideline=guideline(scheme, content=content),
+        questions=questions,
+        note=RATIONALE if adjudication else NOTE,
+        note_required=adjudication,
+        adjudication=adjudication,
     )
 
 
@@ -104,36 +113,3 @@ def problem(checked: Checked) -> Literal["outside_scheme", "against_rules"] | No
     if checked.unknown:
         return "outside_scheme"
     return "against_rules" if checked.violations else None
-
-
-def _form(
-    scheme: Scheme,
-    *,
-    title: str,
-    content: Literal["images", "texts"],
-    warning: str,
-    contacts: Sequence[str],
-    note: str,
-    adjudication: bool,
-) -> Form:
-    questions = tuple(
-        Question(
-            key=category.key,
-            text=f"{category.task} {how_many(category)}",
-            kind=category.kind,
-            choices=tuple(Choice(value=label.name, hint=label.definition) for label in offered(category)),
-            required=not adjudication,
-        )
-        for category in scheme.categories.values()
-    )
-    return Form(
-        title=title,
-        content=content,
-        warning=warning,
-        contacts=tuple(contacts),
-        guideline=guideline(scheme, content=content),
-        questions=questions,
-        note=note,
-        note_required=adjudication,
-        adjudication=adjudication,
-    )

@@ -8,13 +8,11 @@ it. Labels are the annotators' own; later steps map them to the models' label sp
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +28,7 @@ from pipelines.errors import BadParams
 from pipelines.llm.prompts import DEV, choose
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.tracked import read_tracked
+from pipelines.storage.tracked import read_csv
 from pipelines.taxonomy import Scheme, load, tiers_of
 from pipelines.vault.vault import Vault
 
@@ -100,7 +98,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         }
         for (item, key), label in known.items()
     ]
-    table = pa.Table.from_pylist(rows, schema=tables.GOLD)
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"])
     tables.write(table, root / "snapshot" / corpus / "gold" / "gold.parquet", name="gold")
     labelled = {item for item, _ in known}
     given = Counter(label.round for label in known.values())
@@ -122,9 +120,9 @@ def settle(
     """Return the gold of one round by item and category: the last decision, or the set that all annotators gave.
 
     Args:
-        annotations: rows of ``storage.tables.ANNOTATIONS``.
-        assignments: rows of ``storage.tables.ASSIGNMENTS``; there is no agreement while an assigned answer is missing.
-        log: rows of ``storage.tables.ADJUDICATIONS``.
+        annotations: rows of the table ``annotations``.
+        assignments: rows of the table ``assignments``; there is no agreement while an assigned answer is missing.
+        log: rows of the table ``adjudications``.
         scheme: the corpus's scheme.
         name: the round's name.
     """
@@ -152,16 +150,8 @@ def _sources(
         sources.append(GoldSource("truth", truth))
     if section.published:
         sources.append(GoldSource("published", _published(root / section.published, root=root)))
-    return sources + _rounds(corpus, scheme=scheme, root=root)
-
-
-def _rounds(corpus: str, *, scheme: Scheme, root: Path) -> list[GoldSource]:
-    """Return the rounds that contribute gold, in the order of opening."""
-    return [
-        _round(found, scheme=scheme, root=root)
-        for found in manifests.opened(root, corpus)
-        if found.gold and (found.decision is None or found.decision.go_on)
-    ]
+    counted = (m for m in manifests.opened(root, corpus) if m.gold and (m.decision is None or m.decision.go_on))
+    return sources + [_round(manifest, scheme=scheme, root=root) for manifest in counted]
 
 
 def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
@@ -223,17 +213,11 @@ def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     """
     where = f"gold.published ({path.name})"
     known: dict[Question, GoldLabel] = {}
-    try:
-        lines = csv.reader(StringIO(read_tracked(path, root=root), newline=""))
-        if next(lines, None) != HEADER:
-            raise BadParams(where=where, detail=f"its first line is not {','.join(HEADER)}")
-        for number, line in enumerate(lines, start=2):
-            question = _question(line)
-            if question is None or question in known:
-                raise BadParams(where=f"{where} line {number}", detail="not four fields, or an item twice")
-            known[question] = GoldLabel(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadParams(where=where, detail=type(error).__name__) from None
+    for place, line in read_csv(path, root=root, header=HEADER, where=where):
+        question = _question(line)
+        if question is None or question in known:
+            raise BadParams(where=place, detail="not four fields, or an item twice")
+        known[question] = GoldLabel(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
     return known
 
 

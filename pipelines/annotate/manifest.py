@@ -14,7 +14,7 @@ import yaml
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
 from pipelines.annotate.protocol import NAME, Draw, Name, Phase
-from pipelines.config.base import Positive, Pseudonym, Section
+from pipelines.config.base import Positive, Pseudonym, Section, faults, read_section
 from pipelines.errors import DataError, UnknownRound
 
 FILE = "manifest.yaml"
@@ -31,7 +31,7 @@ class BadManifest(DataError):
     remedy = "`corpus round` writes it; restore it in the corpus repository (`git checkout <commit> -- <file>`)."
 
 
-class Decision(Section):
+class RoundDecision(Section):
     """The decision at the close of a round: whether the round becomes gold, and the reason as a code, not as prose."""
 
     go_on: bool
@@ -75,7 +75,7 @@ class RoundManifest(Section):
     status: Status
     opened: Moment
     closed: Moment | None = None
-    decision: Decision | None = None
+    decision: RoundDecision | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> RoundManifest:
@@ -104,12 +104,7 @@ def read(path: Path) -> RoundManifest:
     Raises:
         BadManifest: the file is invalid; the error names every faulty key, never a value.
     """
-    try:
-        return RoundManifest.model_validate(yaml.safe_load(path.read_bytes()))
-    except (OSError, yaml.YAMLError) as error:
-        raise BadManifest(file=_short(path), detail=f"cannot be read ({type(error).__name__})") from None
-    except ValidationError as error:
-        raise BadManifest(file=_short(path), detail=_faults(error)) from None
+    return read_section(RoundManifest, path, refuse=lambda detail: BadManifest(file=_short(path), detail=detail))
 
 
 def write(manifest: RoundManifest, path: Path) -> None:
@@ -121,7 +116,7 @@ def write(manifest: RoundManifest, path: Path) -> None:
     try:
         whole = RoundManifest.model_validate(manifest.model_dump())
     except ValidationError as error:
-        raise BadManifest(file=_short(path), detail=_faults(error)) from None
+        raise BadManifest(file=_short(path), detail=faults(error)) from None
     path.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(whole.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
     path.write_text(text, encoding="utf-8")
@@ -144,7 +139,3 @@ def opened(root: Path, corpus: str) -> list[RoundManifest]:
 
 def _short(path: Path) -> str:
     return "/".join(path.parts[-3:])
-
-
-def _faults(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {e['msg']}" for e in error.errors())

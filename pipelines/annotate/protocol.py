@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from pipelines.config.base import Positive, Section
+from pipelines.config.base import Positive, Section, read_section
 from pipelines.errors import ConfigError, UnknownRound
 
 FOLDER = Path(__file__).parent / "protocols"
@@ -114,13 +113,7 @@ def load_file(path: Path) -> Protocol:
     Raises:
         BadProtocol: the file is invalid; the error names every faulty key.
     """
-    try:
-        found = Protocol.model_validate(yaml.safe_load(path.read_bytes()))
-    except (OSError, yaml.YAMLError) as error:
-        raise BadProtocol(file=path.name, detail=f"cannot be read ({type(error).__name__})") from None
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'protocol'}: {e['msg']}" for e in error.errors())
-        raise BadProtocol(file=path.name, detail=faults) from None
+    found = read_section(Protocol, path, refuse=lambda detail: BadProtocol(file=path.name, detail=detail))
     if found.name != path.stem:
         raise BadProtocol(file=path.name, detail=f"name must equal the file's name, but its name is {found.name}")
     return found

@@ -27,10 +27,10 @@ ANSWERED, SKIPPED = "answered", "skipped"
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadAnswers:
     """The result of a pull.
 
-    ``rows`` are plain rows of ``storage.tables.ANNOTATIONS`` for :func:`pipelines.storage.seal.write_rows`: one for
+    ``rows`` are plain rows of the table ``annotations`` for :func:`pipelines.storage.seal.write_rows`: one for
     each answered category, or one for each category of a skipped item, without labels. Only the first row of an answer
     carries its note and its seconds, so that sums are correct. ``problems`` counts by pseudonym and by name
     (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the others.
@@ -51,7 +51,7 @@ def read(
     scheme: Scheme,
     manifest: RoundManifest,
     accounts: Mapping[str, str],
-) -> Read:
+) -> ReadAnswers:
     """Return the validated answers of a round's queues; the result does not depend on the order of the input.
 
     If an item has several answers, the latest complete and valid one counts, or the latest of all if none is. A
@@ -60,7 +60,7 @@ def read(
 
     Args:
         answers: the unchecked content of each pseudonym's queue.
-        assignments: rows of ``storage.tables.ASSIGNMENTS``.
+        assignments: rows of the table ``assignments``.
         scheme: the corpus's scheme.
         manifest: the round's manifest.
         accounts: the account (``Answer.by``) of each pseudonym; a pseudonym without one may answer from any account.
@@ -83,7 +83,7 @@ def read(
         if named := {name: count for name, count in sorted(wrong.items()) if count}:
             problems[annotator] = named
         answered[annotator] = len(own)
-    return Read(rows=rows, problems=problems, answered=answered, skipped=skipped)
+    return ReadAnswers(rows=rows, problems=problems, answered=answered, skipped=skipped)
 
 
 def item_of(row: Row) -> Item:

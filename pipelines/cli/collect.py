@@ -39,7 +39,6 @@ def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
                 params=load(),
                 vault=vault,
                 contact=settings.contact,
-                progress=step.report,
             )
         )
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import emit
+from pipelines.config.collect import Sandbox
 from pipelines.config.params import load
-from pipelines.config.sandbox import Sandbox
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 

@@ -16,6 +16,7 @@ from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.pii.scrub import scrub
+from pipelines.storage.exclusions import WHOLE, write_exclusions
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
 
@@ -68,12 +69,12 @@ def run(
         if record_id not in kept_out
     ]
     kept = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
-    out = drop_rows(nameless(drops, month=window.key), step=STEP)
-    write_rows(out, folder / "drops.parquet", name="drops", vault=vault)
+    named = nameless(drops, month=window.key)
+    dropped = write_exclusions({(r, WHOLE): why for r, why in named.items()}, folder / "drops.parquet", step=STEP)
     return {
         "submissions": len(submissions) + len(drops) - len(kept_out),
         "kept": kept,
-        "dropped": dict(sorted(Counter(drops.values()).items())),
+        "dropped": dropped,
         "shards": max(1, -(-kept // params.collect.shard_size)),
     }
 
@@ -91,11 +92,6 @@ def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:
     """Return ``drops`` with numbers in place of the ids of tombstoned records: they are counted, not named."""
     numbers = count()
     return {f"{TOMBSTONED}/{month}/{next(numbers)}" if why == TOMBSTONED else r: why for r, why in drops.items()}
-
-
-def drop_rows(drops: dict[str, str], *, step: str) -> list[dict[str, Any]]:
-    """Return rows of the table ``drops`` for whole records (image -1)."""
-    return [{"record_id": r, "image": -1, "step": step, "reason": reason} for r, reason in drops.items()]
 
 
 def row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import hashlib
 import logging
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -20,7 +20,7 @@ from http import HTTPStatus
 import httpcore
 import httpx
 
-from pipelines.collect.pace import METER, Gate, Meter, Refused, retry_after
+from pipelines.collect.pace import METER, HostGate, Meter, Refused, retry_after
 from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams
@@ -48,7 +48,6 @@ async def fetch_images(
     *,
     params: Fetch,
     contact: str = "",
-    on_done: Callable[[int], None] | None = None,
     resolver: Resolver = system_resolver,
     tls: ssl.SSLContext | None = None,
 ) -> list[Image | str]:
@@ -64,7 +63,7 @@ async def fetch_images(
     ``timeout_seconds`` limits one try with its redirects, without the time spent waiting for a slot. 5xx responses,
     truncated responses and connection errors are retried ``retries`` times. A ``Retry-After`` holds back every job of
     its host; it is limited by ``max_retry_after_seconds`` per job and does not count as a retry. ``contact`` fills the
-    user agent, ``on_done`` receives the number of finished jobs, ``resolver`` and ``tls`` replace the system's name
+    user agent, ``resolver`` and ``tls`` replace the system's name
     resolution and root certificates.
 
     Raises:
@@ -78,16 +77,6 @@ async def fetch_images(
     ) as pool:
         fetcher = _Fetcher(params, pool=pool, agent=user_agent(params, contact=contact))
         tasks = [asyncio.create_task(fetcher.job(addresses)) for addresses in jobs]
-        done = 0
-
-        def count(task: asyncio.Task[Image | str]) -> None:
-            nonlocal done
-            done += 1
-            if on_done is not None and not task.cancelled() and task.exception() is None:
-                on_done(done)
-
-        for task in tasks:
-            task.add_done_callback(count)
         try:
             return await asyncio.gather(*tasks)
         finally:
@@ -122,7 +111,7 @@ class _Fetcher:
         self._pool = pool
         self._agent = agent
         self._total = asyncio.Semaphore(params.concurrency)
-        self._gates: dict[str, Gate] = {host: Gate(per_host=params.per_host) for host in params.hosts}
+        self._gates: dict[str, HostGate] = {host: HostGate(per_host=params.per_host) for host in params.hosts}
         self._placeholders = frozenset(digest.lower() for digest in params.placeholders)
 
     async def job(self, addresses: tuple[str, ...]) -> Image | str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +14,17 @@ from pipelines.collect.collect import work
 from pipelines.collect.fetch import Image, fetch_images
 from pipelines.collect.month import Window
 from pipelines.config.params import Params
-from pipelines.extract.decode import Decoder, Picture
+from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprint_or_none
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.ocr import OcrEngine, open_engine
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
+from pipelines.progress import reporter
 from pipelines.storage import tables
+from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.seal import open_column, write_rows
+from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 STEP = "images"
@@ -49,7 +50,6 @@ def run(
     vault: Vault,
     contact: str = "",
     root: Path = Path(),
-    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Fetch, decode and read the pictures of one shard.
 
@@ -61,25 +61,24 @@ def run(
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "posts.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
-    reader = _Reader(params)
+    reader = _PictureReader(params)
     rows: list[dict[str, Any]] = []
-    drops: list[dict[str, Any]] = []
+    drops: dict[Item, str] = {}
+    progress = reporter(STEP, total=len(jobs))
     with Decoder(params.images.decode) as decoder:
         for done, (job, fetched) in enumerate(_fetched(jobs, params=params, contact=contact), start=1):
             picture = decoder.decode(fetched.data) if isinstance(fetched, Image) else fetched
-            row = reader.row(job, picture) if isinstance(picture, Picture) else picture
+            row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str):
-                drops.append({"record_id": job.record_id, "image": job.image, "step": STEP, "reason": row})
+                drops[job.record_id, job.image] = row
             else:
                 rows.append(row)
-            if progress and (done % BATCH == 0 or done == len(jobs)):
-                progress(done, len(jobs))
+            progress(done)
     name = f"{shard:03d}.parquet"
     kept = write_rows(rows, root / "data" / corpus / window.key / "images" / name, name="images", vault=vault)
-    write_rows(drops, folder / "drops" / name, name="drops", vault=vault)
     return {
         "images": kept,
-        "dropped": dict(sorted(Counter(d["reason"] for d in drops).items())),
+        "dropped": write_exclusions(drops, folder / "drops" / name, step=STEP),
         "engine": reader.engine.identity,
     }
 
@@ -107,7 +106,7 @@ def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[
             yield from zip(batch, results, strict=True)
 
 
-class _Reader:
+class _PictureReader:
     """The engines that process a picture, loaded once for a shard."""
 
     def __init__(self, params: Params) -> None:
@@ -116,7 +115,7 @@ class _Reader:
         self.kinds = params.collect.scrub
         self.fingerprint = params.images.fingerprint
 
-    def row(self, job: ImageJob, picture: Picture) -> dict[str, Any] | str:
+    def row(self, job: ImageJob, picture: DecodedPicture) -> dict[str, Any] | str:
         """Return the picture's row of ``images``, or the reason to drop it."""
         reading = self.engine.read(picture.data)
         verdict = self.gate.judge(reading.text, confidence=reading.confidence, unread=reading.unread)
@@ -140,8 +139,3 @@ class _Reader:
             "fingerprint_id": FINGERPRINT_ID,
             "energy": energy,
         }
-
-
-def report(done: int, total: int) -> None:
-    """Write one line of progress for the task's log."""
-    sys.stderr.write(f"images: {done}/{total}\n")

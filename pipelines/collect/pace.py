@@ -106,7 +106,7 @@ def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
         return longest
 
 
-class Gate:
+class HostGate:
     """The limit on concurrent requests to one host; it admits no request while the host asks to wait."""
 
     def __init__(self, *, per_host: int) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.collect.collect import TOMBSTONED, drop_rows, nameless, work
+from pipelines.collect.collect import TOMBSTONED, nameless, work
 from pipelines.collect.month import Window
 from pipelines.config.params import Params
 from pipelines.storage import tables
+from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
 from pipelines.vault.vault import Vault
 
 STEP = "partition"
@@ -36,12 +36,13 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     posts = tables.read(folder / "posts.parquet", name="posts")
     posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_item)))
     drops = drops.filter(pc.invert(pc.is_in(drops["record_id"], value_set=tables.strings(sorted(gone)))))
-    out = drop_rows(nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=f"{window.key}/{STEP}"), step=STEP)
-    drops = pa.concat_tables([drops, pa.Table.from_pylist(out, schema=drops.schema)])
+    named = nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=f"{window.key}/{STEP}")
+    rows = exclusion_rows({(r, WHOLE): why for r, why in named.items()}, step=STEP)
+    drops = pa.concat_tables([drops, pa.Table.from_pylist(rows, schema=drops.schema)])
     tables.write(posts, month / "posts.parquet", name="posts")
     tables.write(drops, month / "drops.parquet", name="drops")
     return {
         "posts": posts.num_rows,
         "items": items.num_rows,
-        "dropped": dict(sorted(Counter(drops["reason"].to_pylist()).items())),
+        "dropped": by_reason(drops["reason"].to_pylist()),
     }

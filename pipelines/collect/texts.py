@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ from pipelines.extract.language import LanguageGate
 from pipelines.extract.shingles import signature
 from pipelines.extract.words import words
 from pipelines.storage import tables
-from pipelines.storage.seal import open_column, write_rows
+from pipelines.storage.exclusions import WHOLE, write_exclusions
+from pipelines.storage.seal import open_posts, write_rows
+from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 STEP = "texts"
@@ -33,22 +34,18 @@ def run(
     folder, size = work(root, corpus=corpus, month=window.key), params.collect.shard_size
     columns = ["record_id", "title", "body"]
     posts = tables.read(folder / "posts.parquet", name="posts", columns=columns).slice(shard * size, size)
-    titles, bodies = (open_column(posts, name="posts", column=c, vault=vault) for c in ("title", "body"))
     gate = LanguageGate(params.language)
     rows: list[dict[str, Any]] = []
-    drops: list[dict[str, Any]] = []
-    for record_id, title, body in zip(posts["record_id"].to_pylist(), titles, bodies, strict=True):
-        if title is None or body is None:
-            continue
-        row = _row(record_id, text=f"{title.decode()}\n{body.decode()}", gate=gate, params=params)
+    drops: dict[Item, str] = {}
+    for record_id, title, body in open_posts(posts, vault=vault):
+        row = _row(record_id, text=f"{title}\n{body}", gate=gate, params=params)
         if isinstance(row, str):
-            drops.append({"record_id": record_id, "image": -1, "step": STEP, "reason": row})
+            drops[record_id, WHOLE] = row
         else:
             rows.append(row)
     name = f"{shard:03d}.parquet"
     kept = write_rows(rows, root / "data" / corpus / window.key / "texts" / name, name="texts", vault=vault)
-    write_rows(drops, folder / "drops" / name, name="drops", vault=vault)
-    return {"texts": kept, "dropped": dict(sorted(Counter(d["reason"] for d in drops).items()))}
+    return {"texts": kept, "dropped": write_exclusions(drops, folder / "drops" / name, step=STEP)}
 
 
 def _row(record_id: str, *, text: str, gate: LanguageGate, params: Params) -> dict[str, Any] | str:

@@ -34,7 +34,7 @@ class Agreement(Section):
     seed: int
 
 
-class Gold(Section):
+class GoldParams(Section):
     """The splits that have gold (``None``: every item of the sample), and its sources beside the rounds.
 
     ``truth`` is that of the sandbox, ``published`` a CSV file; answers from rounds take precedence over both.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -18,3 +20,23 @@ class Section(BaseModel):
 
     # built on first use: most commands read settings and never all sections
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+Model = TypeVar("Model", bound=Section)
+
+
+def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exception]) -> Model:
+    """Return the model of a YAML file; ``refuse`` makes the error of a file that is unreadable or invalid."""
+    import yaml
+
+    try:
+        return model.model_validate(yaml.safe_load(path.read_bytes()))
+    except (OSError, yaml.YAMLError) as error:
+        raise refuse(f"cannot be read ({type(error).__name__})") from None
+    except ValidationError as error:
+        raise refuse(faults(error)) from None
+
+
+def faults(error: ValidationError) -> str:
+    """Return the place and the message of every fault, never a value."""
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())

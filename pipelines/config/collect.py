@@ -122,3 +122,13 @@ class Images(Section):
     decode: Decode
     ocr: Ocr
     fingerprint: Fingerprint
+
+
+class Sandbox(Section):
+    """How much the offline Reddit holds, and the port that it answers on."""
+
+    seed: int
+    months: tuple[str, ...]
+    submissions: Positive
+    posts: Annotated[int, Field(ge=0)] = 0
+    port: int

@@ -15,8 +15,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.config import renamed
-from pipelines.config.annotate import Agreement, Gold, Round
-from pipelines.config.base import Section
+from pipelines.config.annotate import Agreement, GoldParams, Round
+from pipelines.config.base import Section, faults
 from pipelines.config.collect import (
     ArcticShift,
     Collect,
@@ -25,6 +25,7 @@ from pipelines.config.collect import (
     Images,
     Language,
     Reddit,
+    Sandbox,
     Source,
     SourceName,
     Texts,
@@ -33,21 +34,20 @@ from pipelines.config.curate import Dedupe, Quality, Sample, Split
 from pipelines.config.label import Ensemble, InjectionTest, Labeller, Provider, RemoteLabeller, Silver, VotesParams
 from pipelines.config.models import (
     Baselines,
+    Chosen,
     Evaluate,
     Finetune,
     M3hModel,
     Model,
     PredictFinetuned,
+    Promote,
     Prompted,
     PromptedModel,
     Report,
     Train,
 )
-from pipelines.config.registry import Chosen, Promote
 from pipelines.config.release import Release
-from pipelines.config.sandbox import Sandbox
-from pipelines.config.sweep import Sweep
-from pipelines.config.takedown import Takedown
+from pipelines.config.takedown import Sweep, Takedown
 from pipelines.errors import BadParams
 
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
@@ -77,7 +77,7 @@ class Params(Section):
     quality: Quality
     round: Round
     agreement: Agreement
-    gold: dict[str, Gold]
+    gold: dict[str, GoldParams]
     providers: dict[str, Provider]
     labellers: dict[str, Labeller]
     ensembles: dict[str, Ensemble]
@@ -136,12 +136,11 @@ class Params(Section):
 
 
 def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``over`` merged in: mappings merge, everything else replaces."""
-    merged = dict(base)
+    """Merge ``over`` into ``base`` and return it: mappings merge, everything else replaces."""
     for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return merged
+        below = base.get(key)
+        base[key] = overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return base
 
 
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:
@@ -164,5 +163,4 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     except (OSError, YAMLError) as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise BadParams(where=where.name, detail=faults) from None
+        raise BadParams(where=where.name, detail=faults(error)) from None

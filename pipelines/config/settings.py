@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from pipelines.config.base import Section
+from pipelines.config.private_file import create_private
 from pipelines.errors import BadParams
 
 
@@ -105,7 +105,7 @@ class Settings(Section):
         Raises:
             BadParams: the secret is shorter than 32 bytes or not hexadecimal.
         """
-        text = os.environ.get("CORPUS_SECRET") or self._own_secret()
+        text = os.environ.get("CORPUS_SECRET") or create_private(self.home / "secret", secrets.token_hex(64))
         try:
             secret = bytes.fromhex(text.strip())
         except ValueError:
@@ -113,16 +113,3 @@ class Settings(Section):
         if len(secret) < 32:
             raise BadParams(where="CORPUS_SECRET", detail="needs at least 64 hexadecimal digits")
         return secret
-
-    def _own_secret(self) -> str:
-        """Read ``<home>/secret``; the first process makes it whole under another name and links it into place."""
-        path = self.home / "secret"
-        if not path.exists():
-            self.home.mkdir(parents=True, exist_ok=True)
-            made = path.with_name(f"secret.{os.getpid()}.{secrets.token_hex(4)}")
-            made.touch(mode=0o600)
-            made.write_text(secrets.token_hex(64))
-            with contextlib.suppress(FileExistsError):
-                os.link(made, path)
-            made.unlink()
-        return path.read_text()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-from io import StringIO
 from pathlib import Path
 
 from pipelines.config.curate import Split
 from pipelines.errors import BadParams
-from pipelines.storage.tracked import read_tracked
+from pipelines.storage.tracked import read_csv
 
 HEADER = ["record_id", "image", "split"]
 
@@ -24,16 +22,10 @@ def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
         return {}
     where = f"split.published ({params.published})"
     rows: dict[tuple[str, int], str] = {}
-    try:
-        lines = csv.reader(StringIO(read_tracked(root / params.published, root=root), newline=""))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadParams(where=where, detail=type(error).__name__) from None
-    if next(lines, None) != HEADER:
-        raise BadParams(where=where, detail=f"its first line is not {','.join(HEADER)}")
-    for number, line in enumerate(lines, start=2):
-        item, split = _row(line, params=params, where=f"{where} line {number}")
+    for place, line in read_csv(root / params.published, root=root, header=HEADER, where=where):
+        item, split = _row(line, params=params, where=place)
         if item in rows:
-            raise BadParams(where=f"{where} line {number}", detail="this item is in the file twice")
+            raise BadParams(where=place, detail="this item is in the file twice")
         rows[item] = split
     return rows
 

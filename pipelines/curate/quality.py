@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.curate.grouping.items import Item, keys, read_items
+from pipelines.curate.grouping.items import read_items
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.storage import tables
+from pipelines.storage.exclusions import by_reason
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import open_column
+from pipelines.storage.tables import Item, items_of
 from pipelines.vault.vault import Vault
 
 Pair = frozenset[Item]
@@ -40,16 +43,17 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             "submissions": len(seen),
             "kept": posts.num_rows,
             "items": items.num_rows,
-            "dropped": dict(sorted(Counter(drops["reason"].to_pylist()).items())),
+            "dropped": by_reason(drops["reason"].to_pylist()),
         },
     }
     pictures = params.corpora[corpus].content == "images"
-    truth = (Pictures if pictures else Texts)(settings.sandbox, vault=vault) if params.quality.truth else None
+    read = _truth_of_pictures if pictures else _truth_of_texts
+    truth = read(settings.sandbox, vault=vault) if params.quality.truth else None
     if pictures:
         numbers["ocr"] = _ocr(corpus, params=params, vault=vault, root=root, truth=truth)
     if truth:
         found = _pairs(root / "snapshot" / corpus / "dedupe" / "pairs.parquet")
-        numbers["truth"] = truth.compare(set(keys(items)), found)
+        numbers["truth"] = truth.compare(set(items_of(items)), found)
     return write_metrics(numbers, root / "metrics" / corpus / "quality.json")
 
 
@@ -61,18 +65,21 @@ def _ocr(corpus: str, *, params: Params, vault: Vault, root: Path, truth: Truth 
         texts = open_column(images, name="images", column="text", vault=vault)
         read = {
             item: text.decode()
-            for item, text, language in zip(keys(images), texts, images["language"].to_pylist(), strict=True)
+            for item, text, language in zip(items_of(images), texts, images["language"].to_pylist(), strict=True)
             if text is not None and language == "en"
         }
         numbers["word_recall"] = truth.word_recall(read, kinds=params.collect.scrub)
     return numbers
 
 
+@dataclass(frozen=True)
 class Truth:
     """The sandbox's ground truth about its content, under this vault's record ids."""
 
-    def __init__(self, *, texts: dict[Item, str], kept: set[Item], pairs: set[Pair], mirrored: set[Pair]) -> None:
-        self.texts, self.kept, self.pairs, self.mirrored = texts, kept, pairs, mirrored
+    texts: dict[Item, str]
+    kept: set[Item]
+    pairs: set[Pair]
+    mirrored: set[Pair]
 
     def word_recall(self, read: dict[Item, str], *, kinds: tuple[str, ...]) -> float | None:
         """Return the share of the true words that were read in the items of ``read``; ``None`` without words."""
@@ -100,29 +107,23 @@ class Truth:
         }
 
 
-class Pictures(Truth):
-    """The ground truth of memes."""
-
-    def __init__(self, folder: Path, *, vault: Vault) -> None:
-        known = json.loads((folder / "truth.json").read_text())
-        ids = {i["fullname"]: vault.record_id(i["fullname"]) for i in known["submissions"]}
-        items = {(ids[i["fullname"]], i["image"]): i for i in known["images"]}
-        super().__init__(
-            texts={item: i["text"] for item, i in items.items()},
-            kept={item for item, i in items.items() if i["expected"] == "kept"},
-            pairs={frozenset((ids[n], image) for n, image in pair) for pair in known["pairs"]},
-            mirrored={frozenset((ids[n], image) for n, image in pair) for pair in known["mirrored_pairs"]},
-        )
+def _truth_of_pictures(folder: Path, *, vault: Vault) -> Truth:
+    known = json.loads((folder / "truth.json").read_text())
+    ids = {i["fullname"]: vault.record_id(i["fullname"]) for i in known["submissions"]}
+    items = {(ids[i["fullname"]], i["image"]): i for i in known["images"]}
+    return Truth(
+        texts={item: i["text"] for item, i in items.items()},
+        kept={item for item, i in items.items() if i["expected"] == "kept"},
+        pairs={frozenset((ids[n], image) for n, image in pair) for pair in known["pairs"]},
+        mirrored={frozenset((ids[n], image) for n, image in pair) for pair in known["mirrored_pairs"]},
+    )
 
 
-class Texts(Truth):
-    """The ground truth of posts; the text of a record is its image 0."""
-
-    def __init__(self, folder: Path, *, vault: Vault) -> None:
-        known = json.loads((folder / "truth_posts.json").read_text())
-        kept = {(vault.record_id(p["fullname"]), 0) for p in known["posts"] if p["expected"] == "kept"}
-        pairs = {frozenset((vault.record_id(n), 0) for n in pair) for pair in known["pairs"]}
-        super().__init__(texts={}, kept=kept, pairs=pairs, mirrored=set())
+def _truth_of_texts(folder: Path, *, vault: Vault) -> Truth:
+    known = json.loads((folder / "truth_posts.json").read_text())
+    kept = {(vault.record_id(p["fullname"]), 0) for p in known["posts"] if p["expected"] == "kept"}
+    pairs = {frozenset((vault.record_id(n), 0) for n in pair) for pair in known["pairs"]}
+    return Truth(texts={}, kept=kept, pairs=pairs, mirrored=set())
 
 
 def _pairs(path: Path) -> set[Pair]:

@@ -16,10 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.curate.grouping.items import Item, kept_items
+from pipelines.curate.grouping.items import kept_items
 from pipelines.curate.published import published
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 
@@ -31,7 +32,9 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     alive = {item for item in kept if item[0] not in gone}
     promised = {**vault.assignments(corpus, version=split.version), **published(split, root=root)}
     taken = draw(alive, size=section.size, seed=section.seed, members=promised)
-    table = pa.table({"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SAMPLE)
+    table = pa.table(
+        {"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SCHEMAS["sample"]
+    )
     tables.write(table, root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")
     metrics = {
         "size": section.size,

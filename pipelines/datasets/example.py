@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.errors import DataError
+from pipelines.errors import ConfigError, DataError
 from pipelines.taxonomy.task import Task
 
 Item = tuple[str, int]
@@ -27,6 +27,19 @@ class LeakRefused(DataError):
 
     message = "{items} examples of {found} were refused: only {allowed} may be used here."
     remedy = "Nothing was computed from them. Pass examples of {allowed}."
+
+
+class NoGold(ConfigError):
+    """The current folder has no split or gold."""
+
+    message = "The split or the gold of {corpus} is missing in this folder."
+    remedy = "Run the command in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
+
+
+class NoSplit(NoGold):
+    """The current folder has no split."""
+
+    message = "The split of {corpus} is missing in this folder."
 
 
 @dataclass(frozen=True)

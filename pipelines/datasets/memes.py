@@ -16,25 +16,12 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.datasets.example import SPLITS, TEST, Example, Item, LabelSet
-from pipelines.errors import BadParams, ConfigError, SchemaMismatch, SplitConflict
+from pipelines.datasets.example import SPLITS, TEST, Example, Item, LabelSet, NoGold, NoSplit
+from pipelines.errors import BadParams, SchemaMismatch, SplitConflict
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy.task import Task
 from pipelines.vault.vault import Vault
-
-
-class NoGold(ConfigError):
-    """The current folder has no split or gold to train on."""
-
-    message = "The split or the gold of {corpus} is missing in this folder."
-    remedy = "Run the command in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
-
-
-class NoSplit(NoGold):
-    """The current folder has no split."""
-
-    message = "The split of {corpus} is missing in this folder."
 
 
 @dataclass(frozen=True)
@@ -191,18 +178,16 @@ def _live(
 def _open(folder: Path, *, items: Collection[Item], vault: Vault) -> Iterator[tuple[Item, tuple[str, bytes | None]]]:
     """Yield the text and picture of ``items``; the content of a file with none of them is never loaded."""
     for path in sorted(folder.glob("*/images/*.parquet")):
-        wanted = [item in items for item in _keys(tables.read(path, name="images", columns=["record_id", "image"]))]
+        wanted = [
+            item in items for item in tables.items_of(tables.read(path, name="images", columns=["record_id", "image"]))
+        ]
         if not any(wanted):
             continue
         table = tables.read(path, name="images", columns=["record_id", "image", "bytes", "text"])
         table = table.filter(pa.array(wanted, pa.bool_()))
         texts, pictures = (open_column(table, name="images", column=c, vault=vault) for c in ("text", "bytes"))
-        for item, text, picture in zip(_keys(table), texts, pictures, strict=True):
+        for item, text, picture in zip(tables.items_of(table), texts, pictures, strict=True):
             yield item, ((text or b"").decode(), picture)
-
-
-def _keys(table: pa.Table) -> list[Item]:
-    return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
 def _counts(splits: Sequence[str]) -> dict[str, int]:

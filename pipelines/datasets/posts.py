@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
 
 from pipelines.config.params import Params
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, Item, LabelSet
@@ -22,7 +21,6 @@ from pipelines.storage import tables
 from pipelines.taxonomy.task import Task
 from pipelines.vault.vault import Vault
 
-Subset = Literal["unanimous", "consensus", "gold"]
 GOLD = "gold"
 # CRADLE 5.1: the agreement that a silver label needs; unanimous records are part of the consensus
 AGREEMENTS: dict[str, frozenset[str]] = {
@@ -95,7 +93,7 @@ def load(
         The material; ``without`` counts by split the records without labels (of the subset), except prompt examples.
 
     Raises:
-        NotCurated: the split or the gold is missing.
+        NoGold: the split or the gold is missing.
         NoSilver: the ensemble's silver is missing.
         BadParams: the corpus does not hold texts, its splits are not train, dev and test, or the subset does not
             exist.

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipelines.config.params import Params
+from pipelines.datasets.example import NoGold
 from pipelines.datasets.post import Post
-from pipelines.errors import ConfigError
 from pipelines.storage import tables
-from pipelines.storage.seal import open_column
+from pipelines.storage.seal import open_posts
 from pipelines.taxonomy import Scheme, load
 from pipelines.vault.vault import Vault
-
-
-class NotCurated(ConfigError):
-    """The current folder has no split or gold to label."""
-
-    message = "The split or the gold of {corpus} is missing in this folder."
-    remedy = "Run the command in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
 
 
 @dataclass(frozen=True)
@@ -39,21 +34,19 @@ class SplitPosts:
         """Return the posts of the split in the order of their ids, without those taken down.
 
         Raises:
-            NotCurated: the split or the gold is missing.
+            NoGold: the split or the gold is missing.
         """
         folder = root / "snapshot" / corpus
         if not all((folder / name).is_dir() for name in ("split", "gold")):
-            raise NotCurated(corpus=corpus)
+            raise NoGold(corpus=corpus)
         splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
         split = {row["record_id"]: row["split"] for row in splits}
         months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
         table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
         table = table.filter(pa.compute.is_in(table["record_id"], value_set=tables.strings(sorted(split))))
-        titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
         posts = {
-            record_id: Post(record_id=record_id, title=title.decode(), body=body.decode())
-            for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True)
-            if title is not None and body is not None
+            record_id: Post(record_id=record_id, title=title, body=body)
+            for record_id, title, body in open_posts(table, vault=vault)
         }
         gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
         return cls(
@@ -69,3 +62,17 @@ class SplitPosts:
         """Return the posts in shards of ``size``, in the order of their ids."""
         posts = list(self.posts.values())
         return [posts[i : i + size] for i in range(0, len(posts), size)]
+
+
+def split_digest(corpus: str, *, root: Path) -> str:
+    """Return the SHA-256 of the lines ``record image split`` of ``snapshot/<corpus>``.
+
+    Results on different splits are never compared.
+    """
+    rows = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
+    return digest_of(f"{row['record_id']} {row['image']} {row['split']}" for row in rows)
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """Return the SHA-256 of lines, in sorted order."""
+    return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Call the parts of Airflow's REST API that the demo and the tests need, with retries for an overloaded server.
+"""Call the parts of Airflow's REST API that the demo needs, with retries for an overloaded server.
 
 Every call is repeated while the server answers 5xx or does not answer: reads and PATCHes are idempotent, and the client
 chooses the id of a run, so that a repeated POST finds the first one's run (409) and does not start a second.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -19,8 +18,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 
 from pipelines.errors import DataError
 
-# A run's state changes every few seconds; each poll costs the API server some 20 ms of CPU.
-POLL_SECONDS = 3.0
 PARSE_SECONDS = 90.0
 # No run of the demo takes half as long; after this time a stalled scheduler is reported.
 RUN_SECONDS = 2700.0
@@ -97,15 +94,6 @@ class Airflow:
         self.post(f"/dags/{dag_id}/dagRuns", given)
         return run_id
 
-    def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """Return the Dag's runs, oldest first."""
-        return list(self._all(f"/dags/{dag_id}/dagRuns", "dag_runs", order_by="id"))
-
-    def tasks(self, dag_id: str, run_id: str) -> Counter[str]:
-        """Return the number of a run's task instances in each state."""
-        found = self._all(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", "task_instances")
-        return Counter(t["state"] or "waiting" for t in found)
-
     def runs_and_tasks(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return all runs and all task instances of all Dags, unchanged from the API, in two requests.
 
@@ -114,11 +102,6 @@ class Airflow:
         """
         runs = list(self._all("/dags/~/dagRuns", "dag_runs", order_by="id"))
         return runs, list(self._all("/dags/~/dagRuns/~/taskInstances", "task_instances", order_by="id"))
-
-    def task(self, dag_id: str, run_id: str, task_id: str) -> str:
-        """Return the state of a task instance, the string ``None`` before it is scheduled."""
-        found = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}")
-        return str(found["state"])
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the JSON answer of a repeatable POST, ``None`` if Airflow has the object already (409)."""
@@ -151,29 +134,6 @@ class Airflow:
                 # a conflict is an answer that arrived although its reply was lost
                 self._call("PATCH", details, json=body, expected=HTTPStatus.CONFLICT)
         return bool(now["state"] == "success")
-
-    def finish(self, dag_id: str, run_id: str, *, answers: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
-        """Wait for the end of a run and answer its human-in-the-loop tasks.
-
-        Args:
-            dag_id: the Dag's id.
-            run_id: the run's id.
-            answers: task -> the option and the form's fields.
-
-        Raises:
-            RunFailed: the run failed or did not finish in time.
-        """
-        deadline = time.monotonic() + RUN_SECONDS
-        while time.monotonic() < deadline:
-            for task_id, (option, given) in answers.items():
-                self.answer(dag_id, run_id, task_id, option=option, given=given)
-            state = self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
-            if state == "success":
-                return
-            if state == "failed":
-                raise RunFailed(dag=dag_id, state=state, detail="a task failed", address=self.base)
-            time.sleep(POLL_SECONDS)
-        raise RunFailed(dag=dag_id, state="unfinished", detail=f"after {RUN_SECONDS:.0f} s", address=self.base)
 
     def _all(self, path: str, key: str, **params: Any) -> Iterator[dict[str, Any]]:
         """Yield every element of a listing; pages use cursors, because a moving element shifts all offsets."""

@@ -10,10 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
-import time
-import urllib.request
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +18,9 @@ from pathlib import Path
 import psutil
 
 from pipelines.config.params import Params
+from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
-from pipelines.deployment.services import ServiceFailed, running
+from pipelines.deployment.services import ServiceFailed, answers, free_port, running, wait
 from pipelines.errors import BackendUnavailable
 
 # The first start creates the database: 35 s on two cores, measured.
@@ -63,11 +61,11 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
     note, log = _note(settings), settings.home / "logs" / f"{NAME}.log"
     if (process := running(note)) is None:
         program = _program(settings, name="label-studio", log=log)
-        if _taken(port):  # Label Studio would silently take the next one
+        if free_port(port) != port:  # Label Studio would silently take the next one
             raise ServiceFailed(name=NAME, detail=f"port {port} is taken", log=log)
-        _private(settings.label_studio)
-        for folder in (note.parent, log.parent):
+        for folder in (settings.label_studio, note.parent, log.parent):
             folder.mkdir(parents=True, exist_ok=True)
+        settings.label_studio.chmod(0o700)
         argv = [str(program), "start", "--no-browser", "--internal-host", "127.0.0.1", "--port", str(port)]
         with log.open("ab") as out:
             child = subprocess.Popen(
@@ -76,7 +74,8 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
             )  # fmt: skip
         process = psutil.Process(child.pid)
         note.write_text(json.dumps({"pid": child.pid, "started": process.create_time(), "port": port}))
-    _answer(settings, log=log)
+    health = f"{_own_address(settings)}/health"
+    wait(NAME, lambda: answers(health), note=note, log=log, seconds=READY_SECONDS)
     return process
 
 
@@ -152,7 +151,7 @@ def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accou
         known = {name: Account(**fields) for name, fields in json.loads(path.read_text()).items()}
     if wanted := sorted(set(pseudonyms) - set(known)):
         known |= _make(settings, pseudonyms=wanted)
-        _write_private(path, json.dumps({name: vars(known[name]) for name in sorted(known)}, indent=1) + "\n")
+        write_private(path, json.dumps({name: vars(known[name]) for name in sorted(known)}, indent=1) + "\n")
     return {name: known[name] for name in pseudonyms}
 
 
@@ -189,40 +188,3 @@ def _note(settings: Settings) -> Path:
 
 def _own_address(settings: Settings) -> str:
     return f"http://127.0.0.1:{json.loads(_note(settings).read_text())['port']}"
-
-
-def _private(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
-
-
-def _write_private(path: Path, text: str) -> None:
-    half = path.with_suffix(".tmp")
-    half.unlink(missing_ok=True)
-    half.touch(mode=0o600)
-    half.write_text(text)
-    half.replace(path)
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
-
-
-def _answer(settings: Settings, *, log: Path) -> None:
-    url = _own_address(settings)
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        if running(_note(settings)) is None:
-            raise ServiceFailed(name=NAME, detail="it ended", log=log)
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):  # noqa: S310 - loopback
-                return
-        except OSError:
-            time.sleep(0.3)
-    raise ServiceFailed(name=NAME, detail=f"no answer in {READY_SECONDS:.0f} s", log=log)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-USER = DATABASE = "airflow"
+USER = "airflow"
 # PostgreSQL refuses to run as root. Run it as "nobody", which may still enter a private home (DAC_OVERRIDE).
 NOBODY = 65534
 AS_NOBODY = (

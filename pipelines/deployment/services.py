@@ -26,6 +26,7 @@ from pathlib import Path
 
 import psutil
 
+from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings
 from pipelines.deployment import postgres
 from pipelines.deployment.airflow_api import Airflow
@@ -74,7 +75,7 @@ class Ports:
         known = _chosen(path) | {"sandbox": sandbox}
         usual = {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
         for name in usual.keys() - known.keys():
-            known[name] = _free(int(os.environ.get(f"{name.upper()}_PORT", usual[name])))
+            known[name] = free_port(int(os.environ.get(f"{name.upper()}_PORT", usual[name])))
         ports = cls(**known)
         write_private(path, json.dumps(asdict(ports)) + "\n")
         return ports
@@ -88,30 +89,8 @@ def _chosen(path: Path) -> dict[str, int]:
         return {}
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file atomically, readable only by its owner."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _half(path, text).replace(path)
-
-
-def create_private(path: Path, text: str) -> str:
-    """Write a file unless it exists, and return its content; of several writers the first one wins."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = _half(path, text)
-    with contextlib.suppress(FileExistsError):
-        path.hardlink_to(half)
-    half.unlink()
-    return path.read_text()
-
-
-def _half(path: Path, text: str) -> Path:
-    half = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    half.touch(mode=0o600)
-    half.write_text(text)
-    return half
-
-
-def _free(port: int) -> int:
+def free_port(port: int) -> int:
+    """Return the port of the loopback interface if it is free, else any free one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -283,7 +262,7 @@ class Deployment:
         note = self.run / f"{name}.pid"
         if running(note):
             return
-        if port is not None and _free(port) != port:
+        if port is not None and free_port(port) != port:
             raise PortTaken(name=name, port=port)
         log = self.logs / f"{name}.log"
         with log.open("ab") as out:
@@ -295,23 +274,34 @@ class Deployment:
         write_private(note, json.dumps({"pid": child.pid, "started": started}))
 
     def _answer(self, name: str, address: str) -> None:
-        def answers() -> bool:
-            with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10):  # noqa: S310 - loopback
-                return True
-            return False
-
-        self._wait(name, answers)
+        self._wait(name, lambda: answers(address))
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
-        log = self.logs / f"{name}.log"
-        deadline = time.monotonic() + READY_SECONDS
-        while time.monotonic() < deadline:
-            if not running(self.run / f"{name}.pid"):
-                raise ServiceFailed(name=name, detail="it ended", log=log)
-            if ready():
-                return
-            time.sleep(0.3)
-        raise ServiceFailed(name=name, detail=f"no answer in {READY_SECONDS:.0f} s", log=log)
+        note, log = self.run / f"{name}.pid", self.logs / f"{name}.log"
+        wait(name, ready, note=note, log=log, seconds=READY_SECONDS)
+
+
+def answers(address: str) -> bool:
+    """Return whether a component answers a request."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10):  # noqa: S310 - loopback
+        return True
+    return False
+
+
+def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds: float) -> None:
+    """Wait until a component is ready.
+
+    Raises:
+        ServiceFailed: its process ended, or it is not ready in time.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not running(note):
+            raise ServiceFailed(name=name, detail="it ended", log=log)
+        if ready():
+            return
+        time.sleep(0.3)
+    raise ServiceFailed(name=name, detail=f"no answer in {seconds:.0f} s", log=log)
 
 
 def _says(path: Path, wanted: str) -> bool:

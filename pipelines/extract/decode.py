@@ -13,9 +13,9 @@ import struct
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from pipelines.config.collect import Decode
 
@@ -26,7 +26,7 @@ REASONS = frozenset({"not_an_image", "format", "too_many_pixels", "too_many_fram
 
 
 @dataclass(frozen=True)
-class Picture:
+class DecodedPicture:
     """A picture as the corpus stores it: baseline JPEG, RGB, 4:4:4, upright, over white, without metadata.
 
     ``width`` and ``height`` are pixels, ``sha256`` is of ``data``, ``frames`` is what the original had.
@@ -54,9 +54,7 @@ class Decoder:
         self._started()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     @property
@@ -64,7 +62,7 @@ class Decoder:
         """Return the child's process id; None between a crash and the next picture."""
         return self._child.pid if self._child else None
 
-    def decode(self, data: bytes) -> Picture | str:
+    def decode(self, data: bytes) -> DecodedPicture | str:
         """Return one picture decoded, or the reason why it cannot be decoded.
 
         Reasons: ``not_an_image``; ``format`` (not one of ``formats``); ``too_many_pixels`` (checked before loading);
@@ -91,7 +89,7 @@ class Decoder:
             self._end()
         return "decoder_timeout" if late.is_set() and outcome == "decoder_crashed" else outcome
 
-    def _exchange(self, child: subprocess.Popen[bytes], *, data: bytes) -> Picture | str:
+    def _exchange(self, child: subprocess.Popen[bytes], *, data: bytes) -> DecodedPicture | str:
         if child.stdin is None or child.stdout is None:
             return "decoder_crashed"
         child.stdin.write(REQUEST.pack(len(data)))
@@ -106,7 +104,9 @@ class Decoder:
         jpeg = child.stdout.read(size)
         if len(jpeg) != size:
             return "decoder_crashed"
-        return Picture(data=jpeg, width=width, height=height, sha256=hashlib.sha256(jpeg).hexdigest(), frames=frames)
+        return DecodedPicture(
+            data=jpeg, width=width, height=height, sha256=hashlib.sha256(jpeg).hexdigest(), frames=frames
+        )
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._child is not None and self._child.poll() is None:
@@ -130,8 +130,6 @@ class Decoder:
         self._child.wait()
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
-                try:
+                with suppress(OSError):  # unsent data for a dead child is discarded
                     pipe.close()
-                except OSError:  # unsent data for a dead child is discarded
-                    continue
         self._child = None

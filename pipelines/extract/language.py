@@ -37,7 +37,7 @@ CANDIDATES = 10
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LanguageVerdict:
     """The result for one text: ``en``, ``none`` (no text), ``und`` (unreadable) or another ISO 639 code."""
 
     language: str
@@ -66,29 +66,29 @@ class LanguageGate:
         self._params = params
         self._detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None))
 
-    def judge(self, text: str, *, confidence: float = 1.0, unread: float = 0.0) -> Verdict:
+    def judge(self, text: str, *, confidence: float = 1.0, unread: float = 0.0) -> LanguageVerdict:
         """Return the language of ``text`` and whether its record is kept.
 
-        ``confidence`` and ``unread`` come from the :class:`~pipelines.extract.ocr.Reading`; omit them for text that is
-        not from OCR.
+        ``confidence`` and ``unread`` come from the :class:`~pipelines.extract.ocr.OcrReading`; omit them for text
+        that is not from OCR.
         """
         if unread >= UNREAD:
-            return Verdict(UNKNOWN, kept=False)
+            return LanguageVerdict(UNKNOWN, kept=False)
         letters = [letter for letter in text if letter.isalpha()]
         latin = sum(map(is_latin, letters))
         foreign = len(letters) - latin
         if max(latin, foreign) < self._params.min_letters:
-            return Verdict(NONE, kept=True)
+            return LanguageVerdict(NONE, kept=True)
         plain = split_glued(" ".join(text.lower().split()), letters=SPLIT_FROM)
         best, score, english = self._detect(plain)
         if foreign > latin:
-            return Verdict(UNKNOWN if best == "en" else best, kept=False)
+            return LanguageVerdict(UNKNOWN if best == "en" else best, kept=False)
         found = words(text)
         if not self._is_english(plain, found=found, best=best, score=score, english=english):
-            return Verdict(UNKNOWN if best == "en" else best, kept=False)
+            return LanguageVerdict(UNKNOWN if best == "en" else best, kept=False)
         if confidence < DOUBTFUL and share_known(words(plain), below=2 * COMMON) < KNOWN:
-            return Verdict(UNKNOWN, kept=False)
-        return Verdict("en", kept=True)
+            return LanguageVerdict(UNKNOWN, kept=False)
+        return LanguageVerdict("en", kept=True)
 
     def _detect(self, text: str) -> tuple[str, float, float]:
         guesses = self._detector.detect(text, model="lite", k=CANDIDATES)

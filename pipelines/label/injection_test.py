@@ -59,7 +59,7 @@ def run(
                 member, material=material, params=params, settings=settings, vault=vault, stack=stack
             )
             asked += labeller.label(copies, progress=reporter(f"{member} (copies)", total=len(copies)))
-    again = pa.Table.from_pylist([answer.row() for answer in asked], schema=tables.VOTES)
+    again = pa.Table.from_pylist([answer.row() for answer in asked], schema=tables.SCHEMAS["votes"])
 
     category = material.scheme.category()
     panel = _panel(told, records=drawn, material=material, ensemble=ensemble, params=params)

@@ -33,7 +33,7 @@ from pipelines.label.memes import described, meme
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import DECLINES, Answer, Outcome, Raw, parse
 from pipelines.llm.prompts import Prompt, register
-from pipelines.storage.answers import NANO, AnswerStore, Stored
+from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import write_rows
 from pipelines.taxonomy import load
@@ -94,7 +94,7 @@ class RationaleQuery:
     cost: float
 
     def rows(self, labeller: str) -> Iterator[dict[str, Any]]:
-        """Yield the plain rows of ``store.tables.REMARKS``."""
+        """Yield the plain rows of ``store.tables.SCHEMAS["remarks"]``."""
         for (record_id, image), outcome in self.outcomes.items():
             said = self.remarks.get((record_id, image))
             yield {
@@ -211,7 +211,7 @@ class Explainer(Remote):
         ]
         return outcomes, remarks, sum(answer.cost for answer in stored.values()) / NANO
 
-    def _answered(self, post: Post, *, stored: Stored | None, failed: str | None) -> list[Answer]:
+    def _answered(self, post: Post, *, stored: StoredAnswer | None, failed: str | None) -> list[Answer]:
         """Return one row for a post, with the outcome of the request and none of the answer's text."""
         outcome, reason = Outcome.FAILED if failed else Outcome.ABSTAINED, failed or "taken_down"
         if stored is not None:

@@ -25,7 +25,7 @@ from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw, interpret
 from pipelines.llm.prompts import Prompt, delimiter
 from pipelines.llm.sender import Request, Sender, Terms
-from pipelines.storage.answers import NANO, AnswerStore, BatchJob, Stored, cache_key
+from pipelines.storage.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
 
@@ -217,7 +217,7 @@ class Remote:
         head = math.ceil(kept / 2)
         return replace(post, body=post.body[:head] + CUT + post.body[len(post.body) - (kept - head) :])
 
-    def _answered(self, post: Post, *, stored: Stored | None, failed: str | None) -> list[Answer]:
+    def _answered(self, post: Post, *, stored: StoredAnswer | None, failed: str | None) -> list[Answer]:
         if stored is not None:
             # equal content of two records was paid for once; count the cost on one of them
             cost = stored.cost / NANO if stored.record_id == post.record_id else 0.0

@@ -125,7 +125,7 @@ def run(
     outcomes = _outcomes(found)
     if (failed := outcomes.get(Outcome.FAILED, 0)) > params.votes.max_failed * len(found):
         raise TooManyFailed(labeller=labeller, failed=failed, records=len(found))
-    table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.VOTES)
+    table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
     tables.write(table, root / "snapshot" / corpus / "votes" / labeller / "votes.parquet", name="votes")
     metrics = {
         "records": len(posts),

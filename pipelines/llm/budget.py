@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, Self
 
 from pipelines.errors import BudgetSpent
-from pipelines.storage.answers import NANO, AnswerStore, Change
+from pipelines.storage.answers import NANO, AnswerStore, LedgerChange
 
 
 def nano(usd: float) -> int:
@@ -33,7 +33,7 @@ class Budget:
         self._flying = 0
         self._settled = 0
         self._wake = asyncio.Event()
-        self._waiting: list[tuple[Change, asyncio.Future[bool]]] = []
+        self._waiting: list[tuple[LedgerChange, asyncio.Future[bool]]] = []
         self._flush: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
 
@@ -55,7 +55,7 @@ class Budget:
         """
         while True:
             seen = self._settled
-            if await self._commit(Change(hold=bound, limit=self._limit)):
+            if await self._commit(LedgerChange(hold=bound, limit=self._limit)):
                 return
             if seen != self._settled:
                 continue
@@ -68,10 +68,12 @@ class Budget:
 
         The reservation belongs to the batch, which may outlive the process: collecting the batch releases it.
         """
-        made = [*self._answers.write([Change(hold=bound, limit=self._limit) for bound in bounds]), False]
+        made = [*self._answers.write([LedgerChange(hold=bound, limit=self._limit) for bound in bounds]), False]
         first = made.index(False)
         # release smaller requests reserved after the first one that did not fit
-        self._answers.write([Change(hold=-sum(b for b, m in zip(bounds[first:], made[first:], strict=False) if m))])
+        self._answers.write(
+            [LedgerChange(hold=-sum(b for b, m in zip(bounds[first:], made[first:], strict=False) if m))]
+        )
         return first
 
     def refuse(self) -> NoReturn:
@@ -85,17 +87,17 @@ class Budget:
 
     async def settle(self, bound: int, *, cost: int, answer: tuple[str, str, bytes]) -> None:
         """Store a sealed answer and replace the reservation by its cost, in one commit; on return it is on disk."""
-        await self._end(Change(hold=-bound, pay=cost, answer=answer))
+        await self._end(LedgerChange(hold=-bound, pay=cost, answer=answer))
 
     async def release(self, bound: int) -> None:
         """Release the reservation of a request that a provider rejected, which costs nothing."""
-        await self._end(Change(hold=-bound))
+        await self._end(LedgerChange(hold=-bound))
 
     def forfeit(self) -> None:
         """Keep the reservation of a request whose end is unknown."""
         self._landed()
 
-    async def _end(self, change: Change) -> None:
+    async def _end(self, change: LedgerChange) -> None:
         try:
             await self._commit(change)
         finally:
@@ -107,7 +109,7 @@ class Budget:
         self._wake.set()
         self._wake = asyncio.Event()
 
-    async def _commit(self, change: Change) -> bool:
+    async def _commit(self, change: LedgerChange) -> bool:
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((change, future))
         if self._flush is None or self._flush.done():

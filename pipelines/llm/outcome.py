@@ -63,7 +63,7 @@ class Answer:
     cost: float = 0.0
 
     def row(self) -> dict[str, Any]:
-        """Return the row of ``store.tables.VOTES``."""
+        """Return the row of ``store.tables.SCHEMAS["votes"]``."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         scores = None if self.scores is None else list(self.scores)
         return values | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}

@@ -19,7 +19,7 @@ from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.limits import Gate
 from pipelines.llm.outcome import Raw
 from pipelines.llm.provider_errors import Passing, Throttled
-from pipelines.storage.answers import AnswerStore, BatchJob, Change, sealed
+from pipelines.storage.answers import AnswerStore, BatchJob, LedgerChange, sealed
 
 if TYPE_CHECKING:
     from pipelines.llm.client import Client
@@ -137,7 +137,7 @@ class Sender:
         try:
             name = await self._patiently(lambda: batch.submit(self._client, questions, schema=self._terms.schema))
         except BaseException:
-            self._answers.write([Change(hold=-held)])
+            self._answers.write([LedgerChange(hold=-held)])
             raise
         job = BatchJob(name, {request.key: request.record_id for request in requests}, held)
         self._answers.begin(job, labeller=self._terms.name)
@@ -149,7 +149,7 @@ class Sender:
         if found is None:
             return False
         changes = [
-            Change(pay=self._cost(raw, share=BATCH_SHARE), answer=self._sealed(key, job.records[key], raw))
+            LedgerChange(pay=self._cost(raw, share=BATCH_SHARE), answer=self._sealed(key, job.records[key], raw))
             for key, raw in found.items()
             if job.records.get(key) in self._under
         ]

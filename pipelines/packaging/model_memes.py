@@ -13,7 +13,7 @@ import pandas as pd
 from safetensors.torch import load_file
 
 from pipelines.datasets.example import TEST, Example
-from pipelines.extract.decode import Decoder, Picture
+from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.ocr import OcrEngine, open_engine
 from pipelines.metrics.thresholds import decide
 from pipelines.models import build
@@ -129,7 +129,7 @@ def _plain(data: bytes, *, decoder: Decoder) -> bytes | None:
     is recognised by the bytes before its pixels: size and tables, nothing else.
     """
     picture = decoder.decode(data)
-    if not isinstance(picture, Picture):
+    if not isinstance(picture, DecodedPicture):
         return None
     head = picture.data[: picture.data.index(START_OF_SCAN)]
     return data if data.startswith(head) else picture.data

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.config.models import Chosen
 from pipelines.config.params import Params
-from pipelines.config.registry import Chosen
 from pipelines.config.settings import Settings
 from pipelines.packaging import pack_memes, pack_posts
 from pipelines.packaging.model_described import SCHEME, Described

@@ -8,12 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipelines.config.models import FusionModel, ImageModel, TextModel
+from pipelines.config.models import Chosen, FusionModel, ImageModel, TextModel
 from pipelines.config.params import Params
-from pipelines.config.registry import Chosen
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import TRAIN, VALIDATION
-from pipelines.datasets.splits import split_digest
+from pipelines.datasets.split_posts import split_digest
 from pipelines.packaging.model_described import REST, Described, TrainingRecords
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, public
 from pipelines.registry.versions import Registry

@@ -6,11 +6,10 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from pipelines.config.models import EncoderModel, KnnModel
+from pipelines.config.models import Chosen, EncoderModel, KnnModel
 from pipelines.config.params import Params
-from pipelines.config.registry import Chosen
 from pipelines.datasets.posts import GOLD
-from pipelines.datasets.splits import split_digest
+from pipelines.datasets.split_posts import split_digest
 from pipelines.packaging.model_described import Described, TrainingRecords
 from pipelines.packaging.refusals import NothingToPack, NotPackable, public, refuse_deleted
 from pipelines.registry.versions import sha256

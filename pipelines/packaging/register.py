@@ -33,7 +33,7 @@ from pipelines.registry.versions import (
 from pipelines.train import tracking
 
 if TYPE_CHECKING:
-    from pipelines.config.registry import Chosen
+    from pipelines.config.models import Chosen
 
 # Tag of runs and versions: the SHA-256 of the pack's files.json.
 PACK = "pack"

@@ -92,7 +92,7 @@ def run(
 
     Raises:
         NotUntuned: ``model`` is of another kind, or unknown.
-        NotCurated: the corpus has no split or no gold.
+        NoGold: the corpus has no split or no gold.
         BaseMissing: a local model's base cannot be found.
         NotVoted: the labeller, or a member of the ensemble, has not voted.
         NoSilver: the ensemble's votes have not been counted.

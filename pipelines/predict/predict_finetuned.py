@@ -138,7 +138,7 @@ def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tupl
 def rows_of(
     material: Posts, answers: Sequence[Said | None], *, task: str, model: str, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ``storage.tables.PREDICTIONS``; a record without an answer has no row."""
+    """Yield the rows of the table ``predictions``; a record without an answer has no row."""
     for example, said in zip(material.asked, answers, strict=True):
         if said is not None:
             yield {
@@ -156,7 +156,7 @@ def rows_of(
 
 def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) -> None:
     """Write predictions and, beside them, their cost; a cost file of an earlier attempt is removed."""
-    table = pa.Table.from_pylist(list(rows), schema=tables.PREDICTIONS)
+    table = pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS["predictions"])
     tables.write(table, folder / PREDICTIONS, name="predictions")
     (folder / SPENT).unlink(missing_ok=True)
     if spent is not None:

@@ -65,7 +65,7 @@ class Said:
     answers: Sequence[Answer]
 
     def rows(self, model: str) -> Iterator[dict[str, Any]]:
-        """Yield rows of ``storage.tables.PREDICTIONS``; labels only if the outcome is a vote, and no scores."""
+        """Yield rows of the table ``predictions``; labels only if the outcome is a vote, and no scores."""
         for example, answer in zip(self.question.items, self.answers, strict=True):
             yield {
                 "record_id": example.item[0],
@@ -117,7 +117,7 @@ def run(
         raise TooManyFailed(labeller=spec.labeller, failed=failed, records=len(found))
     rows = [row for one in said for row in one.rows(model)]
     path = root / "snapshot" / corpus / "predictions" / "prompted" / model / "predictions.parquet"
-    tables.write(pa.Table.from_pylist(rows, schema=tables.PREDICTIONS), path, name="predictions")
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), path, name="predictions")
     by_task: dict[str, dict[str, Any]] = {
         "items": {q.task.key: len(q.items) for q in questions},
         "prompts": {q.task.key: q.prompt.digest for q in questions},

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.config.registry import Promote
+from pipelines.config.models import Promote
 from pipelines.errors import ConfigError
 from pipelines.evaluate.benchmark import Json, Run
 from pipelines.promotion import holdout, scores

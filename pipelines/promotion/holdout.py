@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines.config.params import Params
-from pipelines.datasets.splits import digest_of, split_digest
+from pipelines.datasets.split_posts import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
 from pipelines.evaluate.benchmark import ABSTAINED, VOTE, Board, Run, Sampling
 from pipelines.registry.client import unpickled
@@ -87,8 +87,7 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
     """Open the test of a category in a clone of the corpus.
 
     Raises:
-        NotCurated: the split or the gold is missing (posts).
-        NoGold: the same (memes).
+        NoGold: the split or the gold is missing.
         CorpusError: see :func:`pipelines.datasets.posts.load` and :func:`pipelines.datasets.memes.load`.
     """
     task = task_of(scheme_of(params.corpora[corpus].scheme), category)

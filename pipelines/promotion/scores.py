@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.config.registry import Promote
+from pipelines.config.models import Promote
 from pipelines.errors import BadParams
 from pipelines.evaluate.benchmark import ABSTAINED, Board, Json, Run, Scored, bounds, number, score
 from pipelines.evaluate.paired import TIE

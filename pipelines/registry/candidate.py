@@ -10,8 +10,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.config.models import Promote
 from pipelines.config.params import Params, load
-from pipelines.config.registry import Promote
 from pipelines.config.settings import Settings
 from pipelines.process import now
 from pipelines.registry import contents

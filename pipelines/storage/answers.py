@@ -72,7 +72,7 @@ class AnswersUnavailable(LabellingError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredAnswer:
     """A stored answer: its record, the opened bytes, and its cost (nanodollars)."""
 
     record_id: str
@@ -81,7 +81,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LedgerChange:
     """A change of the ledger, with the answer that caused it, if any; amounts in nanodollars.
 
     ``hold`` is added to the reserved amount (negative: released) and ``pay`` to the paid amount. With ``limit`` the
@@ -127,7 +127,7 @@ def cache_key(
 
 
 def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str, str, bytes]:
-    """Return an answer for :class:`Change`, sealed under its record's key ``under``.
+    """Return an answer for :class:`LedgerChange`, sealed under its record's key ``under``.
 
     It is bound to the record and to ``key``, so that an exchange of two labellers' answers is detected.
     """
@@ -173,7 +173,7 @@ class AnswerStore:
         """Close the database."""
         self.close()
 
-    def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, Stored]:
+    def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, StoredAnswer]:
         """Return those of these answers that are stored and whose record was not taken down.
 
         Raises:
@@ -187,17 +187,14 @@ class AnswerStore:
         owners = {row.record_id for row in rows}
         under = vault.keys(owners)
         vault.require_known(owners - under.keys())
-        return {
-            key: Stored(record_id, self._unsealed(key, record_id, under[record_id], data), cost)
-            for key, record_id, data, cost in rows
-            if record_id in under
-        }
+        found = {}
+        for key, record_id, data, cost in rows:
+            if record_id in under:
+                opened = seal.unseal(under[record_id], record_id=record_id, column=f"answer#{key}", data=bytes(data))
+                found[key] = StoredAnswer(record_id, opened, cost)
+        return found
 
-    def put(self, key: str, *, record_id: str, under: bytes, data: bytes, cost: int = 0) -> None:
-        """Store one answer in one commit; on return it is on disk."""
-        self.write([Change(pay=cost, answer=sealed(key, record_id=record_id, under=under, data=data))])
-
-    def write(self, changes: Sequence[Change]) -> list[bool]:
+    def write(self, changes: Sequence[LedgerChange]) -> list[bool]:
         """Make changes in one transaction and return for each whether its limit allowed it; they are then on disk.
 
         Changes without a limit are made first: an answer that costs less than was reserved leaves room for the next
@@ -253,7 +250,7 @@ class AnswerStore:
         with self._engine.reading() as connection:
             return [BatchJob(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
 
-    def finish(self, job: BatchJob, *, changes: Sequence[Change]) -> bool:
+    def finish(self, job: BatchJob, *, changes: Sequence[LedgerChange]) -> bool:
         """Store a batch's answers, pay it and delete it, in one transaction; return ``False`` if already done."""
         with self._engine.writing() as connection:
             if connection.execute(sa.delete(batches).where(batches.c.id == job.id)).rowcount == 0:
@@ -262,14 +259,10 @@ class AnswerStore:
             _book(connection, hold=-job.held, pay=sum(c.pay for c in changes))
         return True
 
-    def _keep(self, connection: sa.Connection, *, changes: Sequence[Change]) -> None:
+    def _keep(self, connection: sa.Connection, *, changes: Sequence[LedgerChange]) -> None:
         kept = [(*change.answer, change.pay) for change in changes if change.answer]
         if kept:
             connection.execute(self._put, [dict(zip(answers.c.keys(), row, strict=True)) for row in kept])
-
-    @staticmethod
-    def _unsealed(key: str, record_id: str, under: bytes, data: bytes) -> bytes:
-        return seal.unseal(under, record_id=record_id, column=f"answer#{key}", data=bytes(data))
 
 
 def _book(connection: sa.Connection, *, hold: int, pay: int) -> None:

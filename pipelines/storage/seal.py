@@ -112,6 +112,14 @@ def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> lis
     return opened
 
 
+def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str]]:
+    """Yield record id, title and body of each post that was not taken down; see :func:`open_column`."""
+    titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
+    for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
+        if title is not None and body is not None:
+            yield record_id, title.decode(), body.decode()
+
+
 def _sealed(batch: list[Mapping[str, Any]], *, name: str, vault: Vault) -> Iterator[dict[str, Any]]:
     """Yield the rows of live records with their content sealed."""
     content = tables.sealed_columns(tables.SCHEMAS[name])

@@ -30,194 +30,175 @@ def _schema(key: str, *fields: pa.Field | tuple[str, pa.DataType]) -> pa.Schema:
     return pa.schema(columns, metadata={b"key": key.encode()})
 
 
+Item = tuple[str, int]
+"""A record and the number of its image; a text is image 0."""
 RECORD = ("record_id", pa.string())
 IMAGE = ("image", pa.int16())
 
-POSTS = _schema(
-    "record_id",
-    RECORD,
-    ("author_id", pa.string()),
-    ("subreddit", pa.string()),
-    ("created", UTC),
-    ("kind", pa.string()),
-    _sealed("title"),
-    _sealed("body"),
-    _sealed("media"),
-    ("nsfw", pa.bool_()),
-    ("spoiler", pa.bool_()),
-    ("source", pa.string()),
-    ("source_digest", pa.string()),
-    ("scrubbed", pa.string()),
-)
-IMAGES = _schema(
-    "record_id,image",
-    RECORD,
-    IMAGE,
-    ("sha256", pa.string()),
-    ("width", pa.int32()),
-    ("height", pa.int32()),
-    _sealed("bytes"),
-    _sealed("text"),
-    ("words", pa.int32()),
-    ("ocr_engine", pa.string()),
-    ("ocr_confidence", pa.float32()),
-    ("language", pa.string()),
-    ("fingerprint", pa.uint64()),
-    ("fingerprint_id", pa.string()),
-    ("energy", pa.float32()),
-)
-# The items of a text corpus, one row per post; an image corpus has IMAGES instead.
-TEXTS = _schema(
-    "record_id",
-    RECORD,
-    ("words", pa.int32()),
-    ("language", pa.string()),
-    _sealed("signature"),
-)
-DROPS = _schema("record_id,image,step", RECORD, IMAGE, ("step", pa.string()), ("reason", pa.string()))
-PAIRS = _schema(
-    "record_id,image,other_id,other_image",
-    RECORD,
-    IMAGE,
-    ("other_id", pa.string()),
-    ("other_image", pa.int16()),
-    ("hamming", pa.int16()),
-    ("word_difference", pa.int16()),
-)
-CLUSTERS = _schema(
-    "record_id,image",
-    RECORD,
-    IMAGE,
-    ("cluster", pa.string()),
-    ("keeper", pa.bool_()),
-    ("hamming", pa.int16()),
-    ("word_difference", pa.int16()),
-)
-SAMPLE = _schema("record_id,image", RECORD, IMAGE)
-SPLITS = _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string()))
 LABELS = ("labels", pa.list_(pa.string()))
-# The items assigned to each annotator in an annotation round.
-ASSIGNMENTS = _schema(
-    "record_id,image,annotator",
-    RECORD,
-    IMAGE,
-    ("annotator", pa.string()),
-    ("round", pa.string()),
-    ("batch", pa.int16()),
-    ("position", pa.int32()),
-)
-# One annotator's answer to one question; a skip has no labels and is not counted in any figure by annotator.
-ANNOTATIONS = _schema(
-    "record_id,image,annotator,category",
-    RECORD,
-    IMAGE,
-    ("annotator", pa.string()),
-    ("category", pa.string()),
-    ("round", pa.string()),
-    ("batch", pa.int16()),
-    ("guideline", pa.string()),
-    ("outcome", pa.string()),
-    LABELS,
-    ("seconds", pa.float32()),
-    ("answered", UTC),
-    _sealed("note"),
-)
-# The log of decisions: rows are added and never changed; the last one is valid.
-ADJUDICATIONS = _schema(
-    "record_id,image,category,decided",
-    RECORD,
-    IMAGE,
-    ("category", pa.string()),
-    ("decided", UTC),
-    ("round", pa.string()),
-    ("guideline", pa.string()),
-    ("adjudicator", pa.string()),
-    LABELS,
-    ("sides", pa.int16()),
-    _sealed("rationale"),
-)
-GOLD = _schema(
-    "record_id,image,category",
-    RECORD,
-    IMAGE,
-    ("category", pa.string()),
-    LABELS,
-    ("how", pa.string()),
-    ("round", pa.string()),
-    ("example", pa.bool_()),
-)
-VOTES = _schema(
-    "record_id,labeller,category",
-    RECORD,
-    ("labeller", pa.string()),
-    ("category", pa.string()),
-    ("prompt", pa.string()),
-    ("outcome", pa.string()),
-    ("reason", pa.string()),
-    ("repaired", pa.bool_()),
-    LABELS,
-    ("scores", pa.list_(pa.float32())),
-    ("input_tokens", pa.int32()),
-    ("output_tokens", pa.int32()),
-    ("cost", pa.float64()),
-)
-SILVER = _schema(
-    "record_id,category",
-    RECORD,
-    ("category", pa.string()),
-    ("ensemble", pa.string()),
-    LABELS,
-    ("agreement", pa.string()),
-    ("how", pa.string()),
-)
-QUEUE = _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string())))
-
-# A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.
-PREDICTIONS = _schema(
-    "record_id,image,task,model,seed",
-    RECORD,
-    IMAGE,
-    ("task", pa.string()),
-    ("model", pa.string()),
-    ("seed", pa.int32()),
-    ("split", pa.string()),
-    ("outcome", pa.string()),
-    ("scores", pa.list_(pa.float32())),
-    LABELS,
-)
-
-# A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
-REMARKS = _schema(
-    "record_id,image,labeller",
-    RECORD,
-    IMAGE,
-    ("labeller", pa.string()),
-    ("outcome", pa.string()),
-    _sealed("remarks"),
-)
-
-# The training posts of a tuned model of kind knn; an embedding is content.
-NEIGHBOURS = _schema("record_id", RECORD, LABELS, _sealed("vector"))
 
 SCHEMAS: dict[str, pa.Schema] = {
-    "neighbours": NEIGHBOURS,
-    "posts": POSTS,
-    "images": IMAGES,
-    "drops": DROPS,
-    "pairs": PAIRS,
-    "clusters": CLUSTERS,
-    "sample": SAMPLE,
-    "splits": SPLITS,
-    "texts": TEXTS,
-    "assignments": ASSIGNMENTS,
-    "annotations": ANNOTATIONS,
-    "adjudications": ADJUDICATIONS,
-    "gold": GOLD,
-    "votes": VOTES,
-    "silver": SILVER,
-    "queue": QUEUE,
-    "predictions": PREDICTIONS,
-    "remarks": REMARKS,
+    "posts": _schema(
+        "record_id",
+        RECORD,
+        ("author_id", pa.string()),
+        ("subreddit", pa.string()),
+        ("created", UTC),
+        ("kind", pa.string()),
+        _sealed("title"),
+        _sealed("body"),
+        _sealed("media"),
+        ("nsfw", pa.bool_()),
+        ("spoiler", pa.bool_()),
+        ("source", pa.string()),
+        ("source_digest", pa.string()),
+        ("scrubbed", pa.string()),
+    ),
+    "images": _schema(
+        "record_id,image",
+        RECORD,
+        IMAGE,
+        ("sha256", pa.string()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        _sealed("bytes"),
+        _sealed("text"),
+        ("words", pa.int32()),
+        ("ocr_engine", pa.string()),
+        ("ocr_confidence", pa.float32()),
+        ("language", pa.string()),
+        ("fingerprint", pa.uint64()),
+        ("fingerprint_id", pa.string()),
+        ("energy", pa.float32()),
+    ),
+    # The items of a text corpus, one row per post; an image corpus has ``images`` instead.
+    "texts": _schema(
+        "record_id",
+        RECORD,
+        ("words", pa.int32()),
+        ("language", pa.string()),
+        _sealed("signature"),
+    ),
+    "drops": _schema("record_id,image,step", RECORD, IMAGE, ("step", pa.string()), ("reason", pa.string())),
+    "pairs": _schema(
+        "record_id,image,other_id,other_image",
+        RECORD,
+        IMAGE,
+        ("other_id", pa.string()),
+        ("other_image", pa.int16()),
+        ("hamming", pa.int16()),
+        ("word_difference", pa.int16()),
+    ),
+    "clusters": _schema(
+        "record_id,image",
+        RECORD,
+        IMAGE,
+        ("cluster", pa.string()),
+        ("keeper", pa.bool_()),
+        ("hamming", pa.int16()),
+        ("word_difference", pa.int16()),
+    ),
+    "sample": _schema("record_id,image", RECORD, IMAGE),
+    "splits": _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string())),
+    # The items assigned to each annotator in an annotation round.
+    "assignments": _schema(
+        "record_id,image,annotator",
+        RECORD,
+        IMAGE,
+        ("annotator", pa.string()),
+        ("round", pa.string()),
+        ("batch", pa.int16()),
+        ("position", pa.int32()),
+    ),
+    # One annotator's answer to one question; a skip has no labels and is not counted in any figure by annotator.
+    "annotations": _schema(
+        "record_id,image,annotator,category",
+        RECORD,
+        IMAGE,
+        ("annotator", pa.string()),
+        ("category", pa.string()),
+        ("round", pa.string()),
+        ("batch", pa.int16()),
+        ("guideline", pa.string()),
+        ("outcome", pa.string()),
+        LABELS,
+        ("seconds", pa.float32()),
+        ("answered", UTC),
+        _sealed("note"),
+    ),
+    # The log of decisions: rows are added and never changed; the last one is valid.
+    "adjudications": _schema(
+        "record_id,image,category,decided",
+        RECORD,
+        IMAGE,
+        ("category", pa.string()),
+        ("decided", UTC),
+        ("round", pa.string()),
+        ("guideline", pa.string()),
+        ("adjudicator", pa.string()),
+        LABELS,
+        ("sides", pa.int16()),
+        _sealed("rationale"),
+    ),
+    "gold": _schema(
+        "record_id,image,category",
+        RECORD,
+        IMAGE,
+        ("category", pa.string()),
+        LABELS,
+        ("how", pa.string()),
+        ("round", pa.string()),
+        ("example", pa.bool_()),
+    ),
+    "votes": _schema(
+        "record_id,labeller,category",
+        RECORD,
+        ("labeller", pa.string()),
+        ("category", pa.string()),
+        ("prompt", pa.string()),
+        ("outcome", pa.string()),
+        ("reason", pa.string()),
+        ("repaired", pa.bool_()),
+        LABELS,
+        ("scores", pa.list_(pa.float32())),
+        ("input_tokens", pa.int32()),
+        ("output_tokens", pa.int32()),
+        ("cost", pa.float64()),
+    ),
+    "silver": _schema(
+        "record_id,category",
+        RECORD,
+        ("category", pa.string()),
+        ("ensemble", pa.string()),
+        LABELS,
+        ("agreement", pa.string()),
+        ("how", pa.string()),
+    ),
+    "queue": _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string()))),
+    # A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.
+    "predictions": _schema(
+        "record_id,image,task,model,seed",
+        RECORD,
+        IMAGE,
+        ("task", pa.string()),
+        ("model", pa.string()),
+        ("seed", pa.int32()),
+        ("split", pa.string()),
+        ("outcome", pa.string()),
+        ("scores", pa.list_(pa.float32())),
+        LABELS,
+    ),
+    # A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
+    "remarks": _schema(
+        "record_id,image,labeller",
+        RECORD,
+        IMAGE,
+        ("labeller", pa.string()),
+        ("outcome", pa.string()),
+        _sealed("remarks"),
+    ),
+    # The training posts of a tuned model of kind knn; an embedding is content.
+    "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
 }
 
 
@@ -292,16 +273,13 @@ def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) ->
     """Return the rows of many files of one table; no files give an empty table with its schema."""
     schema = SCHEMAS[name]
     empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
-    return (
-        pa.concat_tables(
-            [
-                empty.replace_schema_metadata(None),
-                *[read(p, name=name, columns=columns).replace_schema_metadata(None) for p in sorted(paths)],
-            ]
-        )
-        if paths
-        else empty
-    )
+    parts = [empty, *(read(path, name=name, columns=columns) for path in sorted(paths))]
+    return pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
+
+
+def items_of(table: pa.Table) -> list[Item]:
+    """Return the item of each row, as (record_id, image)."""
+    return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
 def strings(values: list[str]) -> pa.Array:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator, Sequence
+from io import StringIO
 from pathlib import Path
+
+from pipelines.errors import BadParams
 
 
 def read_tracked(path: Path, *, root: Path) -> str:
@@ -22,3 +27,19 @@ def read_tracked(path: Path, *, root: Path) -> str:
     except DvcException as error:
         raise FileNotFoundError(path.name) from error
     return data.decode()
+
+
+def read_csv(path: Path, *, root: Path, header: Sequence[str], where: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each line of a CSV file of a checkout, with its place for errors (``where`` and its number).
+
+    Raises:
+        BadParams: the file is missing, is not CSV in UTF-8, or has another first line than ``header``.
+    """
+    try:
+        lines = csv.reader(StringIO(read_tracked(path, root=root), newline=""))
+        if next(lines, None) != header:
+            raise BadParams(where=where, detail=f"its first line is not {','.join(header)}")
+        for number, line in enumerate(lines, start=2):
+            yield f"{where} line {number}", line
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadParams(where=where, detail=type(error).__name__) from None

@@ -15,13 +15,13 @@ from typing import Any
 from pipelines.collect.submission import FULLNAME
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.config.sweep import Sweep
+from pipelines.config.takedown import Sweep
 from pipelines.errors import SourceUnavailable
 from pipelines.progress import silent
 from pipelines.takedown import recheck_schedule
 from pipelines.takedown.liveness import BATCH, LivenessContext, RedditLookup, SweepImplausible
 from pipelines.vault import checks
-from pipelines.vault.checks import CLOSED, MISSING, SEEN, Known, Tally
+from pipelines.vault.checks import CLOSED, MISSING, SEEN, Known, SweepTally
 from pipelines.vault.vault import Vault
 
 # Ours: after this many failed requests in a row, each tried three times by PRAW, the rest would fail as well.
@@ -158,7 +158,7 @@ class _Sweeper:
         self._corpus, self._desk, self._vault, self._terms = corpus, desk, vault, terms
         self._now, self._homes, self._believe = now, homes, believe
         self._subreddits: Mapping[str, str] | None = None
-        self._begun, self._tally = now, Tally()
+        self._begun, self._tally = now, SweepTally()
 
     def work(self, queue: Sequence[Known], *, names: dict[str, str], counts: Counter[str], say: Say) -> str | None:
         """Check the queued records, filling ``counts``; return the budget that ended the run, if any."""
@@ -185,7 +185,7 @@ class _Sweeper:
                     todo.append((batch, True))
                 continue
             failures = 0
-            self._judge(self._tally + Tally.of(answers), of=fresh)
+            self._judge(self._tally + SweepTally.of(answers), of=fresh)
             self._keep(answers, counts=counts)
             say(f"{counts['asked']} of {len(planned)} records")
         self._judge(self._tally, of=self._tally.fresh)
@@ -211,7 +211,7 @@ class _Sweeper:
             self._subreddits = self._homes() if self._homes else {}
         return self._subreddits.get(record_id)
 
-    def _judge(self, tally: Tally, *, of: int) -> None:
+    def _judge(self, tally: SweepTally, *, of: int) -> None:
         """Stop if implausibly many records are gone; ``of``: the number of records not quarantined before the run.
 
         Raises:
@@ -233,7 +233,7 @@ class _Sweeper:
     def _keep(self, answers: dict[Known, str], *, counts: Counter[str]) -> None:
         with self._vault.database.writing() as connection:
             kept = checks.note(connection, answers, corpus=self._corpus, now=self._now)
-        self._tally += Tally.of({known: answers[known] for known in answers if known in kept})
+        self._tally += SweepTally.of({known: answers[known] for known in answers if known in kept})
         counts.update(answers.values())
         counts["asked"] += len(answers)
         counts["returned"] += sum(answer == SEEN and known.quarantined for known, answer in answers.items())

@@ -7,16 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
+from pipelines.config.base import Section, read_section
 from pipelines.errors import ConfigError, UnknownScheme
-from pipelines.taxonomy.rules import Preference, normal
+from pipelines.taxonomy.rules import Preference, Text, normal
 from pipelines.taxonomy.scheme import Category, Label, Merge, Scheme
 
 FOLDER = Path(__file__).parent / "schemes"
-Tier = Literal["improved", "soft"]
-Text = Annotated[str, Field(min_length=1)]
 
 
 class BadScheme(ConfigError):
@@ -26,52 +24,19 @@ class BadScheme(ConfigError):
     remedy = "Correct the file; pipelines/taxonomy/schemes/cradle.yaml is an example that uses every key."
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Label(_Part):
-    name: Text
-    code: Text
-    definition: Text
-    attributes: dict[str, str] = {}
-    aliases: tuple[Text, ...] = ()
-    task: bool = True
-
-
-class _Rule(_Part):
-    name: Text
-    tier: Tier
-    same: tuple[Text, ...]
-    of: Text
-    keep: Text
-    drop: Text
-
-    @model_validator(mode="after")
-    def _two_values(self) -> _Rule:
-        if self.keep == self.drop or self.of in self.same:
-            raise ValueError(f"rule {self.name} compares a value with itself")
-        return self
-
-
-class _Merge(_Part):
-    labels: tuple[Text, ...]
-    into: Text
-
-
-class _Severity(_Part):
+class _Severity(Section):
     where: dict[str, str]
     level: Annotated[int, Field(alias="is", ge=0)]
 
 
-class _Category(_Part):
+class _Category(Section):
     kind: Literal["single", "multi"]
     ordinal: bool = False
     none: str | None = None
     task: Text
-    labels: Annotated[tuple[_Label, ...], Field(min_length=1)]
-    rules: tuple[_Rule, ...] = ()
-    merges: dict[str, _Merge] = {}
+    labels: Annotated[tuple[Label, ...], Field(min_length=1)]
+    rules: tuple[Preference, ...] = ()
+    merges: dict[str, Merge] = Field(default_factory=dict)
     task_merge: str | None = None
     severity: tuple[_Severity, ...] = ()
     guidelines: tuple[Text, ...] = ()
@@ -80,6 +45,9 @@ class _Category(_Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> _Category:
+        for rule in self.rules:
+            if rule.keep == rule.drop or rule.of in rule.same:
+                raise ValueError(f"rule {rule.name} compares a value with itself")
         names = {label.name for label in self.labels}
         merged = {name for m in self.merges.values() for name in (*m.labels, m.into)}
         if unknown := ({self.none} - {None} | merged) - names:
@@ -105,31 +73,17 @@ class _Category(_Part):
             )
             for label in self.labels
         }
-        return Category(
-            key=key,
-            kind=self.kind,
-            ordinal=self.ordinal,
-            task=self.task,
-            labels=tuple(Label(**label.model_dump()) for label in self.labels),
-            none=self.none,
-            rules=tuple(Preference(**rule.model_dump()) for rule in self.rules),
-            merges={name: Merge(labels=frozenset(m.labels), into=m.into) for name, m in self.merges.items()},
-            task_merge=self.task_merge,
-            severities=severities,
-            guidelines=self.guidelines,
-            special=self.special,
-            brief=self.brief,
-        )
+        return Category(key=key, severities=severities, **{name: v for name, v in self if name != "severity"})
 
 
-class _Scheme(_Part):
+class _Scheme(Section):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     version: Annotated[int, Field(ge=1)]
     title: Text
     item: Text
     role: Text
     purpose: Text
-    display: dict[str, tuple[Text, ...]] = {}
+    display: dict[str, tuple[Text, ...]] = Field(default_factory=dict)
     categories: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], _Category], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -164,22 +118,6 @@ def load_file(path: Path) -> Scheme:
     Raises:
         BadScheme: the file is invalid; the error names the file and every invalid key.
     """
-    try:
-        content = path.read_bytes()
-        described = _Scheme.model_validate(yaml.safe_load(content))
-    except (OSError, yaml.YAMLError) as error:
-        raise BadScheme(file=path.name, detail=f"cannot be read ({type(error).__name__})") from None
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'scheme'}: {e['msg']}" for e in error.errors())
-        raise BadScheme(file=path.name, detail=faults) from None
-    return Scheme(
-        name=described.name,
-        version=described.version,
-        title=described.title,
-        item=described.item,
-        role=described.role,
-        purpose=described.purpose,
-        categories={key: category.made(key) for key, category in described.categories.items()},
-        display=described.display,
-        digest=hashlib.sha256(content).hexdigest(),
-    )
+    described = read_section(_Scheme, path, refuse=lambda detail: BadScheme(file=path.name, detail=detail))
+    categories = {key: category.made(key) for key, category in described.categories.items()}
+    return Scheme(**dict(described) | {"categories": categories}, digest=hashlib.sha256(path.read_bytes()).hexdigest())

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Literal
+from typing import ClassVar, Literal
+
+from pydantic import ConfigDict
 
 from pipelines.errors import ConfigError
-from pipelines.taxonomy import rules
-from pipelines.taxonomy.rules import Checked, Mode, Preference
+from pipelines.taxonomy.rules import Checked, Mode, Preference, Text, normal, tiers_of
 
 
 class UnknownCategory(ConfigError):
@@ -29,11 +30,13 @@ class Label:
     empty set).
     """
 
-    name: str
-    code: str
-    definition: str
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    name: Text
+    code: Text
+    definition: Text
     attributes: Mapping[str, str] = field(default_factory=dict)
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Text, ...] = ()
     task: bool = True
 
 
@@ -41,8 +44,10 @@ class Label:
 class Merge:
     """Labels that are treated as one."""
 
-    labels: frozenset[str]
-    into: str
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    labels: frozenset[Text]
+    into: Text
 
 
 @dataclass(frozen=True)
@@ -81,10 +86,12 @@ class Category:
     @cached_property
     def spellings(self) -> dict[str, str]:
         """Return the label of each normalised spelling: its name, its code or one of its aliases."""
-        return {rules.normal(s): x.name for x in self.labels for s in (x.name, x.code, *x.aliases)}
+        return {normal(s): x.name for x in self.labels for s in (x.name, x.code, *x.aliases)}
 
     def check(self, values: Iterable[str], *, mode: Mode, tiers: Collection[str], task: bool = True) -> Checked:
         """Check whether ``values`` are a valid label set of this category, or repair them.
+
+        The result does not depend on the order of the labels, and repairing a repaired set changes nothing.
 
         Args:
             values: the strings given, in any order.
@@ -97,7 +104,51 @@ class Category:
             ``exclusive``, ``excluded``, the task's merge and the scheme's own rules. Violations that cannot be
             repaired: ``unknown_label``; ``several`` or ``empty`` if exactly one label is required.
         """
-        return rules.check(self, values=values, mode=mode, tiers=tiers, task=task)
+        given = list(values)
+        repairs: list[str] = []
+        labels, unknown = self._named(given, repairs=repairs)
+        labels = self._within(labels, task=task, base="base" in tiers, repairs=repairs)
+        if not labels and not unknown and "base" in tiers and self.none in self.names:
+            labels = {str(self.none)}
+            repairs.append("empty")
+        for rule in self.rules:
+            if rule.tier in tiers:
+                gone = rule.displaced(labels, attributes=self.attributes)
+                labels -= gone
+                repairs += [rule.name] * len(gone)
+        wrong = ["unknown_label"] * unknown
+        if self.kind == "single" and not unknown and len(labels) != 1:
+            wrong.append("several" if labels else "empty")
+        if mode == "repair":
+            return Checked(frozenset(labels), tuple(sorted(repairs)), tuple(sorted(wrong)), unknown)
+        wrong += repairs
+        return Checked(frozenset(given if wrong else labels), (), tuple(sorted(wrong)), unknown)
+
+    def _named(self, values: list[str], *, repairs: list[str]) -> tuple[set[str], int]:
+        """Return the labels that the values name, and the number of values that name no label."""
+        found = [v if v in self.attributes else self.spellings.get(normal(v)) for v in values]
+        known = [name for name in found if name is not None]
+        labels = set(known)
+        repairs += ["alias"] * sum(name not in (None, v) for name, v in zip(found, values, strict=True))
+        repairs += ["duplicate"] * (len(known) - len(labels))
+        return labels, len(found) - len(known)
+
+    def _within(self, labels: set[str], *, task: bool, base: bool, repairs: list[str]) -> set[str]:
+        """Return the labels that remain: those of the task, if asked for, and without a none label beside others."""
+        none, stands_alone = self.none, self.kind == "multi" and base
+        if none in labels and none not in self.names:
+            # another name of the empty set (SPEC 1.1, item 3), so it is a repair only if there are other labels
+            repairs += ["exclusive"] if len(labels) > 1 else []
+            labels = labels - {none}
+        if task:
+            merged = self.merge(frozenset(labels), merge=self.task_merge) if self.task_merge else frozenset(labels)
+            repairs += [str(self.task_merge)] * len(labels - merged)
+            labels = set(merged.intersection(self.names))
+            repairs += ["excluded"] * (len(merged) - len(labels))
+        if stands_alone and none in labels and len(labels) > 1:
+            repairs.append("exclusive")
+            labels = labels - {none}
+        return labels
 
     def merge(self, labels: frozenset[str], *, merge: str) -> frozenset[str]:
         """Return ``labels`` with the labels of the merge replaced by their common label.
@@ -119,7 +170,7 @@ class Category:
         """
         sizes = range(2) if self.kind == "single" else range(most + 1)
         sets = (frozenset(c) for size in sizes for c in combinations(self.names, size))
-        hard = rules.tiers_of("improved")
+        hard = tiers_of("improved")
         return [s for s in sets if not self.check(s, mode="strict", tiers=hard).violations]
 
 

@@ -153,7 +153,7 @@ def run(
     Raises:
         NotTuned: ``model`` is of another kind, or unknown.
         NothingToLearn: train or dev has no labels.
-        NotCurated: the corpus has no split or no gold.
+        NoGold: the corpus has no split or no gold.
         NoSilver: the ensemble has not voted.
         NotVoted: the labeller that the model is blended with has not voted.
         BaseMissing: a base model cannot be found.

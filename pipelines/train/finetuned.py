@@ -52,7 +52,7 @@ class ModelOutdated(DataError):
 
 @dataclass(frozen=True)
 class Said:
-    """A model's prediction for one post, a row of ``storage.tables.PREDICTIONS``.
+    """A model's prediction for one post, a row of the table ``predictions``.
 
     ``scores`` are probabilities in the task's order of labels, empty if the model gives none. ``labels`` are set only
     if the outcome is a vote.
@@ -130,7 +130,7 @@ def write(folder: Path, *, card: Card, material: Posts) -> None:
         {"record_id": item[0], "image": item[1], "group": material.placed[item][1], "split": material.placed[item][0]}
         for item in (e.item for e in (*material.train, *material.validation))
     ]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SPLITS), folder / LINEAGE, name="splits")
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / LINEAGE, name="splits")
     half = folder / f".{CARD}"
     half.write_text(card.model_dump_json(indent=2) + "\n")
     half.replace(folder / CARD)

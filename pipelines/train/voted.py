@@ -23,7 +23,7 @@ class NotVoted(ConfigError):
 
 
 def read(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Row]:
-    """Return the rows of ``storage.tables.VOTES`` by record id.
+    """Return the rows of the table ``votes`` by record id.
 
     Raises:
         NotVoted: the labeller has not voted.

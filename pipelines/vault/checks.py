@@ -40,18 +40,18 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SweepTally:
     """The counts of a run over records not quarantined before: checked, missing, and marked as deleted or removed."""
 
     fresh: int = 0
     missing: int = 0
     marked: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.fresh + other.fresh, self.missing + other.missing, self.marked + other.marked)
+    def __add__(self, other: SweepTally) -> SweepTally:
+        return SweepTally(self.fresh + other.fresh, self.missing + other.missing, self.marked + other.marked)
 
     @classmethod
-    def of(cls, answers: Mapping[Known, str]) -> Tally:
+    def of(cls, answers: Mapping[Known, str]) -> SweepTally:
         """Return the counts of these answers; answers of closed subreddits are not counted."""
         heard = [a for known, a in answers.items() if not known.quarantined and a != CLOSED]
         return cls(len(heard), sum(a == MISSING for a in heard), sum(a in MARKS for a in heard))
@@ -62,17 +62,17 @@ def known(connection: sa.Connection, *, corpus: str) -> list[Known]:
     return _read(connection, sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None)))
 
 
-def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[datetime, Tally]:
+def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[datetime, SweepTally]:
     """Return the start and the counts of the open run, or begin a new one; delete the checks of tombstones."""
     dead = sa.select(records.c.record_id).where(records.c.deleted_at.is_not(None))
     connection.execute(sa.delete(checks).where(checks.c.record_id.in_(dead)))
     query = sa.select(sweeps.c.begun, sweeps.c.fresh, sweeps.c.missing, sweeps.c.marked)
     row = connection.execute(query.where(sweeps.c.corpus == corpus, sweeps.c.ended.is_(None))).one_or_none()
     if row:
-        return row.begun, Tally(row.fresh, row.missing, row.marked)
+        return row.begun, SweepTally(row.fresh, row.missing, row.marked)
     connection.execute(sa.delete(sweeps).where(sweeps.c.corpus == corpus))
     connection.execute(sa.insert(sweeps).values(corpus=corpus, begun=now, fresh=0, missing=0, marked=0))
-    return now, Tally()
+    return now, SweepTally()
 
 
 def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str, now: datetime) -> dict[Known, str]:
@@ -98,7 +98,7 @@ def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str
         for k, a in kept.items()
     ]
     connection.execute(sa.insert(checks), rows)
-    heard = Tally.of(kept)
+    heard = SweepTally.of(kept)
     counts = {
         "fresh": sweeps.c.fresh + heard.fresh,
         "missing": sweeps.c.missing + heard.missing,

@@ -14,7 +14,7 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from pipelines.errors import BadParams, KeyDestroyed, UnknownRecord, VaultMismatch
+from pipelines.errors import BadParams, UnknownRecord, VaultMismatch
 from pipelines.vault import split_assignments, vault_metadata
 from pipelines.vault.database import Database, among, records
 from pipelines.vault.engine import chunks
@@ -126,19 +126,6 @@ class Vault:
             SealBroken: a wrapped key was altered.
         """
         return self._open(record_ids, column="key")
-
-    def key(self, record_id: str) -> bytes:
-        """Return the key of one record.
-
-        Raises:
-            KeyDestroyed: it was taken down.
-            UnknownRecord: it was never admitted.
-        """
-        found = self.keys([record_id])
-        if record_id not in found:
-            self.require_known([record_id])
-            raise KeyDestroyed(record_id=record_id)
-        return found[record_id]
 
     def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
         """Return the Reddit fullnames of these records, for live records only; only the deletion sweep may use them.

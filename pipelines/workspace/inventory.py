@@ -35,6 +35,11 @@ class Out:
     size: int
     nfiles: int | None = None
 
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Out:
+        """Return the object of an entry of a pointer or of ``dvc.lock``."""
+        return cls(entry["md5"], entry["size"], entry.get("nfiles"))
+
 
 class Inventory:
     """The tree at ``root``, in which the outs of ``lock`` count as present."""
@@ -47,7 +52,7 @@ class Inventory:
 
     def outs(self, path: str) -> dict[str, Out]:
         """Return the outs at, below or above a path, by their own paths."""
-        return {name: out for name, out in self._outs.items() if _overlap(name, path)}
+        return {name: out for name, out in self._outs.items() if overlap(name, path)}
 
     def files(self, *paths: str) -> dict[str, str]:
         """Return the files in DVC at or below some paths: path -> digest."""
@@ -127,13 +132,13 @@ def _pointed(root: Path) -> Iterator[tuple[str, Out]]:
     for top in ("data", "annotations", "work"):
         for pointer in sorted((root / top).rglob("*.dvc")):
             for out in read_yaml(pointer.read_text())["outs"]:
-                yield (pointer.parent / out["path"]).relative_to(root).as_posix(), _out(out)
+                yield (pointer.parent / out["path"]).relative_to(root).as_posix(), Out.of(out)
 
 
 def _made(lock: Lock) -> Iterator[tuple[str, Out]]:
     for stage in lock.values():
         # uncached metrics are in git
-        yield from ((out["path"], _out(out)) for out in stage.get("outs", ()) if not is_metric(out["path"]))
+        yield from ((out["path"], Out.of(out)) for out in stage.get("outs", ()) if not is_metric(out["path"]))
 
 
 def is_metric(path: str) -> bool:
@@ -141,13 +146,10 @@ def is_metric(path: str) -> bool:
     return path.startswith("metrics/")
 
 
-def _out(entry: Mapping[str, Any]) -> Out:
-    return Out(entry["md5"], entry["size"], entry.get("nfiles"))
-
-
 def _at_or_below(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder}/")
 
 
-def _overlap(one: str, other: str) -> bool:
+def overlap(one: str, other: str) -> bool:
+    """Return whether one of two paths is the other or below it."""
     return _at_or_below(one, other) or _at_or_below(other, one)

@@ -33,7 +33,7 @@ def pointer_text(name: str, *, md5: str, size: int) -> str:
 def read_pointer(text: str) -> Out:
     """Return the object that a pointer of this repository names."""
     (out,) = read_yaml(text)["outs"]
-    return Out(out["md5"], out["size"], out.get("nfiles"))
+    return Out.of(out)
 
 
 def check_handed_over(pointers: Mapping[str, str]) -> dict[str, str]:

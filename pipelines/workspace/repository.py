@@ -11,7 +11,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from pipelines.config import renamed
-from pipelines.config.params import load
+from pipelines.config.params import load, overlay
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 from pipelines.workspace import upgrade as results
@@ -82,12 +82,12 @@ def upgrade(settings: Settings, *, checkout: Path) -> Upgraded | None:
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", f"origin/{CODE}", cwd=clone.path)
         git("checkout", "--quiet", f"origin/{CODE}", "--", "params.yaml", cwd=clone.path)
         _apply(clone, profile=profile)
-        kept = results.keep(clone, found)
+        kept, to_run = results.keep(clone, found)
         message = f"corpus: upgrade to {code[:12]}"
         if found.lock:
-            message += f"\n\nKept the results of {len(kept.stages)} stages; {len(kept.to_run)} have to run again."
+            message += f"\n\nKept the results of {len(kept)} stages; {len(to_run)} have to run again."
         commit = clone.commit(message)
-        return Upgraded(commit, kept.stages, kept.to_run) if commit else None
+        return Upgraded(commit, tuple(kept), tuple(to_run)) if commit else None
 
 
 def clone(settings: Settings, *, folder: Path) -> Path:
@@ -105,21 +105,12 @@ def _apply(clone: Workspace, *, profile: str | None) -> None:
     values = rounds.load(path.read_text())
     if profile:
         over = rounds.load((clone.path / "profiles" / f"{profile}.yaml").read_text())
-        _merge(values, renamed.params(over))
+        overlay(values, renamed.params(over))
     values["profile"] = profile
     text = StringIO()
     rounds.dump(values, text)
     path.write_text(text.getvalue())
     load(clone.path)
-
-
-def _merge(base: dict[str, object], over: dict[str, object]) -> None:
-    for key, value in over.items():
-        below = base.get(key)
-        if isinstance(below, dict) and isinstance(value, dict):
-            _merge(below, value)
-        else:
-            base[key] = value
 
 
 def _remove(path: Path) -> None:

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import secrets
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -215,13 +214,3 @@ def _temporary(path: Path) -> Iterator[Path]:
         yield made
     finally:
         made.unlink(missing_ok=True)
-
-
-def warn_differs(stage: str) -> None:
-    """Warn that a stage's result differs from the one stored for the same inputs, which is used."""
-    sys.stderr.write(f"Stage {stage} is not deterministic: the result stored first for the same inputs is used.\n")
-
-
-def warn_unusable(stage: str) -> None:
-    """Warn that a stored result cannot be used and that the stage is run again."""
-    sys.stderr.write(f"The stored result of stage {stage} is damaged or lacks objects; the stage is run again.\n")

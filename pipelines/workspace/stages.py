@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import DataError
 from pipelines.timing import phase
-from pipelines.workspace.inventory import DependencyMissing, Inventory, is_metric
+from pipelines.workspace.inventory import DependencyMissing, Inventory, is_metric, overlap
 from pipelines.workspace.objects import digest_of
-from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token, warn_differs, warn_unusable
+from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
 
 if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
@@ -127,12 +128,15 @@ class StageRun:
             return self._token(key, stored)
         if not usable:
             # a damaged result must not block the stage forever
-            warn_unusable(stage)
+            sys.stderr.write(
+                f"The stored result of stage {stage} is damaged or lacks objects; the stage is run again.\n"
+            )
             self.results.remove(key)
         result = _committed(clone, defined, digests) or _run(clone, defined, inventory)
         kept, differs = self.results.create(key, result)
         if differs:
-            warn_differs(stage)
+            detail = "is not deterministic: the result stored first for the same inputs is used"
+            sys.stderr.write(f"Stage {stage} {detail}.\n")
         return self._token(key, kept, differs=differs)
 
     @staticmethod
@@ -169,7 +173,7 @@ def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
     def visit(name: str) -> None:
         if name not in ordered:
             paths = [dep["path"] for dep in lock[name].get("deps", ())]
-            upstream = {makers[out] for path in paths for out in makers if _touch(out, path)} - {name}
+            upstream = {makers[out] for path in paths for out in makers if overlap(out, path)} - {name}
             for maker in sorted(upstream):
                 visit(maker)
             ordered[name] = lock[name]
@@ -177,10 +181,6 @@ def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
     for name in sorted(lock):
         visit(name)
     return ordered
-
-
-def _touch(out: str, path: str) -> bool:
-    return f"{out}/".startswith(f"{path}/") or f"{path}/".startswith(f"{out}/")
 
 
 def _check(result: StageResult, defined: Definition) -> None:

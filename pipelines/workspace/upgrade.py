@@ -35,14 +35,6 @@ class Before:
     params: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Kept:
-    """The outcome of an upgrade: the stages whose results were kept, and those that have to run again."""
-
-    stages: tuple[str, ...]
-    to_run: tuple[str, ...]
-
-
 def before(clone: Workspace) -> Before:
     """Return the results of a clone's commit; call it before the newer code is merged."""
     inventory = clone.inventory()
@@ -63,8 +55,10 @@ def before(clone: Workspace) -> Before:
     return Before(lock, frozenset(current), renamed.params(_params(clone)))
 
 
-def keep(clone: Workspace, found: Before) -> Kept:
+def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     """Rewrite ``dvc.lock`` of a clone in which newer code was merged; metrics files follow their stages' names.
+
+    Returns the stages whose results were kept, and those that have to run again.
 
     An entry is rewritten for the newer command, dependencies and parameters if it was current, the stage's revision is
     unchanged, and no value or datum that it depends on differs. All other entries stay, and DVC runs their stages.
@@ -100,7 +94,7 @@ def keep(clone: Workspace, found: Before) -> Kept:
         kept.append(name)
     merged.write_lock(in_graph_order(lock))
     merged.close()
-    return Kept(tuple(sorted(kept)), tuple(sorted(lock.keys() - set(kept))))
+    return sorted(kept), sorted(lock.keys() - set(kept))
 
 
 def _differences(

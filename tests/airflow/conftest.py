@@ -18,7 +18,6 @@ import pytest
 
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import Airflow
 from pipelines.deployment.label_studio import start
 from pipelines.deployment.services import Deployment, down
 from pipelines.sandbox.reddit.build import build
@@ -26,6 +25,7 @@ from pipelines.workspace import repository
 from pipelines.workspace.git import git
 from tests.airflow.by_heart import DAG, NAME, SCORING, WHY, Decided, context_of, put
 from tests.airflow.kills import kill_first
+from tests.airflow_client import AirflowClient
 from tests.ports import free_port
 from tests.small_checkout import checkout
 
@@ -45,7 +45,7 @@ class World:
     root: Path
     settings: Settings
     deployment: Deployment
-    airflow: Airflow
+    airflow: AirflowClient
 
     def run(self, *argv: str) -> str:
         """Run ``python -m <argv>`` in the deployment's environment."""
@@ -156,7 +156,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     deployment = Deployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
     try:
         deployment.up(say=lambda _: None)
-        airflow = Airflow(f"http://127.0.0.1:{deployment.ports.airflow}")
+        airflow = AirflowClient(f"http://127.0.0.1:{deployment.ports.airflow}")
         yield World(root, settings, deployment, airflow)
     finally:
         down(settings)

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.annotate.form import Form, adjudication_form, annotation_form
+from pipelines.annotate.form import Form, build_form
 from pipelines.deployment.label_studio import Account, address, ensure_accounts
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
@@ -76,8 +76,7 @@ def truth_of(world: Any) -> Truth:
 
 
 def form_of(scheme: Scheme, *, adjudication: bool = False) -> Form:
-    make = adjudication_form if adjudication else annotation_form
-    return make(scheme, title="", content="images", warning="", contacts=())
+    return build_form(scheme, title="", content="images", warning="", contacts=(), adjudication=adjudication)
 
 
 def state(world: Any, run_id: str, task_id: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE
-from pipelines.annotate.form import Form, Question, read_values
+from pipelines.annotate.form import Form, FormQuestion, read_values
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.taxonomy import Category, Scheme
 
@@ -147,7 +147,7 @@ def _missed(right: Values, *, form: Form, scheme: Scheme, chance: Random) -> Val
     return {**right, question.key: chance.choice(others)} if others else right
 
 
-def _alternatives(question: Question, right: tuple[str, ...], *, category: Category) -> list[tuple[str, ...]]:
+def _alternatives(question: FormQuestion, right: tuple[str, ...], *, category: Category) -> list[tuple[str, ...]]:
     offered = [choice.value for choice in question.choices]
     sets: list[tuple[str, ...]] = [(label,) for label in offered]
     if question.kind == "multi":

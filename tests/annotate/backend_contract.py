@@ -16,7 +16,7 @@ from typing import Protocol
 from PIL import Image
 
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
-from pipelines.annotate.form import Choice, Form, Question
+from pipelines.annotate.form import Choice, Form, FormQuestion
 
 ANNOTATORS = ("a1", "a2")
 # Hostile on purpose: any content of a post must be preserved unchanged and must not break a form.
@@ -43,7 +43,7 @@ def form(*, content: str = "texts") -> Form:
         contacts=("A <friend> & colleague", "https://example.org/help?a=1&b=2"),
         guideline="# Guideline\n\n- **One** thing & <another>\n- $two ]]>\n",
         questions=(
-            Question(
+            FormQuestion(
                 key="kind",
                 text="Which kinds does it use?",
                 kind="multi",
@@ -54,7 +54,7 @@ def form(*, content: str = "texts") -> Form:
                 ),
                 required=True,
             ),
-            Question(
+            FormQuestion(
                 key="context",
                 text="Does one need to know more?",
                 kind="single",
@@ -71,7 +71,7 @@ def form(*, content: str = "texts") -> Form:
 def adjudication() -> Form:
     """The same for the third person."""
     plain = form()
-    questions = tuple(Question(q.key, q.text, q.kind, q.choices, False) for q in plain.questions)
+    questions = tuple(FormQuestion(q.key, q.text, q.kind, q.choices, False) for q in plain.questions)
     return Form(
         title="Adjudication", content="texts", warning=plain.warning, contacts=plain.contacts,
         guideline=plain.guideline, questions=questions, note="Why?", note_required=True, adjudication=True,

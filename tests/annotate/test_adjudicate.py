@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.annotate.backends.backend import AnnotatorAnswer
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.rounds.adjudicate import Case, Decided, cases, read_decisions, review_cases, unvoted
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase, Decided, cases, read_decisions, review_cases, unvoted
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy import load
@@ -48,8 +48,10 @@ def row(number: int, who: str, *labels: str, key: str = "labels", outcome: str =
     }
 
 
-def open_cases(rows: list[dict[str, object]], assignments: list[dict[str, object]], **more: Any) -> list[Case]:
-    values = {"scheme": CRADLE, "decided": (), "seed": 5} | more
+def open_cases(
+    rows: list[dict[str, object]], assignments: list[dict[str, object]], **more: Any
+) -> list[AdjudicationCase]:
+    values = {"scheme": CRADLE, "seed": 5} | more
     return cases(rows, assignments=assignments, **values)
 
 
@@ -58,11 +60,11 @@ def answer(number: int, *labels: str, at: int = 0, note: str = "because", **more
     return AnnotatorAnswer(item=(record(number), 0), by="c@x", note=note, **{**given, **more})
 
 
-def case(number: int, *sides: str) -> Case:
-    return Case((record(number), 0), ("labels",), tuple({"labels": (side,)} for side in sides))
+def case(number: int, *sides: str) -> AdjudicationCase:
+    return AdjudicationCase((record(number), 0), ("labels",), tuple({"labels": (side,)} for side in sides))
 
 
-def decide(answers: list[AnnotatorAnswer], *asked: Case, known: Any = (), scheme: Any = CRADLE) -> Decided:
+def decide(answers: list[AnnotatorAnswer], *asked: AdjudicationCase, known: Any = (), scheme: Any = CRADLE) -> Decided:
     return read_decisions(answers, cases=asked, known=known, scheme=scheme, manifest=ROUND)
 
 
@@ -95,11 +97,6 @@ def test_three_against_one_is_a_disagreement() -> None:
     rows = [row(1, who, HARM) for who in (A, B, C)] + [row(1, D, PAST)]
     (found,) = open_cases(rows, assigned(1, to=(A, B, C, D)))
     assert sorted(s["labels"] for s in found.sides) == [(PAST,), (HARM,), (HARM,), (HARM,)]
-
-
-def test_what_was_decided_is_not_asked_again() -> None:
-    rows = [row(1, A, HARM), row(1, B, PAST), row(2, A, HARM), row(2, B, PAST)]
-    assert [c.item[0] for c in open_cases(rows, assigned(1, 2), decided={((record(1), 0), "labels")})] == [record(2)]
 
 
 def test_sides_hold_all_categories_and_the_word_for_nothing() -> None:
@@ -152,10 +149,6 @@ def test_a_review_flags_what_differs_from_both_models_and_from_both_only() -> No
         record(3): [(ABUSE,), (PAST,), (HARM,)],
     }
     assert unvoted(people, votes, against=["gpt", "claude"], splits=splits) == 2
-    left = review_cases(
-        people, votes, against=["gpt", "claude"], splits=splits, seed=5, decided={((record(1), 0), "labels")}
-    )
-    assert [c.item[0] for c in left] == [record(3)]
 
 
 def test_gold_has_no_fixed_side_in_a_review() -> None:
@@ -229,7 +222,7 @@ def test_what_is_no_decision_is_counted_and_breaks_nothing(given: AnnotatorAnswe
 
 
 def test_only_disputed_categories_are_decided() -> None:
-    asked = Case((record(1), 0), ("severity", "related"), ())
+    asked = AdjudicationCase((record(1), 0), ("severity", "related"), ())
     given = answer(1, values={"severity": ("None",), "modality": ("text",), "related": ("None",)})
     found = decide([given], asked, scheme=FIGSIM)
     assert {r["category"]: r["labels"] for r in found.rows} == {"severity": ["None"], "related": []}

@@ -87,7 +87,9 @@ def put(root: Path, round_: RoundManifest, rows: list[dict[str, Any]]) -> None:
     folder = manifest.folder(root, round_.corpus, round_.round)
     manifest.write(round_, folder / "manifest.yaml")
     tables.write(
-        pa.Table.from_pylist(rows, schema=tables.ANNOTATIONS), folder / "annotations.parquet", name="annotations"
+        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["annotations"]),
+        folder / "annotations.parquet",
+        name="annotations",
     )
 
 

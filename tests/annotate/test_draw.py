@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.rounds.assignment import Assignment, assign, draw, release
+from pipelines.annotate.rounds.assignment import Assignment, assign, draw
 from pipelines.errors import BadParams
 
 ITEMS = st.sets(st.tuples(st.sampled_from([f"{n:032x}" for n in range(12)]), st.integers(0, 3)))
@@ -105,12 +105,3 @@ def test_a_review_is_assigned_to_no_annotator() -> None:
 def test_too_few_people_are_refused(names: list[str], overlap: int) -> None:
     with pytest.raises(BadParams, match=r"round\.annotators"):
         assign(items(3), annotators=names, overlap=overlap, batch_size=3, seed=1)
-
-
-@pytest.mark.parametrize(("used", "expected"), [(0, [0, 1, 2]), (2, [0]), (3, []), (9, [])])
-def test_a_day_gives_no_more_than_its_cap(used: int, expected: list[int]) -> None:
-    assert release(range(7), used=used, cap=3) == expected
-
-
-def test_the_rest_comes_out_however_much_room_there_is() -> None:
-    assert release(range(2), used=0, cap=60) == [0, 1]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipelines import taxonomy
 from pipelines.annotate.backends.backend import PROBLEMS
-from pipelines.annotate.form import Form, adjudication_form, annotation_form, problem, read_values
+from pipelines.annotate.form import Form, build_form, problem, read_values
 from pipelines.taxonomy.guideline import guideline, offered
 
 FIGSIM, CRADLE = taxonomy.load("figsim"), taxonomy.load("cradle")
@@ -16,8 +16,8 @@ CATEGORIES = [*FIGSIM.categories.values(), CRADLE.category()]
 
 
 def form(scheme: taxonomy.Scheme = FIGSIM, *, adjudication: bool = False) -> Form:
-    make = adjudication_form if adjudication else annotation_form
-    return make(scheme, title="memes/pilot-1", content="images", warning="Take care.", contacts=["a", "b"])
+    said = {"title": "memes/pilot-1", "warning": "Take care.", "contacts": ["a", "b"]}
+    return build_form(scheme, content="images", adjudication=adjudication, **said)
 
 
 def test_an_annotator_is_asked_everything_and_need_not_write() -> None:

@@ -48,7 +48,7 @@ def params(tmp_path: Path) -> Params:
 def write_splits(root: Path, items: Sequence[tuple[str, int, str]], *, corpus: str = "posts") -> None:
     rows = [{"record_id": r, "image": i, "group": r, "split": split} for r, i, split in items]
     path = root / "snapshot" / corpus / "split" / "splits.parquet"
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SPLITS), path, name="splits")
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), path, name="splits")
 
 
 def sourced(params: Params, *, corpus: str = "posts", **values: Any) -> Params:

@@ -14,12 +14,12 @@ import pytest
 from pipelines import taxonomy
 from pipelines.annotate.imports import mapping
 from pipelines.annotate.imports.files import UnreadableFile, flag_of, fullname_of, list_of, moment_of, read_file
-from pipelines.annotate.imports.gather import Gathered, gather
+from pipelines.annotate.imports.gather import GatheredEntries, gather
 
 CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
 
 
-def gathered(*paths: Path, by: mapping.Mapping) -> Gathered:
+def gathered(*paths: Path, by: mapping.Mapping) -> GatheredEntries:
     files = [read_file(path, usual=by.format) for path in paths]
     return gather(files, mapping=by, scheme=taxonomy.load(by.scheme))
 

@@ -179,7 +179,7 @@ def test_the_stage_gold_takes_what_was_imported(run, tmp_path, params, settings,
     ids = sorted({row["record_id"] for row in run.rows("annotations/memes/figsim/splits.csv")})
     splits = {"record_id": ids, "image": [0] * len(ids), "group": ids, "split": ["train"] * len(ids)}
     path = tmp_path / "snapshot" / "memes" / "split" / "splits.parquet"
-    tables.write(pa.table(splits, schema=tables.SPLITS), path, name="splits")
+    tables.write(pa.table(splits, schema=tables.SCHEMAS["splits"]), path, name="splits")
     section = params.gold["memes"].model_copy(update={"published": "gold.csv"})
     params = params.model_copy(update={"gold": {**params.gold, "memes": section}})
     metrics = gold.run("memes", params=params, settings=settings, vault=vault, root=tmp_path)

@@ -16,7 +16,7 @@ import pytest
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
 from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE
 from pipelines.annotate.backends.label_studio.label_studio import LabelStudio, open_label_studio, title
-from pipelines.annotate.form import adjudication_form, annotation_form, read_values
+from pipelines.annotate.form import build_form, read_values
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio import Account, address, ensure_accounts, serve, start
@@ -28,8 +28,8 @@ from tests.annotate.annotators import Habits, ShownTask
 
 FIGSIM = load("figsim")
 PLAIN = {"warning": "May weigh on you.", "contacts": ("Someone",), "content": "images"}
-FORM = annotation_form(FIGSIM, title="memes", **PLAIN)
-THIRD = adjudication_form(FIGSIM, title="memes", **PLAIN)
+FORM = build_form(FIGSIM, title="memes", **PLAIN)
+THIRD = build_form(FIGSIM, title="memes", **PLAIN, adjudication=True)
 TRUTH: Mapping[str, tuple[str, ...]] = {
     "figurative": ("Irony/sarcasm",),
     "severity": ("Suicide ideation",),

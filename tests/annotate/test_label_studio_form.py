@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.annotate.backends.backend import AnnotationTask
 from pipelines.annotate.backends.label_studio.form import CONTENT, NOTE, SIDES, config, shown
-from pipelines.annotate.form import Form, adjudication_form, annotation_form
+from pipelines.annotate.form import Form, build_form
 from pipelines.taxonomy import load
 from tests.annotate import backend_contract as contract
 
@@ -20,7 +20,7 @@ FORMS = {
     "hostile": contract.form(),
     "third": contract.adjudication(),
     **{
-        name: annotation_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
+        name: build_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
         for name, content in (("figsim", "images"), ("cradle", "texts"))
     },
 }
@@ -110,7 +110,7 @@ def test_a_hostile_post_is_shown_unchanged() -> None:
 
 
 def test_an_adjudicator_sees_nameless_sides_and_what_to_decide() -> None:
-    form = adjudication_form(load("figsim"), title="x", content="images", warning="Careful.", contacts=())
+    form = build_form(load("figsim"), title="x", content="images", warning="Careful.", contacts=(), adjudication=True)
     assert f"${SIDES}" in {each.attrib["value"] for each in ET.fromstring(config(form)).iter("HyperText")}
     sides = ({"severity": ("None",), "related": ()}, {"severity": ("Suicide death",), "related": ("<b>",)})
     task = AnnotationTask(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.annotate.manifest import FILE, BadManifest, Decision, RoundManifest, folder, opened, read, write
+from pipelines.annotate.manifest import FILE, BadManifest, RoundDecision, RoundManifest, folder, opened, read, write
 from pipelines.errors import UnknownRound
 
 WHEN = datetime(2025, 3, 1, 9, 30, tzinfo=UTC)
@@ -42,7 +42,7 @@ CLOSED = OPEN.model_copy(
     update={
         "status": "closed",
         "closed": WHEN + timedelta(days=2, microseconds=5),
-        "decision": Decision(go_on=True, reason="agreement-sufficient", at=WHEN + timedelta(days=1)),
+        "decision": RoundDecision(go_on=True, reason="agreement-sufficient", at=WHEN + timedelta(days=1)),
     }
 )
 

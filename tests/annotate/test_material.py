@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.annotate.rounds import material
-from pipelines.annotate.rounds.adjudicate import Case
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.config.params import load
 from pipelines.errors import SealBroken
 from pipelines.storage import tables
@@ -64,7 +64,7 @@ def test_a_post_is_its_title_and_body(root: Path, vault: Vault) -> None:
 
 
 def test_an_adjudicator_sees_the_sides_of_the_case(root: Path, vault: Vault) -> None:
-    case = Case((A, 0), ("labels",), ({"labels": ("rape_past",)}, {"labels": ("no_crisis",)}))
+    case = AdjudicationCase((A, 0), ("labels",), ({"labels": ("rape_past",)}, {"labels": ("no_crisis",)}))
     items = {(A, 0): 0, (B, 0): 1}
     found = material.tasks("posts", items=items, cases={(A, 0): case}, params=PARAMS, vault=vault, root=root)
     assert [(t.disputed, t.sides) for t in found] == [(case.categories, case.sides), ((), ())]

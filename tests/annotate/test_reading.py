@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.annotate.backends.backend import PROBLEMS, AnnotatorAnswer, Item
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.response_validation import Read, read
+from pipelines.annotate.response_validation import ReadAnswers, read
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy import load
@@ -83,11 +83,13 @@ def assigned(*numbers: int, to: Sequence[str] = (A, B)) -> list[dict[str, object
     ]
 
 
-def pull(answers: dict[str, list[AnnotatorAnswer]], *numbers: int, scheme: Any = CRADLE, **accounts: str) -> Read:
+def pull(
+    answers: dict[str, list[AnnotatorAnswer]], *numbers: int, scheme: Any = CRADLE, **accounts: str
+) -> ReadAnswers:
     return read(answers, assignments=assigned(*numbers), scheme=scheme, manifest=manifest(), accounts=accounts)
 
 
-def sets(found: Read, who: str = A) -> dict[tuple[str, str], Any]:
+def sets(found: ReadAnswers, who: str = A) -> dict[tuple[str, str], Any]:
     return {(str(r["record_id"])[-1], str(r["category"])): r["labels"] for r in found.rows if r["annotator"] == who}
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
 from pipelines.config.collect import Decode
-from pipelines.extract.decode import CHILD, Decoder, Picture
+from pipelines.extract.decode import CHILD, DecodedPicture, Decoder
 
 PARAMS = Decode(
     formats=("JPEG", "PNG", "WEBP", "GIF"),
@@ -49,8 +49,8 @@ def drawn(size: tuple[int, int] = (64, 48)) -> Image.Image:
     return image
 
 
-def pixels(picture: Picture | str) -> Image.Image:
-    assert isinstance(picture, Picture), picture
+def pixels(picture: DecodedPicture | str) -> Image.Image:
+    assert isinstance(picture, DecodedPicture), picture
     image = Image.open(io.BytesIO(picture.data))
     assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (picture.width, picture.height))
     return image
@@ -85,7 +85,7 @@ def png(width: int, height: int, *, depth: int = 8, colour: int = 0, rows: bytes
 def test_the_picture_survives(decoder: Decoder, kind: str, options: dict) -> None:
     result = decoder.decode(encoded(drawn(), kind, **options))
     assert close(pixels(result), drawn())
-    assert isinstance(result, Picture)
+    assert isinstance(result, DecodedPicture)
     assert result.frames == 1
 
 
@@ -185,7 +185,7 @@ def test_what_is_no_picture_is_called_so(decoder: Decoder, data: bytes) -> None:
 def test_a_format_can_be_left_out_by_the_parameters() -> None:
     with Decoder(PARAMS.model_copy(update={"formats": ("PNG",)})) as only_png:
         assert only_png.decode(encoded(drawn(), "JPEG")) == "format"
-        assert isinstance(only_png.decode(encoded(drawn())), Picture)
+        assert isinstance(only_png.decode(encoded(drawn())), DecodedPicture)
 
 
 def test_a_small_file_of_huge_pixels_is_refused_before_it_is_loaded(decoder: Decoder) -> None:
@@ -222,7 +222,7 @@ def test_size_is_read_from_the_header(decoder: Decoder, kind: str) -> None:
 
 def test_the_last_allowed_pixel_counts() -> None:
     with Decoder(PARAMS.model_copy(update={"max_pixels": 100})) as small:
-        assert isinstance(small.decode(encoded(Image.new("RGB", (10, 10)))), Picture)
+        assert isinstance(small.decode(encoded(Image.new("RGB", (10, 10)))), DecodedPicture)
         assert small.decode(encoded(Image.new("RGB", (101, 1)))) == "too_many_pixels"
         assert small.decode(encoded(Image.new("RGB", (1000, 1000)))) == "too_many_pixels"
 
@@ -251,7 +251,7 @@ def test_a_damaged_picture_never_takes_the_decoder_down(decoder: Decoder, kind: 
     data = bytearray(WHOLE[kind])
     data[at] = value
     result = decoder.decode(bytes(data))
-    assert isinstance(result, Picture) or result in {
+    assert isinstance(result, DecodedPicture) or result in {
         "truncated",
         "format",
         "not_an_image",
@@ -285,7 +285,7 @@ def test_a_crash_costs_one_picture() -> None:
         os.kill(pid, signal.SIGSTOP)  # so that the picture is surely in its hands
         threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
         assert running.decode(encoded(drawn())) == "decoder_crashed"
-        assert isinstance(running.decode(encoded(drawn())), Picture)
+        assert isinstance(running.decode(encoded(drawn())), DecodedPicture)
         assert running.pid != pid
 
 
@@ -293,7 +293,7 @@ def test_a_child_that_died_between_two_pictures_costs_none() -> None:
     with Decoder(PARAMS) as running:
         os.kill(running.pid, signal.SIGKILL)
         time.sleep(0.1)
-        assert isinstance(running.decode(encoded(drawn())), Picture)
+        assert isinstance(running.decode(encoded(drawn())), DecodedPicture)
 
 
 def test_a_picture_that_takes_too_long_is_given_up() -> None:
@@ -302,13 +302,13 @@ def test_a_picture_that_takes_too_long_is_given_up() -> None:
         began = time.monotonic()
         assert running.decode(encoded(drawn())) == "decoder_timeout"
         assert time.monotonic() - began < 4
-        assert isinstance(running.decode(encoded(drawn())), Picture)
+        assert isinstance(running.decode(encoded(drawn())), DecodedPicture)
 
 
 def test_a_picture_that_takes_too_much_memory_is_given_up() -> None:
     with Decoder(PARAMS.model_copy(update={"memory_mb": 200})) as running:
         assert running.decode(encoded(Image.new("RGBA", (6000, 6000)))) == "decoder_crashed"
-        assert isinstance(running.decode(encoded(drawn())), Picture)
+        assert isinstance(running.decode(encoded(drawn())), DecodedPicture)
 
 
 def test_the_child_has_limits_and_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.pace import Gate, retry_after
+from pipelines.collect.pace import HostGate, retry_after
 from pipelines.errors import SourceThrottled
 
 NOON = "Sat, 03 Dec 2022 12:00:00 GMT"
@@ -40,11 +40,11 @@ def test_no_header_however_odd_does_more_than_ask_for_a_wait(asked: str, date: s
 def test_a_closed_gate_holds_everyone_back_without_taking_slots_from_others() -> None:
     async def run() -> tuple[list[float], float]:
         total = asyncio.Semaphore(1)
-        slow, quick = Gate(per_host=4), Gate(per_host=4)
+        slow, quick = HostGate(per_host=4), HostGate(per_host=4)
         began = time.monotonic()
         slow.close("slow.test", seconds=0.4, longest=1)
 
-        async def pass_through(gate: Gate) -> float:
+        async def pass_through(gate: HostGate) -> float:
             async with gate.turn(total):
                 return time.monotonic() - began
 
@@ -59,4 +59,4 @@ def test_a_closed_gate_holds_everyone_back_without_taking_slots_from_others() ->
 
 def test_a_host_that_asks_for_more_than_the_limit_stops_the_step() -> None:
     with pytest.raises(SourceThrottled, match=r"slow\.test.*120"):
-        Gate(per_host=1).close("slow.test", seconds=120, longest=60)
+        HostGate(per_host=1).close("slow.test", seconds=120, longest=60)

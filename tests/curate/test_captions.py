@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.curate.dedupe.captions import Captions, caption_words, word_difference
+from pipelines.curate.dedupe.captions import Captions, caption_words
 from pipelines.extract.words import words
 
 VOCABULARY = words("when the morning comes and nobody said hello to my tired little window plant again today")
 CAPTION = st.lists(st.sampled_from(VOCABULARY), max_size=14)
+
+
+def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
+    """Return how many words differ between two captions, apart from misreadings, or ``limit`` if that many or more."""
+    return int(Captions([a, b]).differences([0], [1], limit=limit)[0])
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,13 @@ class Months:
         self.vault.admit([(ids[n], f"t3_{n}") for n in sorted(ids)], corpus="memes", month="2022-12", now=NOW)
         month = self.root / "data" / "memes" / "2022-12"
         posts = {
-            name: dict.fromkeys(tables.POSTS.names)
+            name: dict.fromkeys(tables.SCHEMAS["posts"].names)
             | {"record_id": ids[name], "created": NOW + timedelta(days=day), "media": "[]"}
             for name, _, day, *_ in items
         }
         write_rows(posts.values(), month / "posts.parquet", name="posts", vault=self.vault)
         images = [
-            dict.fromkeys(tables.IMAGES.names)
+            dict.fromkeys(tables.SCHEMAS["images"].names)
             | {"record_id": ids[name], "image": image, "fingerprint": fingerprint, "text": text, "bytes": b"x"}
             | {"sha256": f"{fingerprint}", "fingerprint_id": "phash-1"}
             | columns

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config.collect import Language
-from pipelines.extract.language import LanguageGate, Verdict
+from pipelines.extract.language import LanguageGate, LanguageVerdict
 
 PARAMS = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)
 
@@ -27,7 +27,7 @@ FOREIGN = (
 
 @pytest.mark.parametrize("text", SHORT.split("|"))
 def test_short_english_captions_are_kept(gate, text):
-    assert gate.judge(text) == Verdict("en", kept=True)
+    assert gate.judge(text) == LanguageVerdict("en", kept=True)
 
 
 @pytest.mark.parametrize("text", FOREIGN.split("|"))
@@ -39,7 +39,7 @@ def test_short_captions_of_other_languages_are_dropped(gate, text):
 
 @pytest.mark.parametrize("text", ["", "?!", "12:40", "2022", "me", "lol", "ну", "🙂🙂🙂🙂🙂"])
 def test_fewer_than_four_letters_are_no_text(gate, text):
-    assert gate.judge(text) == Verdict("none", kept=True)
+    assert gate.judge(text) == LanguageVerdict("none", kept=True)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_fewer_than_four_letters_are_no_text(gate, text):
     ],
 )
 def test_other_languages_are_named(gate, text, language):
-    assert gate.judge(text) == Verdict(language, kept=False)
+    assert gate.judge(text) == LanguageVerdict(language, kept=False)
 
 
 def test_unread_text_is_neither_english_nor_no_text(gate):
-    assert gate.judge("", unread=1.0) == Verdict("und", kept=False)
-    assert gate.judge("made with a phone", confidence=0.3, unread=0.7) == Verdict("und", kept=False)
+    assert gate.judge("", unread=1.0) == LanguageVerdict("und", kept=False)
+    assert gate.judge("made with a phone", confidence=0.3, unread=0.7) == LanguageVerdict("und", kept=False)
     assert gate.judge("made with a phone", confidence=0.8, unread=0.2).kept
 
 

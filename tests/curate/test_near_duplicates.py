@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.curate.grouping.near_duplicates import components, keep_first, keepers, pair_blocks, pairs_within
+from pipelines.curate.grouping.near_duplicates import components, keepers, pair_blocks
 
 WORDS = st.integers(min_value=0, max_value=2**64 - 1)
 
@@ -42,7 +42,13 @@ def brute_force(hashes: np.ndarray, radius: int) -> np.ndarray:
 
 
 def found(hashes: np.ndarray, radius: int) -> np.ndarray:
-    return np.stack(pairs_within(hashes, radius=radius), axis=1)
+    return ordered([np.stack(block, axis=1) for block in pair_blocks(hashes, radius=radius)])
+
+
+def ordered(blocks: list[np.ndarray]) -> np.ndarray:
+    """Return the rows of all blocks by left, then right."""
+    rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *blocks])
+    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
 
 
 @given(st.one_of(clustered(), st.lists(WORDS, max_size=60).map(lambda x: np.array(x, np.uint64))), st.integers(0, 16))
@@ -75,13 +81,12 @@ def test_hashes_that_share_chunks_are_found_once(radius: int) -> None:
 def test_blocks_of_any_size_hold_the_same_pairs(hashes: np.ndarray, radius: int, block: int) -> None:
     blocks = [np.stack(b, axis=1) for b in pair_blocks(hashes, radius=radius, block=block)]
     assert all(len(b) <= block + len(hashes) for b in blocks)
-    rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *blocks])
-    assert np.array_equal(rows[np.lexsort((rows[:, 1], rows[:, 0]))], brute_force(hashes, radius))
+    assert np.array_equal(ordered(blocks), brute_force(hashes, radius))
 
 
 def test_a_radius_beyond_the_hash_is_refused() -> None:
     with pytest.raises(ValueError, match="0 to 64"):
-        pairs_within(np.zeros(2, dtype=np.uint64), radius=65)
+        list(pair_blocks(np.zeros(2, dtype=np.uint64), radius=65))
 
 
 @st.composite
@@ -109,7 +114,8 @@ def test_what_is_dropped_repeats_an_earlier_kept_item(graph: tuple[int, list[tup
     order = list(range(n))
     random.shuffle(order)  # type: ignore[attr-defined]
     left, right = [a for a, _ in edges], [b for _, b in edges]
-    kept, keeper = keep_first(order, left, right), keepers(order, left, right)
+    keeper = keepers(order, left, right)
+    kept = keeper == np.arange(n)
     rank = {item: i for i, item in enumerate(order)}
     direct = {(a, b) for a, b in edges} | {(b, a) for a, b in edges}
     for a, b in edges:
@@ -121,5 +127,5 @@ def test_what_is_dropped_repeats_an_earlier_kept_item(graph: tuple[int, list[tup
 
 
 def test_a_chain_does_not_drop_its_far_end() -> None:
-    assert keep_first([0, 1, 2], [0, 1], [1, 2]).tolist() == [True, False, True]
+    assert keepers([0, 1, 2], [0, 1], [1, 2]).tolist() == [0, 0, 2]
     assert components(3, [0, 1], [1, 2]).tolist() == [0, 0, 0]

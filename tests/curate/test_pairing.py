@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.config.curate import Dedupe
-from pipelines.curate.dedupe.captions import word_difference
+from pipelines.curate.dedupe.captions import Captions
 from pipelines.curate.dedupe.pairing import Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.grouping.near_duplicates import components
 from pipelines.extract.words import words
@@ -24,6 +24,11 @@ PARAMS = Dedupe(
     similarity=0.7,
 )
 LONG = "nobody told me that the plant on the window needs water"
+
+
+def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
+    """Return how many words differ between two captions, apart from misreadings, or ``limit`` if that many or more."""
+    return int(Captions([a, b]).differences([0], [1], limit=limit)[0])
 
 
 def pictures(*items: tuple[int | None, str]) -> Pictures:

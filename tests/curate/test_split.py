@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -170,17 +169,6 @@ def test_a_malformed_published_split_is_refused(tmp_path: Path, vault: Vault, li
     corpus.write(tmp_path, range(20))
     with pytest.raises(BadParams, match="line"):
         run(tmp_path, vault, published(tmp_path, line.split("\n")))
-
-
-def test_labels_replace_the_strata(tmp_path: Path, vault: Vault) -> None:
-    corpus.write(tmp_path, range(100))
-    sample.run("memes", params=corpus.params(), vault=vault, root=tmp_path)
-    rows = [(corpus.record_id(i), 0, label) for i in range(100) for label in ("M1", "F3")[: 1 + i % 2]]
-    table = pa.table(dict(zip(("record_id", "image", "label"), map(list, zip(*rows, strict=True)), strict=True)))
-    report = split.run("memes", params=corpus.params(), vault=vault, root=tmp_path, labels=table)
-    assert [row["label"] for row in report["balance"]] == ["F3", "M1"]
-    assert report["max_deviation"] == 0
-    assert report["stratified_on"] == "labels"
 
 
 def test_an_empty_corpus_gives_empty_tables(tmp_path: Path, vault: Vault) -> None:

@@ -116,13 +116,17 @@ def write_gold(
         {"record_id": r, "image": i, "group": (groups or {}).get((r, i), r), "split": name}
         for (r, i), name in split.items()
     ]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SPLITS), folder / "split" / "splits.parquet", name="splits")
+    tables.write(
+        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
+    )
     rows = [
         {"record_id": r, "image": i, "category": key, "labels": sorted(labels), "how": "agreed", "example": False}
         for key, sets in gold.items()
         for (r, i), labels in sets.items()
     ]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.GOLD), folder / "gold" / "gold.parquet", name="gold")
+    tables.write(
+        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
+    )
 
 
 def write_run(
@@ -153,5 +157,5 @@ def write_run(
         for (r, i), labels in sets.items()
     ]
     path = root / "snapshot" / "memes" / "predictions" / source / task / model / str(seed) / "predictions.parquet"
-    tables.write(pa.Table.from_pylist(rows, schema=tables.PREDICTIONS), path, name="predictions")
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), path, name="predictions")
     return path

@@ -36,7 +36,9 @@ def write_gold(root: Path, gold: dict[str, Sets], *, examples: frozenset[str] = 
     folder = root / "snapshot" / "posts"
     placed = {r: split for split, sets in gold.items() for r in sets} | {f"silver{i}": "train" for i in range(train)}
     rows = [{"record_id": r, "image": 0, "group": r, "split": split} for r, split in placed.items()]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SPLITS), folder / "split" / "splits.parquet", name="splits")
+    tables.write(
+        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
+    )
     rows = [
         {
             "record_id": r, "image": 0, "category": "labels", "labels": sorted(labels), "how": "truth", "round": None,
@@ -45,7 +47,9 @@ def write_gold(root: Path, gold: dict[str, Sets], *, examples: frozenset[str] = 
         for sets in gold.values()
         for r, labels in sets.items()
     ]  # fmt: skip
-    tables.write(pa.Table.from_pylist(rows, schema=tables.GOLD), folder / "gold" / "gold.parquet", name="gold")
+    tables.write(
+        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
+    )
 
 
 def write_run(
@@ -70,7 +74,7 @@ def write_run(
         for r, labels in sets.items()
     ]  # fmt: skip
     folder = root / "snapshot" / "posts" / "predictions" / place
-    table = pa.Table.from_pylist(rows, schema=tables.PREDICTIONS)
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"])
     tables.write(table, folder / "predictions.parquet", name="predictions")
     if spent is not None:
         (folder / "spent.json").write_text(spent if isinstance(spent, str) else json.dumps(spent))

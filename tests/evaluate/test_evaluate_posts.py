@@ -193,17 +193,21 @@ def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
     people = {f"person{i:02d}": classes[i % 5] for i in range(20)}
     folder = tmp_path / "snapshot" / "posts"
     rows = [{"record_id": r, "image": 0, "group": r, "split": "test"} for r in people]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SPLITS), folder / "split" / "splits.parquet", name="splits")
+    tables.write(
+        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
+    )
     base = {"image": 0, "how": "published", "round": None, "example": False}
     rows = [{"record_id": r, "category": "severity", "labels": [c], **base} for r, c in people.items()]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.GOLD), folder / "gold" / "gold.parquet", name="gold")
+    tables.write(
+        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
+    )
     said = [
         {"record_id": r, "image": 0, "task": "severity", "model": "m-gold", "seed": 1, "split": "test",
          "outcome": "vote", "scores": None, "labels": ["Ideation"]}
         for r in people
     ]  # fmt: skip
     out = folder / "predictions" / "finetuned" / "gold" / "m" / "predictions.parquet"
-    tables.write(pa.Table.from_pylist(said, schema=tables.PREDICTIONS), out, name="predictions")
+    tables.write(pa.Table.from_pylist(said, schema=tables.SCHEMAS["predictions"]), out, name="predictions")
     values = params_of(category="severity").model_dump()
     values["corpora"]["posts"]["scheme"] = "cssrs"
     metrics = evaluate.run("posts", params=PARAMS.model_validate(values), root=tmp_path, sampling=FEW)

@@ -205,7 +205,7 @@ def label(folder: Path, url: str, count: int) -> None:
         AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
     ):
         found = remote(url, answers=answers, vault=vault).label(posts(count, vault=vault))
-    table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.VOTES)
+    table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
     pq.write_table(table, folder / "votes.parquet")
 
 

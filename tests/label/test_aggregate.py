@@ -60,7 +60,7 @@ def table(rows: Sequence[dict[str, object]], *, seed: int | None = None, labelle
             )
     if seed is not None:
         random.Random(seed).shuffle(made)
-    return pa.Table.from_pylist(made, schema=tables.VOTES)
+    return pa.Table.from_pylist(made, schema=tables.SCHEMAS["votes"])
 
 
 def decide(votes: pa.Table, name: str, *, members: Sequence[str] = MEMBERS, fallback: str | None = None) -> dict:

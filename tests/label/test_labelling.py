@@ -24,7 +24,7 @@ from pipelines.config.settings import Settings
 from pipelines.curate import sample
 from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split
-from pipelines.datasets.split_posts import NotCurated
+from pipelines.datasets.example import NoGold
 from pipelines.errors import BudgetSpent
 from pipelines.label import estimate, injection_test, silver, summary, votes
 from pipelines.storage import tables
@@ -233,5 +233,5 @@ def yaml_of(params: Params) -> str:
 
 
 def test_where_nothing_is_curated_it_says_where_to_go(lab: Lab, tmp_path: Path) -> None:
-    with pytest.raises(NotCurated, match="corpus clone"):
+    with pytest.raises(NoGold, match="corpus clone"):
         estimate.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=tmp_path)

@@ -153,7 +153,7 @@ def test_one_of_a_kind_is_a_string() -> None:
 
 def test_rows_fit_the_votes_table() -> None:
     rows = [one('{"labels": []}').row(), one(None).row(), *(a.row() for a in three("{}"))]
-    table = pa.Table.from_pylist(rows, schema=tables.VOTES)
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["votes"])
     assert table.num_rows == 5
     assert table["outcome"].to_pylist()[:2] == ["vote", "malformed"]
     assert Answer("r", "l", "c", "p", Outcome.VOTE, scores=(0.5, 0.25)).row()["scores"] == [0.5, 0.25]

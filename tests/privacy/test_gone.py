@@ -49,8 +49,10 @@ def test_the_rest_names_no_deleted_record_and_is_otherwise_complete(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], taken: set[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("pairs")
-    rows = [dict.fromkeys(tables.PAIRS.names) | {"record_id": a, "other_id": b, "image": 0} for a, b in pairs]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.PAIRS), folder / "a.parquet", name="pairs")
+    rows = [
+        dict.fromkeys(tables.SCHEMAS["pairs"].names) | {"record_id": a, "other_id": b, "image": 0} for a, b in pairs
+    ]
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["pairs"]), folder / "a.parquet", name="pairs")
     gone = Gone(taken)
     named = gone.within(folder / "a.parquet")
     gone.without(folder / "a.parquet", folder / "b.parquet")
@@ -64,7 +66,7 @@ def test_a_set_gets_the_name_of_the_first_that_is_left(tmp_path: Path) -> None:
     members = [(IDS[0], 1), (IDS[2], 0), (IDS[1], 2), (IDS[1], 0)]
     rows = [{"record_id": i, "image": n, "group": f"{IDS[0]}/1", "split": "train"} for i, n in members]
     rows.append({"record_id": IDS[5], "image": 0, "group": f"{IDS[5]}/0", "split": "test"})
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SPLITS), tmp_path / "a.parquet", name="splits")
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), tmp_path / "a.parquet", name="splits")
     assert Gone([IDS[0]]).without(tmp_path / "a.parquet", tmp_path / "b.parquet") == Left(rows=1, renamed=3)
     groups = {(r["record_id"], r["image"]): r["group"] for r in pq.read_table(tmp_path / "b.parquet").to_pylist()}
     assert set(groups.values()) == {f"{IDS[1]}/0", f"{IDS[5]}/0"} and groups[IDS[2], 0] == f"{IDS[1]}/0"
@@ -108,7 +110,7 @@ def test_an_object_of_lines_is_known_by_its_header_and_loses_the_lines(tmp_path:
 
 def test_empty_files_name_no_record(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    tables.write(tables.SPLITS.empty_table(), tmp_path / "t.parquet", name="splits")
+    tables.write(tables.SCHEMAS["splits"].empty_table(), tmp_path / "t.parquet", name="splits")
     assert [Gone(IDS).within(tmp_path / name) for name in ("empty", "t.parquet")] == [0, 0]
     assert Gone(IDS).without(tmp_path / "t.parquet", tmp_path / "u.parquet") == Left()
     assert (tmp_path / "t.parquet").read_bytes() == (tmp_path / "u.parquet").read_bytes()

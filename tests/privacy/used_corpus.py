@@ -16,7 +16,7 @@ import yaml
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import AnnotationTask, Queue
 from pipelines.annotate.backends.files.files import Files
-from pipelines.annotate.form import annotation_form
+from pipelines.annotate.form import build_form
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.config.settings import Settings
 from pipelines.storage import tables
@@ -159,7 +159,7 @@ def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
     ]
     write_rows(assigned, folder / "assignments.parquet", name="assignments", vault=vault)
     backend, queue = Files(settings.annotation_files, clock=lambda: NOW), Queue("memes/calibration", "annotator-1")
-    form = annotation_form(load_scheme("figsim"), title="t", content="images", warning="w", contacts=())
+    form = build_form(load_scheme("figsim"), title="t", content="images", warning="w", contacts=())
     backend.prepare(queue, form=form)
     backend.add(
         queue,

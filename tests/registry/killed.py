@@ -19,8 +19,8 @@ from mlflow.store.db import utils
 from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
 from mlflow.store.tracking import sqlalchemy_workspace_store as runs
 
+from pipelines.config.models import Promote
 from pipelines.config.params import load as load_params
-from pipelines.config.registry import Promote
 from pipelines.config.settings import Settings
 from pipelines.datasets import memes
 from pipelines.promotion import promote

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.registry import Chosen
+from pipelines.config.models import Chosen
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
 from pipelines.packaging import model

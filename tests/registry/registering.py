@@ -18,8 +18,8 @@ from mlflow.store.db import utils
 from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
 from mlflow.store.tracking import sqlalchemy_workspace_store as runs
 
+from pipelines.config.models import Promote
 from pipelines.config.params import load as load_params
-from pipelines.config.registry import Promote
 from pipelines.config.settings import Settings
 from pipelines.packaging.register import put
 from pipelines.registry.candidate import Context

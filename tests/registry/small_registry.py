@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.config.models import Promote
 from pipelines.config.params import load as load_params
-from pipelines.config.registry import Promote
 from pipelines.config.settings import Settings
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry import contents

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.registry import Chosen
+from pipelines.config.models import Chosen
 from pipelines.packaging.model_described import Described
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable
 from pipelines.promotion.holdout import split_digest

@@ -19,10 +19,9 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from PIL import Image, ImageDraw, ImageFont
 
-from pipelines.config.models import FusionModel, M3hModel
+from pipelines.config.models import Chosen, FusionModel, M3hModel
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
-from pipelines.config.registry import Chosen
 from pipelines.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling

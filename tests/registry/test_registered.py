@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipelines.config.registry import Chosen
+from pipelines.config.models import Chosen
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Sampling
 from pipelines.packaging.register import register

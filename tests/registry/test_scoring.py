@@ -117,7 +117,8 @@ def add_month(context: Context) -> None:
     items = [(one, f"t3_new{i}") for i, one in enumerate(ids)]
     context.vault.admit(items, corpus="memes", month=month, now=small_memes.NOW)
     new = [
-        dict.fromkeys(tables.IMAGES.names) | {"record_id": one, "image": 0, "bytes": b"png", "text": "we go door"}
+        dict.fromkeys(tables.SCHEMAS["images"].names)
+        | {"record_id": one, "image": 0, "bytes": b"png", "text": "we go door"}
         for one in ids
     ]
     path = context.root / "data" / "memes" / month / "images" / "000.parquet"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from tests import small_sandbox
 
 

@@ -15,7 +15,8 @@ import pytest
 import requests
 from tenacity import wait_none
 
-from pipelines.deployment.airflow_api import Airflow, RunFailed
+from pipelines.deployment.airflow_api import RunFailed
+from tests.airflow_client import AirflowClient
 
 BREAK = 0  # a status that closes the connection without an answer
 
@@ -123,14 +124,14 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def airflow(server: Server) -> Airflow:
-    client = Airflow(server.base, patience=10)
+def airflow(server: Server) -> AirflowClient:
+    client = AirflowClient(server.base, patience=10)
     client._again.wait = wait_none()
     server.seen.clear()
     return client
 
 
-CALLS: dict[str, Callable[[Airflow], object]] = {
+CALLS: dict[str, Callable[[AirflowClient], object]] = {
     "read": lambda airflow: airflow.runs("known"),
     "unpause": lambda airflow: airflow.unpause("known"),
     "trigger": lambda airflow: airflow.trigger("known"),
@@ -140,7 +141,9 @@ CALLS: dict[str, Callable[[Airflow], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("faults", [[500], [503, 502, 500], [BREAK], [BREAK, 500, BREAK]])
-def test_a_call_is_repeated_until_it_succeeds(server: Server, airflow: Airflow, call: str, faults: list[int]) -> None:
+def test_a_call_is_repeated_until_it_succeeds(
+    server: Server, airflow: AirflowClient, call: str, faults: list[int]
+) -> None:
     server.faults = list(faults)
     CALLS[call](airflow)
     assert not server.faults
@@ -148,65 +151,67 @@ def test_a_call_is_repeated_until_it_succeeds(server: Server, airflow: Airflow, 
 
 def test_the_login_is_repeated_as_well(server: Server) -> None:
     server.faults = [500, BREAK]
-    assert Airflow(server.base, patience=10).runs("known") == []
+    assert AirflowClient(server.base, patience=10).runs("known") == []
 
 
 @pytest.mark.parametrize("lost", [500, BREAK])
-def test_a_trigger_whose_reply_was_lost_starts_one_run(server: Server, airflow: Airflow, lost: int) -> None:
+def test_a_trigger_whose_reply_was_lost_starts_one_run(server: Server, airflow: AirflowClient, lost: int) -> None:
     server.lost = [lost, lost]
     run_id = airflow.trigger("known", conf={"a": 1})
     assert [(run["dag_run_id"], run["conf"]) for run in server.runs] == [(run_id, {"a": 1})]
 
 
-def test_a_run_of_the_callers_own_id_is_started_once(server: Server, airflow: Airflow) -> None:
+def test_a_run_of_the_callers_own_id_is_started_once(server: Server, airflow: AirflowClient) -> None:
     assert [airflow.trigger("known", dag_run_id="mine") for _ in range(2)] == ["mine", "mine"]
     assert len(server.runs) == 1
 
 
-def test_two_triggers_start_two_runs(server: Server, airflow: Airflow) -> None:
+def test_two_triggers_start_two_runs(server: Server, airflow: AirflowClient) -> None:
     assert airflow.trigger("known") != airflow.trigger("known")
     assert len(server.runs) == 2
 
 
-def test_an_answer_whose_reply_was_lost_is_given_once(server: Server, airflow: Airflow) -> None:
+def test_an_answer_whose_reply_was_lost_is_given_once(server: Server, airflow: AirflowClient) -> None:
     server.lost = [BREAK]
     airflow.answer("known", "r", "approve", option="Yes", given={"why": "w"})
     assert server.answers == [{"chosen_options": ["Yes"], "params_input": {"why": "w"}}]
 
 
-def test_an_answer_waits_until_the_scheduler_has_seen_the_question(server: Server, airflow: Airflow) -> None:
+def test_an_answer_waits_until_the_scheduler_has_seen_the_question(server: Server, airflow: AirflowClient) -> None:
     for seconds, answered in ((0, 0), (5, 0), (9, 1)):
         server.asked = datetime.now(UTC) - timedelta(seconds=seconds)
         airflow.answer("known", "r", "approve", option="Yes", given={})
         assert len(server.answers) == answered
 
 
-def test_an_expired_token_is_renewed(server: Server, airflow: Airflow) -> None:
+def test_an_expired_token_is_renewed(server: Server, airflow: AirflowClient) -> None:
     server.tokens += 1
     assert airflow.trigger("known") == server.runs[0]["dag_run_id"]
 
 
-def test_a_mistake_of_the_caller_is_not_repeated(server: Server, airflow: Airflow) -> None:
+def test_a_mistake_of_the_caller_is_not_repeated(server: Server, airflow: AirflowClient) -> None:
     with pytest.raises(requests.HTTPError, match="404"):
         airflow.get("/nothing")
     assert len(server.seen) == 1
 
 
 def test_patience_ends(server: Server) -> None:
-    airflow = Airflow(server.base, patience=0.3)
+    airflow = AirflowClient(server.base, patience=0.3)
     server.faults = [500] * 1000
     with pytest.raises(requests.HTTPError, match="500"):
         airflow.runs("known")
 
 
-def test_everything_is_read_in_pages(server: Server, airflow: Airflow) -> None:
+def test_everything_is_read_in_pages(server: Server, airflow: AirflowClient) -> None:
     server.runs = [{"dag_run_id": str(n)} for n in range(3)]
     server.tasks = [{"id": n, "state": None if n else "success"} for n in range(250)]
     assert airflow.runs_and_tasks() == (server.runs, server.tasks)
     assert airflow.tasks("known", "0") == {"success": 1, "waiting": 249}
 
 
-def test_a_dag_that_never_appears_is_named(server: Server, airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dag_that_never_appears_is_named(
+    server: Server, airflow: AirflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pipelines.deployment.airflow_api.PARSE_SECONDS", 0.1)
     monkeypatch.setattr(airflow, "get", lambda _: {"import_errors": [{"stack_trace": "a\nValueError: bad\n"}]})
     with pytest.raises(RunFailed, match="unknown is not there: ValueError: bad"):

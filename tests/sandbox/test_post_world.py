@@ -15,8 +15,8 @@ from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission
+from pipelines.config.collect import Sandbox
 from pipelines.config.params import load
-from pipelines.config.sandbox import Sandbox
 from pipelines.config.settings import Settings
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.words import words

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.extract.words import words
 from pipelines.sandbox.reddit.captions import words_apart
 from pipelines.sandbox.reddit.cases import EVERY, SMALLEST

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BadParams, SealBroken, UnknownRecord
-from pipelines.storage.answers import AnswerStore, AnswersUnavailable, BatchJob, Change, cache_key, sealed
+from pipelines.storage.answers import AnswerStore, AnswersUnavailable, BatchJob, LedgerChange, cache_key, sealed
 from pipelines.vault.vault import Vault
 
 NOW = datetime(2022, 12, 1, tzinfo=UTC)
@@ -50,7 +50,13 @@ def admit(vault: Vault, *names: str) -> list[str]:
 
 def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
-    answers.put("k1", record_id=record_id, under=vault.key(record_id), data=TEXT, cost=7)
+    answers.write(
+        [
+            LedgerChange(
+                pay=7, answer=sealed("k1", record_id=record_id, under=vault.keys([record_id])[record_id], data=TEXT)
+            )
+        ]
+    )
     found = answers.get(["k1", "k2"], vault=vault)
     assert {k: (v.record_id, v.data, v.cost) for k, v in found.items()} == {"k1": (record_id, TEXT, 7)}
     assert answers.spent() == (7, 0)
@@ -62,17 +68,25 @@ def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, t
 def test_takedown_closes_the_answer(answers: AnswerStore, vault: Vault) -> None:
     gone, stays = admit(vault, "a", "b")
     for key, record_id in (("k1", gone), ("k2", stays)):
-        answers.put(key, record_id=record_id, under=vault.key(record_id), data=TEXT)
+        answers.write(
+            [LedgerChange(answer=sealed(key, record_id=record_id, under=vault.keys([record_id])[record_id], data=TEXT))]
+        )
     vault.destroy([gone], reason="test", now=NOW)
     assert answers.get(["k1", "k2"], vault=vault).keys() == {"k2"}
-    answers.put("k1", record_id=stays, under=vault.key(stays), data=TEXT)
+    answers.write([LedgerChange(answer=sealed("k1", record_id=stays, under=vault.keys([stays])[stays], data=TEXT))])
     assert answers.get(["k1"], vault=vault)["k1"].record_id == stays
 
 
 def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
     for key in ("k1", "k2"):
-        answers.put(key, record_id=record_id, under=vault.key(record_id), data=key.encode())
+        answers.write(
+            [
+                LedgerChange(
+                    answer=sealed(key, record_id=record_id, under=vault.keys([record_id])[record_id], data=key.encode())
+                )
+            ]
+        )
     with sqlite3.connect(tmp_path / "answers.sqlite") as raw:
         raw.execute("UPDATE answers SET answer = (SELECT answer FROM answers WHERE key = 'k1') WHERE key = 'k2'")
     with pytest.raises(SealBroken):
@@ -81,7 +95,9 @@ def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, tmp_path
 
 def test_foreign_vault_is_refused(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
-    answers.put("k1", record_id=record_id, under=vault.key(record_id), data=TEXT)
+    answers.write(
+        [LedgerChange(answer=sealed("k1", record_id=record_id, under=vault.keys([record_id])[record_id], data=TEXT))]
+    )
     with (
         Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(range(1, 33))) as other,
         pytest.raises(UnknownRecord),
@@ -104,13 +120,16 @@ def test_file_that_is_no_database(tmp_path: Path) -> None:
 @given(
     st.lists(
         st.builds(
-            Change, hold=st.integers(-20, 50), pay=st.integers(0, 50), limit=st.one_of(st.none(), st.integers(0, 200))
+            LedgerChange,
+            hold=st.integers(-20, 50),
+            pay=st.integers(0, 50),
+            limit=st.one_of(st.none(), st.integers(0, 200)),
         ),
         max_size=30,
     )
 )
 @settings(max_examples=60, deadline=None)
-def test_ledger_adds_up_and_no_limit_is_passed(changes: list[Change]) -> None:
+def test_ledger_adds_up_and_no_limit_is_passed(changes: list[LedgerChange]) -> None:
     with AnswerStore.open("sqlite://") as answers:
         made = answers.write(changes)
         done = [c for c, m in zip(changes, made, strict=True) if m]
@@ -126,9 +145,9 @@ def test_ledger_adds_up_and_no_limit_is_passed(changes: list[Change]) -> None:
 def test_processes_share_one_ledger(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/answers.sqlite"
     code = (
-        "import sys; from pipelines.storage.answers import AnswerStore, Change\n"
+        "import sys; from pipelines.storage.answers import AnswerStore, LedgerChange\n"
         "a = AnswerStore.open(sys.argv[1])\n"
-        "print(sum(a.write([Change(hold=1, limit=100)])[0] for _ in range(80)))"
+        "print(sum(a.write([LedgerChange(hold=1, limit=100)])[0] for _ in range(80)))"
     )
 
     def run(_: int) -> int:
@@ -144,13 +163,13 @@ def test_processes_share_one_ledger(tmp_path: Path) -> None:
 def test_batch_is_noted_collected_and_paid_once(answers: AnswerStore, vault: Vault) -> None:
     (record_id,) = admit(vault, "a")
     job = BatchJob("job-1", {"k1": record_id}, 50)
-    answers.write([Change(hold=50)])
+    answers.write([LedgerChange(hold=50)])
     answers.begin(job, labeller="gpt")
     assert answers.jobs(labeller="gpt") == [job]
     assert answers.jobs(labeller="claude") == []
-    answer = sealed("k1", record_id=record_id, under=vault.key(record_id), data=TEXT)
-    assert answers.finish(job, changes=[Change(pay=20, answer=answer)])
-    assert not answers.finish(job, changes=[Change(pay=20, answer=answer)])
+    answer = sealed("k1", record_id=record_id, under=vault.keys([record_id])[record_id], data=TEXT)
+    assert answers.finish(job, changes=[LedgerChange(pay=20, answer=answer)])
+    assert not answers.finish(job, changes=[LedgerChange(pay=20, answer=answer)])
     assert answers.spent() == (20, 0)
     assert answers.jobs(labeller="gpt") == []
     assert answers.get(["k1"], vault=vault)["k1"].cost == 20

@@ -132,7 +132,7 @@ def test_images_of_one_record_are_bound_to_their_number(vault: Vault, tmp_path: 
     table = tables.read(tmp_path / "i.parquet", name="images")
     assert seal.open_column(table, name="images", column="bytes", vault=vault) == [b"picture %d" % n for n in range(3)]
     first = table["bytes"][0].as_py()
-    key = vault.key(record_id)
+    key = vault.keys([record_id])[record_id]
     assert seal.unseal(key, record_id=record_id, column="bytes#0", data=first) == b"picture 0"
     swapped = table.set_column(1, "image", pa.array([1, 0, 2], type=pa.int16()))
     with pytest.raises(SealBroken, match="bytes#1"):

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.datasets.example import LeakRefused, only, targets
+from pipelines.datasets.example import LeakRefused, NoGold, only, targets
 from pipelines.datasets.posts import NoSilver
-from pipelines.datasets.split_posts import NotCurated
 from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
 from pipelines.storage import tables
 from tests.train import small_posts as small
@@ -193,7 +192,7 @@ def test_what_cannot_be_is_refused(posts: SmallPosts) -> None:
         posts.load(params=params)
     (posts.snapshot / "gold/gold.parquet").unlink()
     (posts.snapshot / "gold").rmdir()
-    with pytest.raises(NotCurated):
+    with pytest.raises(NoGold):
         posts.load()
 
 

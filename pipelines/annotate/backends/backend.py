@@ -6,13 +6,14 @@ other. Backends hold plain content while a round is open, and nothing after ``pu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipelines.annotate.form import Form
 
+T = TypeVar("T")
 Item = tuple[str, int]
 """A record and the number of its image; a text is image 0."""
 
@@ -115,3 +116,20 @@ PROBLEMS = (
     "other_account",
 )
 """Possible problems of an annotator's queue; they are only counted, by pseudonym."""
+
+
+def in_chunks(rows: Iterable[tuple[T, int]], *, size: int, most: int | None = None) -> Iterator[list[T]]:
+    """Yield rows, each given with its size, in chunks of at most ``size`` in total and of at most ``most`` rows.
+
+    A row that is larger is a chunk of its own.
+    """
+    chunk: list[T] = []
+    left = size
+    for row, length in rows:
+        if chunk and (length > left or len(chunk) == most):
+            yield chunk
+            chunk, left = [], size
+        chunk.append(row)
+        left -= length
+    if chunk:
+        yield chunk

@@ -22,6 +22,7 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import BadImport, CommitLost
 from pipelines.storage import tables
+from pipelines.storage.exclusions import WHOLE, write_exclusions
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
@@ -167,7 +168,7 @@ def _month(
     out = collect.nameless({r: collect.TOMBSTONED for r in posts if r not in admitted}, month=month)
     folder = collect.work(root, corpus=corpus, month=month)
     written = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
-    write_rows(collect.drop_rows(out, step=STEP), folder / "drops.parquet", name="drops", vault=vault)
+    write_exclusions({(r, WHOLE): why for r, why in out.items()}, folder / "drops.parquet", step=STEP)
     for shard in range(max(1, -(-written // params.collect.shard_size))):
         texts.run(corpus, window=window, shard=shard, params=params, vault=vault, root=root)
     return partition.run(corpus, window=window, params=params, vault=vault, root=root)

@@ -38,7 +38,7 @@ class Expected(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CountComparison:
     """One count: the ``part``, ``what`` is counted, the expected and the found value."""
 
     part: str
@@ -66,9 +66,11 @@ def unknown_names(expected: Expected, *, scheme: Scheme) -> list[str]:
     return found
 
 
-def compare(expected: Expected, items: Collection[Answers], *, part: str, scheme: Scheme) -> list[Line]:
+def compare(expected: Expected, items: Collection[Answers], *, part: str, scheme: Scheme) -> list[CountComparison]:
     """Return a line for each figure of ``expected``, counted over ``items``."""
-    return [Line(part, what, value, found) for what, value, found in _figures(expected, items, scheme=scheme)]
+    return [
+        CountComparison(part, what, value, found) for what, value, found in _figures(expected, items, scheme=scheme)
+    ]
 
 
 def totals(items: Collection[Answers], *, scheme: Scheme) -> dict[str, dict[str, int]]:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -116,8 +117,7 @@ def _json(path: Path) -> Iterator[FileRow]:
     rows = json.loads(path.read_text(encoding="utf-8-sig"))
     if not isinstance(rows, list):
         raise UnreadableFile(file=path.name, where="", detail="it is not a JSON list of rows")
-    for number, value in enumerate(rows, start=1):
-        yield _object(number, value)
+    yield from map(_object, count(1), rows)
 
 
 def _parquet(path: Path) -> Iterator[FileRow]:
@@ -128,8 +128,7 @@ def _parquet(path: Path) -> Iterator[FileRow]:
         rows = pq.read_table(path).to_pylist()
     except pa.ArrowException as error:
         raise UnreadableFile(file=path.name, where="", detail=type(error).__name__) from None
-    for number, value in enumerate(rows, start=1):
-        yield _object(number, value)
+    yield from map(_object, count(1), rows)
 
 
 def _object(number: int, value: object) -> FileRow:

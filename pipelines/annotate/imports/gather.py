@@ -14,7 +14,7 @@ from pipelines.taxonomy.rules import TIERS
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredEntries:
     """The entries sorted by name, and counts of the other rows.
 
     ``bad`` has for each reason the places (file and line) of its rows; ``repeated`` counts rows that repeat another row
@@ -50,7 +50,7 @@ def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
     return sorted(found)
 
 
-def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> Gathered:
+def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> GatheredEntries:
     """Return the entries of all rows; :mod:`pipelines.annotate.imports.rows` has the reasons besides ``conflict``.
 
     Two equal rows of one item make one entry with the parts of both. If they differ, both are left out: which of them
@@ -78,7 +78,7 @@ def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> Gather
             bad.setdefault("conflict", []).extend(place for _, place in same)
     rows = sum(len(file.rows) for file in files)
     repeated = rows - len(entries) - sum(len(places) for places in bad.values())
-    return Gathered(entries, rows, dict(sorted(bad.items())), repeated, unknown, _rules(entries, scheme=scheme))
+    return GatheredEntries(entries, rows, dict(sorted(bad.items())), repeated, unknown, _rules(entries, scheme=scheme))
 
 
 def _rules(entries: Iterable[ImportEntry], *, scheme: Scheme) -> dict[str, int]:

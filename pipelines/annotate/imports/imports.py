@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pipelines.annotate.imports import counts
 from pipelines.annotate.imports.commit import publish
 from pipelines.annotate.imports.files import File, read_file
-from pipelines.annotate.imports.gather import Gathered, gather, missing_columns
+from pipelines.annotate.imports.gather import GatheredEntries, gather, missing_columns
 from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.rows import ONE_PART, ImportEntry
@@ -38,12 +38,12 @@ Report = dict[str, object]
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadDataset:
     """The content of the files; ``lines`` compare the paper's counts with those found, for the parts in the files."""
 
     files: tuple[File, ...]
-    gathered: Gathered
-    lines: tuple[counts.Line, ...]
+    gathered: GatheredEntries
+    lines: tuple[counts.CountComparison, ...]
     refusal: str | None
 
     @property
@@ -107,7 +107,7 @@ def run(
     )
 
 
-def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> Read:
+def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> ReadDataset:
     """Return the content of the files and its counts compared with the paper's.
 
     Raises:
@@ -126,10 +126,10 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> Read
         if parts[part]
         for line in counts.compare(expected, parts[part], part=part, scheme=scheme)
     )
-    return Read(read, gathered, tuple(lines), _refusal(gathered))
+    return ReadDataset(read, gathered, tuple(lines), _refusal(gathered))
 
 
-def describe(read: Read, *, mapping: Mapping, scheme: Scheme) -> Report:
+def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
     """Return the report: counts, digests, names of labels and line numbers, never the content of a row."""
     parts = _by_part(read.entries, mapping=mapping)
     differences = [str(line) for line in read.lines if not line.matches]
@@ -165,7 +165,7 @@ def record_id(entry: ImportEntry, *, vault: Vault) -> str:
     return vault.record_id(entry.name) if entry.reddit else vault.record_id(entry.name, domain="import")
 
 
-def show(read: Read, *, mapping: Mapping, console: Console | None = None) -> None:
+def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None) -> None:
     """Print the paper's counts, those found and the rows left out; on stderr by default."""
     from rich.console import Console
     from rich.table import Table
@@ -207,7 +207,7 @@ def _by_part(entries: Sequence[ImportEntry], *, mapping: Mapping) -> dict[str, l
     return {part: [e.answers for e in entries if part in e.parts] for part in mapping.parts or ONE_PART}
 
 
-def _refusal(gathered: Gathered) -> str | None:
+def _refusal(gathered: GatheredEntries) -> str | None:
     if gathered.bad_rows <= MAX_BAD * gathered.rows:
         return None
     reasons = "; ".join(f"{reason}: {_summary(places)}" for reason, places in gathered.bad.items())

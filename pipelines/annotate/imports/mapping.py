@@ -11,11 +11,10 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from pipelines.annotate.imports.counts import Expected, unknown_names
-from pipelines.config.base import Month, Positive, Section
+from pipelines.config.base import Month, Positive, Section, read_section
 from pipelines.errors import ConfigError
 from pipelines.taxonomy import Category, Scheme, load
 from pipelines.taxonomy.rules import normal
@@ -156,16 +155,13 @@ def read(name: str) -> Mapping:
         UnknownScheme: its scheme does not exist.
     """
     path = FOLDER / f"{name}.yaml" if name in available() else Path(name)
-    known = ", ".join(available())
-    try:
-        mapping = Mapping.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadMapping(mapping=path.stem, detail=f"cannot be read ({type(error).__name__})", known=known) from None
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'mapping'}: {e['msg']}" for e in error.errors())
-        raise BadMapping(mapping=path.stem, detail=faults, known=known) from None
+
+    def refuse(detail: str) -> BadMapping:
+        return BadMapping(mapping=path.stem, detail=detail, known=", ".join(available()))
+
+    mapping = read_section(Mapping, path, refuse=refuse)
     if faults := _faults(mapping, scheme=load(mapping.scheme)):
-        raise BadMapping(mapping=path.stem, detail=faults, known=known)
+        raise refuse(faults)
     return mapping
 
 

@@ -34,7 +34,7 @@ Side = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Case:
+class AdjudicationCase:
     """One item to decide: the disputed ``categories`` in the scheme's order, and each side's answers to all categories.
 
     ``sides`` have no names and are in an order drawn per item; an unanswered item has none. If the scheme has a name
@@ -50,7 +50,7 @@ class Case:
 class Decided:
     """The log after a pull, and the problems of the adjudicator's queue.
 
-    ``rows`` are plain rows of ``storage.tables.ADJUDICATIONS``: the known rows first and unchanged, then the new ones.
+    ``rows`` are plain rows of the table ``adjudications``: the known rows first and unchanged, then the new ones.
     ``problems`` counts categories for ``unanswered`` (cases without a decision so far), ``outside_scheme``,
     ``against_rules``, ``not_assigned`` and ``not_later`` (changed with the same time as the decision in the log, so
     that it does not count); items for ``without_rationale``.
@@ -65,32 +65,28 @@ def cases(
     *,
     assignments: Sequence[Row],
     scheme: Scheme,
-    decided: Collection[Question],
     seed: int,
-) -> list[Case]:
-    """Return the undecided items of a round, sorted by item.
+) -> list[AdjudicationCase]:
+    """Return the items of a round that need a decision, sorted by item.
 
-    A category of an item is disputed if an assigned annotator did not answer it, or if the answers differ. Questions in
-    ``decided`` are not asked again. If one annotator was assigned, only unanswered categories are disputed.
+    A category of an item is disputed if an assigned annotator did not answer it, or if the answers differ.
+    If one annotator was assigned, only unanswered categories are disputed.
 
     Args:
-        annotations: rows of ``storage.tables.ANNOTATIONS``.
-        assignments: rows of ``storage.tables.ASSIGNMENTS``.
+        annotations: rows of the table ``annotations``.
+        assignments: rows of the table ``assignments``.
         scheme: the corpus's scheme.
-        decided: items and categories with a decision in the log.
         seed: determines the order of the sides.
     """
     given = answered(annotations)
     found = []
     for item, annotators in sorted(roster(assignments).items()):
         disputed = tuple(
-            key
-            for key in scheme.categories
-            if (item, key) not in decided and agreed(given.get((item, key), {}), annotators=annotators) is None
+            key for key in scheme.categories if agreed(given.get((item, key), {}), annotators=annotators) is None
         )
         if disputed:
             sides = [_side(item, annotator, given=given, scheme=scheme) for annotator in annotators]
-            found.append(Case(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
+            found.append(AdjudicationCase(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
     return found
 
 
@@ -101,8 +97,7 @@ def review_cases(
     against: Sequence[str],
     splits: Collection[Item],
     seed: int,
-    decided: Collection[Question] = (),
-) -> list[Case]:
+) -> list[AdjudicationCase]:
     """Return the items whose gold differs from the valid votes of all labellers ``against`` (CRADLE 3.4, SPEC 31).
 
     The sides are the distinct label sets of gold and votes: a set that both models gave appears once, so that gold
@@ -111,19 +106,18 @@ def review_cases(
     the scheme's labels, as CRADLE's do.
 
     Args:
-        gold: rows of ``storage.tables.GOLD``.
-        votes: rows of ``storage.tables.VOTES`` by labeller.
+        gold: rows of the table ``gold``.
+        votes: rows of the table ``votes`` by labeller.
         against: the labellers to compare with.
         splits: the items of the splits under review (a mapping from item to split also works).
         seed: determines the order of the sides.
-        decided: items and categories with a decision in the log.
     """
     ballots = _ballots(votes, against=against)
     disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
     for row in gold:
         item, key, labels = item_of(row), str(row["category"]), labels_of(row)
         others = [ballots[name].get((item[0], key)) for name in against]
-        if item not in splits or (item, key) in decided or not others or labels in others or None in others:
+        if item not in splits or not others or labels in others or None in others:
             continue
         sets = {labels, *(other for other in others if other is not None)}
         disputed[item][key] = sorted(sets, key=sorted)
@@ -144,7 +138,7 @@ def unvoted(
 def read_decisions(
     answers: Sequence[AnnotatorAnswer],
     *,
-    cases: Sequence[Case],
+    cases: Sequence[AdjudicationCase],
     known: Sequence[Row],
     scheme: Scheme,
     manifest: RoundManifest,
@@ -222,10 +216,10 @@ def _ballots(
     }
 
 
-def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: int) -> Case:
+def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: int) -> AdjudicationCase:
     most = max(len(given) for given in sets.values())
     sides = [{key: tuple(sorted(given[at])) for key, given in sets.items() if at < len(given)} for at in range(most)]
-    return Case(item, tuple(sets), _shuffled(sides, item=item, seed=seed))
+    return AdjudicationCase(item, tuple(sets), _shuffled(sides, item=item, seed=seed))
 
 
 def _decisions(
@@ -267,9 +261,4 @@ def _when(row: Row) -> datetime:
 
 
 def _differ(row: Row, last: Row) -> bool:
-    return (labels_of(row), row["rationale"]) != (labels_of(last), _text(last["rationale"]))
-
-
-def _text(value: object) -> object:
-    """Return content as text; an opened column holds bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+    return (labels_of(row), row["rationale"]) != (labels_of(last), last["rationale"])

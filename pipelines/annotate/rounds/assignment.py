@@ -9,12 +9,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pipelines.annotate.backends.backend import Item
 from pipelines.errors import BadParams
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +66,6 @@ def assign(
             for item in _shuffled(given[annotator], key=f"order/{seed}/{annotator}"):
                 queue.append(Assignment(item, annotator, batch, len(queue)))
     return [assignment for queue in queues.values() for assignment in queue]
-
-
-def release(waiting: Sequence[T], *, used: int, cap: int) -> list[T]:
-    """Return the first items of ``waiting`` that fit into today's ``cap``, of which ``used`` is taken."""
-    return list(waiting[: max(0, cap - used)])
 
 
 def _least(annotators: Sequence[str], *, loads: Counter[str], overlap: int, key: str, item: Item) -> list[str]:

@@ -11,13 +11,13 @@ from pathlib import Path
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate import response_validation
 from pipelines.annotate.backends.backend import AnnotationTask, Backend, Item
-from pipelines.annotate.form import Form, adjudication_form, annotation_form
+from pipelines.annotate.form import Form, build_form
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import material, opening, queues, store
-from pipelines.annotate.rounds.adjudicate import Case, cases, read_decisions
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions
 from pipelines.annotate.rounds.queues import Wanted
-from pipelines.annotate.rounds.store import Stored
+from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.settings import Settings
 from pipelines.errors import RoundState
 from pipelines.taxonomy import Scheme
@@ -36,11 +36,11 @@ class Pulled:
     cases.
     """
 
-    round: Stored
+    round: StoredRound
     answered: dict[str, int]
     skipped: int
     problems: dict[str, dict[str, int]]
-    cases: list[Case]
+    cases: list[AdjudicationCase]
 
     def write(self, vault: Vault) -> list[Path]:
         """Write both tables into the clone; return those that changed."""
@@ -73,7 +73,7 @@ class RoundContext:
 
     @classmethod
     def of(
-        cls, found: Stored, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
+        cls, found: StoredRound, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
     ) -> RoundContext:
         """Return the context of a round, with the backend of its manifest or with ``backend``.
 
@@ -87,7 +87,7 @@ class RoundContext:
         place = backend or queues.open_backend(found.manifest, settings=settings, pseudonyms=people)
         return cls(place, settings, vault, now, load_scheme(found.manifest.scheme), going)
 
-    def check_guideline(self, found: Stored) -> None:
+    def check_guideline(self, found: StoredRound) -> None:
         """Refuse to fill or read queues if the guideline differs from the one that the annotators were given.
 
         Raises:
@@ -98,11 +98,11 @@ class RoundContext:
         if digest(now) != manifest.guideline:
             raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another round")
 
-    def take_out(self, found: Stored) -> int:
+    def take_out(self, found: StoredRound) -> int:
         """Remove records that were taken down from the queues; return the number of removed items."""
         return queues.remove_records(queues.of_round(found.manifest), backend=self.backend, gone=found.gone)
 
-    def look(self, found: Stored) -> Pulled:
+    def look(self, found: StoredRound) -> Pulled:
         """Return the content of the queues without changing anything.
 
         While a round is open, the annotators' current answers count. During adjudication they are frozen, because they
@@ -110,22 +110,22 @@ class RoundContext:
         """
         return self._decisions(found) if found.manifest.status == "adjudicating" else self._answers(found)
 
-    def asked(self, found: Stored) -> list[Case]:
+    def asked(self, found: StoredRound) -> list[AdjudicationCase]:
         """Return all cases of the adjudicator in this round, decided or not."""
         manifest = found.manifest
         if manifest.draw == "disagreement":
             # gold changes with each decision; the cases stay those of the commit that the items were drawn from
             with workspace(self.settings, revision=manifest.base) as clone:
                 return opening.review(clone, manifest=manifest, items=found.of(manifest.adjudicator))
-        return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, decided=(), seed=manifest.seed)
+        return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, seed=manifest.seed)
 
-    def pending(self, found: Stored, *, asked: Sequence[Case]) -> list[Case]:
+    def pending(self, found: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
         """Return the cases that are not decided yet."""
         decided = {(item_of(row), str(row["category"])) for row in found.decisions}
         left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
         return [case for case in left if case.categories]
 
-    def fill(self, found: Stored, *, pending: Sequence[Case]) -> dict[str, int]:
+    def fill(self, found: StoredRound, *, pending: Sequence[AdjudicationCase]) -> dict[str, int]:
         """Fill the active queues up to the daily cap; return the number of added items by person."""
         manifest = found.manifest
         by_item = {case.item: case for case in pending}
@@ -136,7 +136,8 @@ class RoundContext:
             wanted = self._annotators(found)
 
         def tasks(items: Mapping[Item, int]) -> list[AnnotationTask]:
-            store.fetch_content(found.clone, corpus=manifest.corpus, params=found.params)
+            images = found.params.corpora[manifest.corpus].content == "images"
+            found.clone.checkout_months(manifest.corpus, "images" if images else "posts.parquet")
             return material.tasks(
                 manifest.corpus,
                 items=items,
@@ -149,7 +150,7 @@ class RoundContext:
         used = queues.used_today(self.going, backend=self.backend, now=self.now)
         return queues.fill(wanted, backend=self.backend, used=used, tasks=tasks)
 
-    def _annotators(self, found: Stored) -> list[Wanted]:
+    def _annotators(self, found: StoredRound) -> list[Wanted]:
         done = defaultdict(set)
         for row in found.annotations:
             done[str(row["annotator"])].add(item_of(row))
@@ -163,25 +164,25 @@ class RoundContext:
             for queue in queues.of_annotators(found.manifest)
         ]
 
-    def _adjudicator(self, found: Stored, *, by_item: Mapping[Item, Case]) -> Wanted:
+    def _adjudicator(self, found: StoredRound, *, by_item: Mapping[Item, AdjudicationCase]) -> Wanted:
         # a review has its own order; an adjudication uses the items' order, which reveals nothing about annotators
         order = found.of(found.manifest.adjudicator) or {item: at for at, item in enumerate(sorted(by_item))}
         items = {item: at for item, at in order.items() if item in by_item}
         queue = queues.of_adjudicator(found.manifest)
         return Wanted(queue, items, cap=found.manifest.daily_cap, form=lambda: self._form(found))
 
-    def _form(self, found: Stored) -> Form:
+    def _form(self, found: StoredRound) -> Form:
         manifest, asking = found.manifest, found.params.round
-        make = adjudication_form if manifest.status == "adjudicating" else annotation_form
-        return make(
+        return build_form(
             self.scheme,
             title=f"{self.scheme.title} · {manifest.round}",
             content=found.params.corpora[manifest.corpus].content,
             warning=asking.warning,
             contacts=asking.contacts,
+            adjudication=manifest.status == "adjudicating",
         )
 
-    def _answers(self, found: Stored) -> Pulled:
+    def _answers(self, found: StoredRound) -> Pulled:
         own = queues.of_annotators(found.manifest)
         held = {queue.annotator: self.backend.present(queue).keys() for queue in own}
         # keep stored answers whose items are missing from the queue: a backend that lost its data deletes nothing
@@ -200,7 +201,7 @@ class RoundContext:
         people = {person: count + read.answered.get(person, 0) for person, count in people.items()}
         return Pulled(now, people, skipped + read.skipped, read.problems, self.asked(now))
 
-    def _decisions(self, found: Stored) -> Pulled:
+    def _decisions(self, found: StoredRound) -> Pulled:
         queue, asked = queues.of_adjudicator(found.manifest), self.asked(found)
         given = queues.answers([queue], backend=self.backend, gone=found.gone)[queue.annotator]
         read = read_decisions(given, cases=asked, known=found.decisions, scheme=self.scheme, manifest=found.manifest)

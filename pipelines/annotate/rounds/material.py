@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.annotate.backends.backend import AnnotationTask, Item
-from pipelines.annotate.rounds.adjudicate import Case
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.config.params import Params
 from pipelines.storage import tables
-from pipelines.storage.seal import open_column
+from pipelines.storage.seal import open_column, open_posts
 from pipelines.vault.vault import Vault
 
 # Formats that every browser shows, with the first bytes from their specifications.
@@ -24,7 +24,7 @@ def tasks(
     corpus: str,
     *,
     items: Mapping[Item, int],
-    cases: Mapping[Item, Case] | None,
+    cases: Mapping[Item, AdjudicationCase] | None,
     params: Params,
     vault: Vault,
     root: Path,
@@ -40,14 +40,21 @@ def tasks(
     """
     images = params.corpora[corpus].content == "images"
     opened = (_images if images else _posts)(root / "data" / corpus, items=items, vault=vault)
-    return sorted((_with(task, case=(cases or {}).get(task.item)) for task in opened), key=lambda task: task.position)
+    shown = cases or {}
+    found = (
+        replace(task, sides=shown[task.item].sides, disputed=shown[task.item].categories)
+        if task.item in shown
+        else task
+        for task in opened
+    )
+    return sorted(found, key=lambda task: task.position)
 
 
 def _images(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[AnnotationTask]:
     for path in sorted(folder.glob("*/images/*.parquet")):
         table = _of(path, name="images", columns=["record_id", "image", "bytes"], items=items)
-        keys = zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True)
-        for item, image in zip(keys, open_column(table, name="images", column="bytes", vault=vault), strict=True):
+        images = open_column(table, name="images", column="bytes", vault=vault)
+        for item, image in zip(tables.items_of(table), images, strict=True):
             if image is not None:
                 yield AnnotationTask(item, items[item], image=image, media_type=media_type(image))
 
@@ -55,11 +62,9 @@ def _images(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterato
 def _posts(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[AnnotationTask]:
     for path in sorted(folder.glob("*/posts.parquet")):
         table = _of(path, name="posts", columns=["record_id", "title", "body"], items=items)
-        titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
-        for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
-            if title is not None and body is not None:
-                item = (record_id, 0)
-                yield AnnotationTask(item, items[item], text={"title": title.decode(), "body": body.decode()})
+        for record_id, title, body in open_posts(table, vault=vault):
+            item = (record_id, 0)
+            yield AnnotationTask(item, items[item], text={"title": title, "body": body})
 
 
 def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -> pa.Table:
@@ -76,9 +81,3 @@ def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -
 def media_type(image: bytes) -> str:
     """Return the media type of a picture from its first bytes."""
     return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), _OTHER)
-
-
-def _with(task: AnnotationTask, *, case: Case | None) -> AnnotationTask:
-    if case is None:
-        return task
-    return replace(task, sides=case.sides, disputed=case.categories)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +13,7 @@ from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.protocol import Planned
 from pipelines.annotate.response_validation import item_of
 from pipelines.annotate.rounds import store
-from pipelines.annotate.rounds.adjudicate import Case, review_cases, unvoted
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases, unvoted
 from pipelines.annotate.rounds.assignment import Assignment, assign, draw
 from pipelines.config.params import Params, load
 from pipelines.errors import AnnotationError, BadParams
@@ -43,7 +42,7 @@ class RoundPlan:
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """Rows of ``storage.tables.ASSIGNMENTS``."""
+        """Rows of the table ``assignments``."""
         return [
             {
                 "record_id": a.item[0],
@@ -55,11 +54,6 @@ class RoundPlan:
             }
             for a in self.assignments
         ]
-
-    @property
-    def loads(self) -> dict[str, int]:
-        """The number of items of each person."""
-        return dict(sorted(Counter(a.annotator for a in self.assignments).items()))
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
@@ -101,24 +95,16 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
         corpus=corpus,
         round=name,
         protocol=params.round.protocol[corpus],
-        phase=planned.phase,
         scheme=scheme.name,
         scheme_digest=scheme.digest[:16],
         guideline_version=scheme.version,
         guideline=digest(guideline(scheme, content=params.corpora[corpus].content)),
-        seed=planned.seed,
         size=len(items),
-        overlap=planned.overlap,
-        batch_size=planned.batch_size,
         annotators=people,
         adjudicator=params.round.adjudicator,
         backend=params.round.backend,
         daily_cap=params.round.daily_cap,
-        gold=planned.gold,
-        agreement=planned.agreement,
-        splits=planned.splits,
-        draw=planned.draw,
-        against=planned.against,
+        **planned.model_dump(exclude={"name", "size", "annotators"}),
         base=clone.head,
         status="open" if people else "adjudicating",
         opened=now,
@@ -129,7 +115,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     return RoundPlan(manifest, drawn, left_out)
 
 
-def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[Case]:
+def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[AdjudicationCase]:
     """Return the cases of a review among ``items``, from the gold and votes published in ``clone``."""
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)

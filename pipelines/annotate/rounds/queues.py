@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
 from pipelines.annotate.form import Form
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.rounds.assignment import release
 from pipelines.config.settings import Settings
 
 ADJUDICATION = "adjudication"
@@ -101,8 +100,8 @@ def fill(
         waiting = [(item, position) for item, position in want.items.items() if item not in held]
         if waiting:
             backend.prepare(want.queue, form=want.form())
-            released = release(waiting, used=used.get(want.queue.annotator, 0), cap=want.cap)
-            chosen.append((want.queue, dict(released)))
+            left = max(0, want.cap - used.get(want.queue.annotator, 0))
+            chosen.append((want.queue, dict(waiting[:left])))
     needed = {item: position for _, items in chosen for item, position in items.items()}
     opened = {task.item: task for task in tasks(needed)} if needed else {}
     added: Counter[str] = Counter()
@@ -125,16 +124,12 @@ def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collectio
     return removed
 
 
-def withdraw(queues: Iterable[Queue], *, backend: Backend) -> int:
-    """Remove items that were neither answered nor skipped and are no longer needed; return their number."""
-    removed = 0
+def withdraw(queues: Iterable[Queue], *, backend: Backend) -> None:
+    """Remove items that were neither answered nor skipped and are no longer needed."""
     for queue in queues:
         held = backend.present(queue)
-        left = held.keys() - {answer.item for answer in backend.answers(queue)} if held else set()
-        if left:
+        if left := held.keys() - {answer.item for answer in backend.answers(queue)} if held else set():
             backend.remove(queue, items=sorted(left))
-        removed += len(left)
-    return removed
 
 
 def answers(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> dict[str, list[AnnotatorAnswer]]:

@@ -11,11 +11,11 @@ from datetime import datetime
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend
-from pipelines.annotate.manifest import Decision
+from pipelines.annotate.manifest import RoundDecision
 from pipelines.annotate.rounds import opening, queues, store
 from pipelines.annotate.rounds.desk import RoundContext, told, wrong
 from pipelines.annotate.rounds.status import loads, status
-from pipelines.annotate.rounds.store import Stored
+from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.vault.vault import Vault
@@ -62,7 +62,7 @@ def open_round(
             plan = opening.plan(clone, corpus=corpus, name=name, vault=vault, now=now)
             unvoted = plan.unvoted
             if dry_run:
-                return told(plan.manifest) | {"planned": planned.size, "assigned": plan.loads, "unvoted": unvoted}
+                return told(plan.manifest) | {"planned": planned.size, "assigned": loads(plan.rows), "unvoted": unvoted}
             written = store.write(path.parent, plan.rows, name="assignments", vault=vault)
             manifests.write(plan.manifest, path)
             commit = publish_round(clone, corpus=corpus, name=name, event="opened", written=written)
@@ -70,7 +70,7 @@ def open_round(
         _going(found, detail="a closed round cannot be opened again")
         if opening.differs(found.manifest, params=found.params):
             raise wrong(found.manifest, detail="it was opened with another protocol or seed than the current one")
-        result = told(found.manifest) | {"planned": planned.size, "assigned": loads(found), "unvoted": unvoted}
+        result = told(found.manifest) | {"planned": planned.size, "assigned": loads(found.assigned), "unvoted": unvoted}
         if dry_run:
             return result
         desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
@@ -99,19 +99,7 @@ def pull(
         RoundState: the round is closed, or its guideline changed since it was opened.
         BackendUnavailable: the backend failed; commits are kept, so repeat the command.
     """
-
-    def work(clone: Workspace) -> Result:
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail="a closed round collects no answers")
-        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
-        removed = desk.take_out(found)
-        desk.check_guideline(found)
-        pulled = desk.look(found)
-        commit = publish_round(clone, corpus=corpus, name=name, event="pulled", written=pulled.write(vault))
-        released = desk.fill(pulled.round, pending=pulled.cases)
-        return pulled.told | {"removed": removed, "released": released} | commit
-
-    return store.on_tip(settings, work)
+    return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=False)
 
 
 def adjudicate(
@@ -128,18 +116,25 @@ def adjudicate(
         UnknownRound: the round was not opened.
         RoundState: the round is closed, or its guideline changed since it was opened.
     """
+    return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=True)
+
+
+def _collect(
+    corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None, ending: bool
+) -> Result:
+    """Commit what is new in the queues and fill them again; with ``ending``, annotation ends."""
 
     def work(clone: Workspace) -> Result:
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail="a closed round has nothing to adjudicate")
+        _going(found, detail=f"a closed round {'has nothing to adjudicate' if ending else 'collects no answers'}")
         desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
         removed = desk.take_out(found)
         desk.check_guideline(found)
         pulled = desk.look(found)
         written = pulled.write(vault)
-        manifest = found.manifest.model_copy(update={"status": "adjudicating"})
-        manifests.write(manifest, found.folder / manifests.FILE)
+        manifest = found.manifest.model_copy(update={"status": "adjudicating"} if ending else {})
         event = "pulled" if manifest == found.manifest else "adjudicating"
+        manifests.write(manifest, found.folder / manifests.FILE)
         commit = publish_round(clone, corpus=corpus, name=name, event=event, written=written)
         released = desk.fill(replace(pulled.round, manifest=manifest), pending=pulled.cases)
         return pulled.told | {"status": manifest.status, "removed": removed, "released": released} | commit
@@ -198,7 +193,7 @@ def close(
             if pulled.cases and go_on and not abandon:
                 raise wrong(found.manifest, detail=f"{len(pulled.cases)} items wait for the adjudicator's decision")
             written = pulled.write(vault)
-            decision = Decision(go_on=go_on, reason=reason, at=now)
+            decision = RoundDecision(go_on=go_on, reason=reason, at=now)
             update = {"status": "closed", "closed": now, "decision": decision}
             manifests.write(found.manifest.model_copy(update=update), found.folder / manifests.FILE)
             commit = publish_round(clone, corpus=corpus, name=name, event="closed", written=written)
@@ -210,6 +205,6 @@ def close(
     return store.on_tip(settings, work)
 
 
-def _going(found: Stored, *, detail: str) -> None:
+def _going(found: StoredRound, *, detail: str) -> None:
     if found.manifest.status == "closed":
         raise wrong(found.manifest, detail=detail)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate import protocol
 from pipelines.annotate.backends.backend import Backend
 from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.response_validation import Row
 from pipelines.annotate.rounds import queues, store
 from pipelines.annotate.rounds.desk import RoundContext, told
-from pipelines.annotate.rounds.store import Stored
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.vault.vault import Vault
@@ -45,7 +46,7 @@ def status(
         if name is None:
             return _all(clone, corpus=corpus)
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        result = told(found.manifest) | {"assigned": loads(found)} | _decision(found.manifest)
+        result = told(found.manifest) | {"assigned": loads(found.assigned)} | _decision(found.manifest)
         if found.manifest.status != "closed":
             desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
             own = [queue for queue in queues.of_round(found.manifest) if desk.backend.present(queue)]
@@ -82,6 +83,6 @@ def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
     return {"agreement": {"kappa": kappas, "sufficient": found["sufficient"]}}
 
 
-def loads(found: Stored) -> dict[str, int]:
+def loads(assigned: Iterable[Row]) -> dict[str, int]:
     """Return the number of items assigned to each person."""
-    return dict(sorted(Counter(str(row["annotator"]) for row in found.assigned).items()))
+    return dict(sorted(Counter(str(row["annotator"]) for row in assigned).items()))

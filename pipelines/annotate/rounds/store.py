@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -36,7 +36,7 @@ class NotMade(ConfigError):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRound:
     """A round at the tip of the corpus branch, content opened; rows of deleted records are left out.
 
     ``assigned``, ``annotations`` and ``decisions`` are plain rows of the tables assignments, annotations and
@@ -72,11 +72,8 @@ def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
     """
     with _alone(settings):
         for _ in range(ATTEMPTS - 1):
-            try:
-                with workspace(settings) as clone:
-                    return work(clone)
-            except CommitLost:
-                continue
+            with suppress(CommitLost), workspace(settings) as clone:
+                return work(clone)
         with workspace(settings) as clone:
             return work(clone)
 
@@ -90,7 +87,7 @@ def _alone(settings: Settings) -> Iterator[None]:
         yield
 
 
-def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> Stored:
+def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRound:
     """Return an opened round.
 
     Raises:
@@ -104,7 +101,7 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> Stored:
     assigned = rows(path.parent, name="assignments", vault=vault)
     gone = frozenset(vault.tombstoned({str(row["record_id"]) for row in assigned}))
     found = {t: rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")}
-    return Stored(
+    return StoredRound(
         clone=clone,
         params=load(clone.path),
         manifest=manifests.read(path),
@@ -156,12 +153,6 @@ def fetch_stages(clone: Workspace, *stages: str) -> None:
         if stage not in published:
             raise NotMade(stage=stage)
     clone.checkout(*(out["path"] for stage in stages for out in published[stage]["outs"]))
-
-
-def fetch_content(clone: Workspace, *, corpus: str, params: Params) -> None:
-    """Check out the files with the sealed content that annotators are shown."""
-    name = "images" if params.corpora[corpus].content == "images" else "posts.parquet"
-    clone.checkout_months(corpus, name)
 
 
 def _live(content: Sequence[Row], *, gone: frozenset[str]) -> list[Row]:

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,19 +64,6 @@ def open_source(
     return ArcticShiftSource(settings, params=params.arctic_shift, journal=journal)
 
 
-def digest_of(source: str, *, subreddit: str, window: Window) -> str:
-    """Return the ``source_digest`` of an API source: a digest of the query, not of the response."""
-    return hashlib.sha256(f"{source}:{subreddit}:{window.key}".encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A parsed item with the time (epoch seconds, 0.0 if unknown) at which the source last retrieved it."""
-
-    item: Submission | Dropped
-    retrieved: float
-
-
 class Gathered:
     """The items of one window, one for each fullname: a deletion takes precedence, then the newest retrieval.
 
@@ -91,8 +76,10 @@ class Gathered:
         self.source = source
         self._items: dict[str, tuple[tuple[int, float], Submission | Dropped]] = {}
 
-    def add(self, item: Mapping[str, Any], *, source_digest: str) -> Taken | None:
-        """Add the item and return it parsed, or return ``None`` if it is outside the window or the subreddits.
+    def add(self, item: Mapping[str, Any], *, source_digest: str) -> tuple[Submission | Dropped, float] | None:
+        """Add the item; return it parsed with the time (epoch seconds, 0.0 if unknown) of its retrieval by the source.
+
+        Returns ``None`` if it is outside the window or the subreddits.
 
         An item without a usable date belongs to no month; it is counted as malformed in every month that reads it.
         """
@@ -103,8 +90,9 @@ class Gathered:
         if created is not None and created not in self.window:
             return None
         parsed = parse(item, source=self.source, source_digest=source_digest)
-        self.put(parsed, retrieved=retrieved_of(item))
-        return Taken(parsed, retrieved_of(item))
+        retrieved = retrieved_of(item)
+        self.put(parsed, retrieved=retrieved)
+        return parsed, retrieved
 
     def put(self, parsed: Submission | Dropped, *, retrieved: float) -> None:
         """Add a parsed item of the window; of two items of the same rank and time, the later one is kept."""

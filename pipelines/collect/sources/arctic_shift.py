@@ -9,7 +9,7 @@ from typing import Any
 import requests
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.journal import Page, ResumeJournal, gather
+from pipelines.collect.sources.journal import ListingPage, ResumeJournal, gather
 from pipelines.collect.sources.service import check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
 from pipelines.config.collect import ArcticShift
@@ -53,13 +53,9 @@ class ArcticShiftSource:
             SourceRefused: another 4xx.
             SourceUnavailable: 5xx, a timeout, a malformed response, or more posts in a second than a page holds.
         """
+        return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
-        def pages(subreddit: str, cursor: str | None) -> Iterator[Page]:
-            return self._pages(subreddit, cursor=cursor, window=window)
-
-        return gather(self.name, window=window, subreddits=subreddits, pages=pages, journal=self._journal)
-
-    def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[Page]:
+    def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[ListingPage]:
         after = int(cursor) if cursor else int(window.start.timestamp()) - 1
         known: set[str | None] = set()
         while True:
@@ -71,7 +67,7 @@ class ArcticShiftSource:
             if full and following <= after:
                 raise SourceUnavailable(source=self.name, detail=f"over {len(items)} posts within two seconds")
             more = bool(names - known) and following > after
-            yield Page(items, str(following) if more else None)
+            yield ListingPage(items, str(following) if more else None)
             if not more:
                 return
             known, after = names, following

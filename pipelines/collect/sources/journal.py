@@ -8,6 +8,7 @@ the source is fully read. It lives in the task's scratch folder, never in DVC or
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources import Gathered, digest_of
+from pipelines.collect.sources import Gathered
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.errors import SealBroken
 from pipelines.storage.seal import seal, unseal
@@ -29,15 +30,15 @@ LENGTH_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Page:
+class ListingPage:
     """One response of an API: its items and the cursor of the next page (``None`` after the last)."""
 
     items: Sequence[Mapping[str, Any]]
     cursor: str | None
 
 
-# Reads one subreddit page by page from a cursor (``None``: from the start).
-Pages = Callable[[str, str | None], Iterable[Page]]
+# Reads one subreddit page by page: subreddit, ``cursor`` (``None``: from the start) and ``window``.
+Pages = Callable[..., Iterable[ListingPage]]
 
 
 class ResumeJournal:
@@ -106,11 +107,12 @@ def gather(
     for subreddit in subreddits:
         if subreddit in cursors and cursors[subreddit] is None:
             continue
-        digest = digest_of(source, subreddit=subreddit, window=window)
-        for page in pages(subreddit, cursors.get(subreddit)):
+        # of the query, not of the response
+        digest = hashlib.sha256(f"{source}:{subreddit}:{window.key}".encode()).hexdigest()
+        for page in pages(subreddit, cursor=cursors.get(subreddit), window=window):
             taken = [t for i in page.items if (t := gathered.add(i, source_digest=digest))]
             if journal:
-                items = [{"retrieved": t.retrieved, "item": asdict(t.item)} for t in taken]
+                items = [{"retrieved": retrieved, "item": asdict(item)} for item, retrieved in taken]
                 journal.add({"subreddit": subreddit, "cursor": page.cursor, "items": items})
     yield from gathered
     if journal:

@@ -15,7 +15,7 @@ import prawcore
 from praw.models import Submission as PrawSubmission
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.journal import Page, ResumeJournal, gather
+from pipelines.collect.sources.journal import ListingPage, ResumeJournal, gather
 from pipelines.collect.sources.service import SubredditClosed, check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of
 from pipelines.config.collect import Reddit
@@ -66,11 +66,7 @@ class RedditSource:
             SourceRefused: bad credentials, or a subreddit that is private, banned or unknown.
             SourceUnavailable: 5xx, a timeout or a malformed response, after PRAW's own retries.
         """
-
-        def pages(subreddit: str, cursor: str | None) -> Iterator[Page]:
-            return self._pages(subreddit, cursor=cursor, window=window)
-
-        return gather(self.name, window=window, subreddits=subreddits, pages=pages, journal=self._journal)
+        return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
     def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """Return the current state of at most 100 posts by fullname, without the posts that Reddit does not show.
@@ -102,7 +98,7 @@ class RedditSource:
         left, used = limits["remaining"], limits["used"]
         return None if left is None or used is None else float(left) / max(float(left) + float(used), 1.0)
 
-    def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[Page]:
+    def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[ListingPage]:
         """Yield pages until the listing ends, the limit is reached or the window is passed.
 
         A cursor is ``<posts seen>:<fullname>``.
@@ -118,7 +114,7 @@ class RedditSource:
             count, resumed, after = count + len(items), False, following
             passed = any((created_of(i) or window.end) < window.start for i in items)
             more = bool(following) and not passed and count < self._params.listing_limit
-            yield Page(items, f"{count}:{following}" if more else None)
+            yield ListingPage(items, f"{count}:{following}" if more else None)
             if not more:
                 if not passed and count >= self._params.listing_limit:
                     log.warning("r/%s: the newest %d posts do not cover all of %s", subreddit, count, window.key)

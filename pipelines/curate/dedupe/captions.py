@@ -40,14 +40,6 @@ def caption_words(text: str) -> list[str]:
     return [word.replace("'", "") for word in words(text)]
 
 
-def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
-    """Return how many words differ between two captions, apart from misreadings, or ``limit`` if that many or more.
-
-    Two captions without words do not differ.
-    """
-    return int(Captions([a, b]).differences([0], [1], limit=limit)[0])
-
-
 class Captions:
     """Captions prepared for the comparison of millions of pairs; they are content, so they are kept in memory only.
 

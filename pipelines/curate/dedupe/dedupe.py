@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 from pipelines.config.params import Params
 from pipelines.curate.dedupe.pairing import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.dedupe.text_pairs import kinds_of_texts, pairs_of_texts
-from pipelines.curate.grouping.items import Item, keys, read_items
+from pipelines.curate.grouping.items import read_items, read_posts
 from pipelines.curate.grouping.near_duplicates import components, keepers
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
+from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.seal import open_column
+from pipelines.storage.seal import open_column, open_posts
+from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 STEP, REASON = "dedupe", "near_duplicate"
@@ -46,7 +48,12 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     promised = set(vault.assignments(corpus, version=params.split[corpus].version))
     if params.corpora[corpus].content == "images":
         items, taken_down = _images(corpus, params=params, promised=promised, vault=vault, root=root)
-        pictures = _pictures(items)
+        pictures = Pictures(
+            hashes=items["fingerprint"].fill_null(0).to_numpy(),
+            hashed=items["fingerprint"].is_valid().to_numpy(),
+            digests=items["sha256"].to_pylist(),
+            texts=items["words"].to_pylist(),
+        )
         known: Kinds = (drawn := kinds(pictures))
         found = pairs_of_kinds(pictures, drawn, params=params.dedupe)
         more = {"without_hash": int((~pictures.hashed).sum())}
@@ -60,12 +67,10 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     clusters = _clusters(items, found, known)
 
     folder = root / "snapshot" / corpus / "dedupe"
-    dropped = clusters.filter(pc.invert(clusters["keeper"])).select(["record_id", "image"])
-    drops = dropped.append_column("step", pa.array([STEP] * dropped.num_rows, pa.string()))
-    drops = drops.append_column("reason", pa.array([REASON] * dropped.num_rows, pa.string()))
+    dropped = tables.items_of(clusters.filter(pc.invert(clusters["keeper"])))
     tables.write(_pair_table(items, pairs), folder / "pairs.parquet", name="pairs")
     tables.write(clusters, folder / "clusters.parquet", name="clusters")
-    tables.write(drops, folder / "drops.parquet", name="drops")
+    write_exclusions(dict.fromkeys(dropped, REASON), folder / "drops.parquet", step=STEP)
 
     sizes = clusters["cluster"].value_counts().field("counts").to_numpy()
     metrics = {
@@ -74,8 +79,8 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
         "pairs": len(pairs.left),
         "clusters": len(sizes),
         "largest_cluster": int(sizes.max(initial=0)),
-        "dropped": drops.num_rows,
-        "kept": items.num_rows - drops.num_rows,
+        "dropped": len(dropped),
+        "kept": items.num_rows - len(dropped),
         **more,
     }
     return write_metrics(metrics, root / "metrics" / corpus / "dedupe.json")
@@ -85,11 +90,11 @@ def _images(corpus: str, *, params: Params, promised: set[Item], vault: Vault, r
     """Return the live images, with the text as ``words``, in keeping order, and the number that were taken down."""
     images = read_items(corpus, params=params, columns=IMAGES, root=root)
     texts = open_column(images, name="images", column="text", vault=vault)
-    live = _opened(images.drop_columns("text"), texts)
+    live = _opened(images.drop_columns("text"), [text and text.decode() for text in texts])
     identities = live["fingerprint_id"].drop_null().unique()
     if len(identities) > 1:
         raise SchemaMismatch(table="images", detail=f"fingerprints of {len(identities)} kinds cannot be compared")
-    posts = _posts(corpus, of=images, root=root, columns=["created"])
+    posts = read_posts(corpus, of=images, columns=["created"], root=root)
     return _in_order_of_keeping(live, posts, promised=promised), images.num_rows - live.num_rows
 
 
@@ -97,36 +102,17 @@ def _texts(corpus: str, *, params: Params, promised: set[Item], vault: Vault, ro
     """Return the live texts, as ``words``, and signatures in keeping order, and the number that were taken down."""
     rows = read_items(corpus, params=params, columns=["signature"], root=root)
     signatures = open_column(rows, name="texts", column="signature", vault=vault)
-    posts = _posts(corpus, of=rows, root=root, columns=["created", "title", "body"])
-    titles, bodies = (open_column(posts, name="posts", column=c, vault=vault) for c in ("title", "body"))
-    said = {
-        record_id: title + b"\n" + body
-        for record_id, title, body in zip(posts["record_id"].to_pylist(), titles, bodies, strict=True)
-        if title is not None and body is not None
-    }
+    posts = read_posts(corpus, of=rows, columns=["created", "title", "body"], root=root)
+    said = {record_id: f"{title}\n{body}" for record_id, title, body in open_posts(posts, vault=vault)}
     rows = rows.drop_columns("signature").append_column("signature", pa.array(signatures, pa.binary()))
     live = _opened(rows, [said.get(record_id) for record_id in rows["record_id"].to_pylist()])
     ordered = _in_order_of_keeping(live, posts.select(["record_id", "created"]), promised=promised)
     return ordered, rows.num_rows - live.num_rows
 
 
-def _posts(corpus: str, *, of: pa.Table, root: Path, columns: list[str]) -> pa.Table:
-    """Return the posts of all months.
-
-    Raises:
-        SchemaMismatch: an item of the table ``of`` has no post.
-    """
-    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    posts = tables.concat(months, name="posts", columns=["record_id", *columns])
-    if orphans := len(set(of["record_id"].to_pylist()) - set(posts["record_id"].to_pylist())):
-        raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
-    return posts
-
-
-def _opened(rows: pa.Table, texts: list[bytes | None]) -> pa.Table:
+def _opened(rows: pa.Table, texts: list[Any]) -> pa.Table:
     """Return the rows whose text could be opened, as ``words``; the others were taken down."""
-    words = pa.array([None if text is None else text.decode() for text in texts], pa.string())
-    rows = rows.append_column("words", words)
+    rows = rows.append_column("words", pa.array(texts, pa.string()))
     return rows.filter(pc.is_valid(rows["words"]))
 
 
@@ -136,18 +122,9 @@ def _in_order_of_keeping(live: pa.Table, posts: pa.Table, *, promised: set[Item]
     A backfill of an earlier month must not replace a member of the test set by its original.
     """
     joined = live.join(posts, keys="record_id", join_type="left outer")
-    later = pa.array([item not in promised for item in keys(joined)], pa.bool_())
+    later = pa.array([item not in promised for item in tables.items_of(joined)], pa.bool_())
     order = [(column, "ascending") for column in ("later", "created", "record_id", "image")]
     return joined.append_column("later", later.cast(pa.int8())).sort_by(order)
-
-
-def _pictures(images: pa.Table) -> Pictures:
-    return Pictures(
-        hashes=images["fingerprint"].fill_null(0).to_numpy(),
-        hashed=images["fingerprint"].is_valid().to_numpy(),
-        digests=images["sha256"].to_pylist(),
-        texts=images["words"].to_pylist(),
-    )
 
 
 def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:

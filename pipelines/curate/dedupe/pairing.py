@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ class Pictures:
     texts: list[str]
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(NamedTuple):
     """Near-duplicate pairs as positions ``left < right``, with the numbers of bits and words that differ."""
 
     left: Ints
@@ -42,21 +41,15 @@ class Pairs:
 
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
         """Return the selected pairs."""
-        return Pairs(self.left[rows], self.right[rows], self.hamming[rows], self.words[rows])
+        return Pairs(*(column[rows] for column in self))
 
     @classmethod
     def join(cls, parts: list[Pairs]) -> Pairs:
         """Return the pairs of all ``parts``, each once, ordered by left, then right."""
         empty = np.empty(0, dtype=np.int64)
-        left, right, hamming, words = (
-            np.concatenate([empty, *columns]) for columns in zip(*map(_columns, parts), strict=True)
-        )
+        left, right, hamming, words = (np.concatenate([empty, *columns]) for columns in zip(*parts, strict=True))
         _, rows = np.unique(left << 32 | right, return_index=True)
         return cls(left, right, hamming, words).take(rows)
-
-
-def _columns(pairs: Pairs) -> tuple[Ints, Ints, Ints, Ints]:
-    return pairs.left, pairs.right, pairs.hamming, pairs.words
 
 
 @dataclass(frozen=True)
@@ -83,18 +76,14 @@ def kinds(pictures: Pictures) -> PictureKinds:
     """
     numbers: dict[tuple[int | str, int], int] = {}
     texts: dict[str, int] = {}
-    kind: list[int] = []
-    first: list[int] = []
-    caption: list[int] = []
-    for i, text in enumerate(pictures.texts):
-        words = texts.setdefault(" ".join(caption_words(text)), len(texts))
-        picture = int(pictures.hashes[i]) if pictures.hashed[i] else pictures.digests[i]
-        kind.append(numbers.setdefault((picture, words), len(numbers)))
-        if kind[-1] == len(first):
-            first.append(i)
-            caption.append(words)
-    kind_, first_, caption_ = (np.array(x, dtype=np.int64) for x in (kind, first, caption))
-    return PictureKinds(kind_, first_, caption_, Captions(list(texts)))
+    captions = [texts.setdefault(" ".join(caption_words(text)), len(texts)) for text in pictures.texts]
+    looks = (
+        hash_ if hashed else digest
+        for hash_, hashed, digest in zip(pictures.hashes.tolist(), pictures.hashed, pictures.digests, strict=True)
+    )
+    kind = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(looks, captions, strict=True)], np.int64)
+    first = np.unique(kind, return_index=True)[1]
+    return PictureKinds(kind, first, np.array(captions, np.int64)[first], Captions(list(texts)))
 
 
 def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Pairs:

@@ -21,13 +21,8 @@ from pipelines.extract.words import words
 def kinds_of_texts(texts: Sequence[str]) -> Kinds:
     """Return the kinds of posts that differ in no word."""
     numbers: dict[str, int] = {}
-    kind: list[int] = []
-    first: list[int] = []
-    for i, text in enumerate(texts):
-        kind.append(numbers.setdefault(" ".join(words(text)), len(numbers)))
-        if kind[-1] == len(first):
-            first.append(i)
-    return Kinds(np.array(kind, np.int64), np.array(first, np.int64))
+    kind = np.array([numbers.setdefault(" ".join(words(text)), len(numbers)) for text in texts], np.int64)
+    return Kinds(kind, np.unique(kind, return_index=True)[1])
 
 
 def pairs_of_texts(texts: Sequence[str], signatures: Sequence[bytes], known: Kinds, *, params: Params) -> Pairs:

@@ -12,12 +12,11 @@ from pipelines.config.params import Params
 from pipelines.curate.grouping.split_groups import Ints, Links
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
-
-Item = tuple[str, int]
+from pipelines.storage.tables import Item, items_of
 
 
 @dataclass(frozen=True)
-class Corpus:
+class CorpusItems:
     """All items of a corpus in the order of their ids, with their links and strata."""
 
     items: list[Item]
@@ -29,13 +28,8 @@ def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
     """Return the items that remain after dedupe, as (record_id, image)."""
     items = read_items(corpus, params=params, columns=[], root=root)
     drops = tables.read(root / "snapshot" / corpus / "dedupe" / "drops.parquet", name="drops")
-    dropped = set(keys(drops))
-    return {item for item in keys(items) if item not in dropped and (item[0], -1) not in dropped}
-
-
-def keys(table: pa.Table) -> list[Item]:
-    """Return the item (record_id, image) of each row."""
-    return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
+    dropped = set(items_of(drops))
+    return {item for item in items_of(items) if item not in dropped and (item[0], -1) not in dropped}
 
 
 def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
@@ -48,7 +42,20 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
     return texts.add_column(1, "image", pa.array(np.zeros(texts.num_rows), pa.int16()))
 
 
-def load(corpus: str, *, params: Params, root: Path) -> Corpus:
+def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> pa.Table:
+    """Return ``record_id`` and ``columns`` of the posts of all months.
+
+    Raises:
+        SchemaMismatch: an item of the table ``of`` has no post.
+    """
+    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+    posts = tables.concat(months, name="posts", columns=["record_id", *columns])
+    if orphans := len(set(of["record_id"].to_pylist()) - set(posts["record_id"].to_pylist())):
+        raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
+    return posts
+
+
+def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
     """Return every item of the corpus, including dropped near-duplicates, because they link kept items.
 
     Raises:
@@ -56,13 +63,9 @@ def load(corpus: str, *, params: Params, root: Path) -> Corpus:
     """
     rows = read_items(corpus, params=params, columns=["words"], root=root)
     rows = rows.sort_by([("record_id", "ascending"), ("image", "ascending")])
-    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    wanted = ["record_id", "author_id", "created", "kind", "subreddit"]
-    post = {row["record_id"]: row for row in tables.concat(months, name="posts", columns=wanted).to_pylist()}
-    items = keys(rows)
-    missing = {record_id for record_id, _ in items} - post.keys()
-    if missing:
-        raise SchemaMismatch(table="posts", detail=f"{len(missing)} records have items and no post")
+    wanted = ["author_id", "created", "kind", "subreddit"]
+    post = {row["record_id"]: row for row in read_posts(corpus, of=rows, columns=wanted, root=root).to_pylist()}
+    items = items_of(rows)
     authors = np.unique([post[r]["author_id"] for r, _ in items], return_inverse=True)[1] if items else []
     strata = {
         "month": [f"{post[r]['created']:%Y-%m}" for r, _ in items],
@@ -71,7 +74,7 @@ def load(corpus: str, *, params: Params, root: Path) -> Corpus:
         "has_text": ["yes" if n else "no" for n in rows["words"].to_pylist()],
     }
     left, right = _pairs(corpus, items, root=root)
-    return Corpus(items, Links(left, right, np.asarray(authors, np.int64)), strata)
+    return CorpusItems(items, Links(left, right, np.asarray(authors, np.int64)), strata)
 
 
 def _pairs(corpus: str, items: list[Item], *, root: Path) -> tuple[Ints, Ints]:
@@ -79,6 +82,8 @@ def _pairs(corpus: str, items: list[Item], *, root: Path) -> tuple[Ints, Ints]:
     table = tables.read(root / "snapshot" / corpus / "dedupe" / "pairs.parquet", name="pairs")
     at = {item: i for i, item in enumerate(items)}
     others = zip(table["other_id"].to_pylist(), table["other_image"].to_pylist(), strict=True)
-    found = [(at[one], at[other]) for one, other in zip(keys(table), others, strict=True) if one in at and other in at]
+    found = [
+        (at[one], at[other]) for one, other in zip(items_of(table), others, strict=True) if one in at and other in at
+    ]
     both = np.array(found, np.int64).reshape(-1, 2)
     return both[:, 0], both[:, 1]

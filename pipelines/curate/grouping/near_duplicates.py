@@ -51,7 +51,7 @@ class Search(NamedTuple):
     radius: int
 
 
-class Found(NamedTuple):
+class PairBuffers(NamedTuple):
     """The buffers that a pass fills."""
 
     left: Any
@@ -70,7 +70,7 @@ def _reached_before(search: Search, difference: Any) -> bool:
 
 
 @compiled
-def _compare(search: Search, i: int, others: tuple[int, int], found: Found, count: int) -> int:
+def _compare(search: Search, i: int, others: tuple[int, int], found: PairBuffers, count: int) -> int:
     """Compare one hash with a range of others; return the new count."""
     one = search.hashes[i]
     for j in range(others[0], others[1]):
@@ -83,7 +83,7 @@ def _compare(search: Search, i: int, others: tuple[int, int], found: Found, coun
 
 
 @compiled
-def _scan(search: Search, state: Any, found: Found) -> int:
+def _scan(search: Search, state: Any, found: PairBuffers) -> int:
     """Search from ``state`` (bucket, mask, item) until the buffers are full or the pass ends; return the count."""
     starts, count = search.starts, 0
     buckets = len(starts) - 1
@@ -127,7 +127,7 @@ def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs
         sizes = np.bincount(keys, minlength=1 if by_brute_force else 1 << CHUNK_BITS)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         room = block + int(sizes.max(initial=0))
-        found = Found(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8))
+        found = PairBuffers(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8))
         search = Search(hashes[order], starts, masks, reach, chunk, radius)
         state = np.zeros(3, dtype=np.int64)
         while state[0] < len(starts) - 1:
@@ -186,27 +186,6 @@ def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[
             yield np.minimum(i, j), np.maximum(i, j), distance[row]
 
 
-def pairs_within(hashes: Hashes, *, radius: int) -> Pairs:
-    """Return all pairs of 64-bit ``hashes`` within ``radius`` bits of each other, exactly.
-
-    Returns:
-        Positions ``left < right`` (int32) and their distance (uint8), each pair once, ordered by left, then right.
-        Takes 9 bytes per pair, and twice that while sorting; use :func:`pair_blocks` for more pairs than fit in memory.
-
-    Raises:
-        ValueError: the radius is outside 0 to 64, or there are 2**28 hashes or more.
-    """
-    if len(hashes) >= 1 << 28:
-        raise ValueError("There are 2**28 hashes or more; search them in parts.")
-    packed = [
-        left.astype(np.int64) << 35 | right.astype(np.int64) << 7 | distance
-        for left, right, distance in pair_blocks(hashes, radius=radius)
-    ]
-    pairs = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *packed]))
-    low = (1 << 28) - 1
-    return (pairs >> 35).astype(np.int32), (pairs >> 7 & low).astype(np.int32), (pairs & 127).astype(np.uint8)
-
-
 @compiled
 def _union(parent: Any, left: Any, right: Any) -> None:
     for k in range(len(left)):
@@ -256,10 +235,3 @@ def keepers(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> 
     _keep(kept, keeper, earlier[by_later], later[by_later])
     named: Counts = order[keeper[rank]]
     return named
-
-
-def keep_first(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Return which items are kept: those that are their own keeper (see :func:`keepers`)."""
-    named = keepers(order, left, right)
-    kept: npt.NDArray[np.bool_] = named == np.arange(len(named))
-    return kept

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class State(NamedTuple):
+class SplitState(NamedTuple):
     """The units as sparse rows of feature counts, with their current splits; cost: weight * (count - target)^2."""
 
     start: Any  # unit u has the features start[u] to start[u + 1], sorted; its size comes first, as feature 0
@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 
 @compiled
-def change(state: State, u: int, v: int, a: int, b: int) -> float:
+def change(state: SplitState, u: int, v: int, a: int, b: int) -> float:
     """Return the change of the cost if unit ``u`` moves from split ``a`` to ``b`` and ``v`` back (-1: no unit)."""
     start, feature, amount, splits = state.start, state.feature, state.amount, state.splits
     count, target = state.count, state.target
@@ -61,7 +61,7 @@ def change(state: State, u: int, v: int, a: int, b: int) -> float:
 
 
 @compiled
-def shift(state: State, u: int, a: int, b: int) -> None:
+def shift(state: SplitState, u: int, a: int, b: int) -> None:
     """Move unit ``u`` from split ``a`` (-1: not placed yet) to ``b``."""
     for i in range(state.start[u], state.start[u + 1]):
         at = state.feature[i] * state.splits
@@ -72,7 +72,7 @@ def shift(state: State, u: int, a: int, b: int) -> None:
 
 
 @compiled
-def place(state: State, share: Floats, seen: Ints, order: Ints) -> None:
+def place(state: SplitState, share: Floats, seen: Ints, order: Ints) -> None:
     """Place each unit of ``order`` where chi-square grows least: squared deviation over share, on a running target.
 
     ``seen[f]`` is the amount of feature ``f`` placed so far; it is updated in place.
@@ -94,7 +94,7 @@ def place(state: State, share: Floats, seen: Ints, order: Ints) -> None:
 
 
 @compiled
-def barter(state: State, u: int, b: int, others: Ints, heat: float) -> None:
+def barter(state: SplitState, u: int, b: int, others: Ints, heat: float) -> None:
     """Swap the large unit ``u`` with units of split ``b`` of the same total size; undo it if the cost is too high.
 
     The units of ``b`` are chosen among ``others``, in order. A swap with a single small unit would change the sizes of
@@ -120,7 +120,7 @@ def barter(state: State, u: int, b: int, others: Ints, heat: float) -> None:
 
 
 @compiled
-def anneal(state: State, first: Ints, other: Ints, hop: Ints, heat: Floats) -> None:
+def anneal(state: SplitState, first: Ints, other: Ints, hop: Ints, heat: Floats) -> None:
     """Try one change per draw and keep it if the cost grows by less than its ``heat``.
 
     Draw ``k`` swaps the units at positions ``first[k]`` and ``other[k]`` of ``state.free``; a larger unit is swapped
@@ -147,7 +147,7 @@ def anneal(state: State, first: Ints, other: Ints, hop: Ints, heat: Floats) -> N
 
 
 @compiled
-def cheapest(state: State, a: int, b: int, limit: int) -> int:
+def cheapest(state: SplitState, a: int, b: int, limit: int) -> int:
     """Return the unit of split ``a`` with fewer than ``limit`` items that is cheapest to move to ``b``, or -1."""
     best, least = -1, 0.0
     for k in range(len(state.free)):

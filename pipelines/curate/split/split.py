@@ -19,13 +19,15 @@ from scipy import sparse
 
 from pipelines.config.curate import Split
 from pipelines.config.params import Params
-from pipelines.curate.grouping.items import Item, keys, load
+from pipelines.curate.grouping.items import load
 from pipelines.curate.grouping.split_groups import Units, leakage, resolve
 from pipelines.curate.published import published
 from pipelines.curate.split.stratify import Ints, certificate, label_pairs, stratify, unit_counts
 from pipelines.errors import SplitConflict
 from pipelines.storage import tables
+from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.tables import Item, items_of
 from pipelines.vault.vault import Vault
 
 log = logging.getLogger(__name__)
@@ -37,21 +39,17 @@ def run(
     params: Params,
     vault: Vault,
     root: Path = Path(),
-    labels: pa.Table | None = None,
 ) -> dict[str, Any]:
     """Write the splits, the excluded items and the certificate; return the certificate.
 
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample}``.
-
-    Args:
-        labels: rows (record_id, image, label) to balance instead of ``split.strata``, once they exist.
 
     Raises:
         SplitConflict: earlier assignments or a published split leak or disagree; nothing is written.
     """
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
-    chosen = set(keys(tables.read(folder / "sample" / "sample.parquet", name="sample")))
+    chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
     sampled = np.array([item in chosen for item in everything.items], bool)
     ledger = vault.assignments(corpus, version=section.version)
     promised = _promised(ledger, published(section, root=root), corpus=corpus)
@@ -59,11 +57,8 @@ def run(
 
     units = resolve(everything.links, assigned=assigned)
     within = np.flatnonzero(sampled & ~units.excluded)
-    if labels is None:
-        strata: dict[str, list[str]] = {name: [everything.strata[name][i] for i in within] for name in section.strata}
-        names, matrix = indicator(strata, rows=len(within))
-    else:
-        names, matrix = labelled(labels, [everything.items[i] for i in within])
+    strata: dict[str, list[str]] = {name: [everything.strata[name][i] for i in within] for name in section.strata}
+    names, matrix = indicator(strata, rows=len(within))
     ratios = _ratios(section, items=len(within))
     split = np.full(len(sampled), -1, np.int64)
     split[within] = divide(units, within, matrix, ratios=ratios, section=section)
@@ -73,7 +68,7 @@ def run(
 
     report = certificate(split[within], matrix, names=names, ratios=ratios, groups=units.unit[within])
     out = [everything.items[i] for i in np.flatnonzero(sampled & units.excluded)]
-    report |= {"leakage": leaks, "excluded": len(out), "stratified_on": "strata" if labels is None else "labels"}
+    report |= {"leakage": leaks, "excluded": len(out), "stratified_on": "strata"}
     order = list(section.ratios)
     rows = {everything.items[i]: order[split[i]] for i in within}
     log.info("split %s: %d of %d items were assigned before", corpus, len(rows.keys() & promised.keys()), len(rows))
@@ -88,7 +83,7 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
         SplitConflict: a snapshot published meanwhile assigned an item to another split; nothing is stored.
     """
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
-    rows = dict(zip(keys(splits), splits["split"].to_pylist(), strict=True))
+    rows = dict(zip(items_of(splits), splits["split"].to_pylist(), strict=True))
     vault.assign(corpus, version=params.split[corpus].version, rows=rows, now=now)
 
 
@@ -114,17 +109,6 @@ def divide(
 def indicator(columns: Mapping[str, list[str]], *, rows: int) -> tuple[list[str], sparse.csr_matrix]:
     """Return one column name per value of each stratum (``kind=image``), and an item x column matrix."""
     cells = [(i, f"{stratum}={value}") for stratum, values in columns.items() for i, value in enumerate(values)]
-    return _matrix(cells, rows=rows)
-
-
-def labelled(table: pa.Table, items: Sequence[Item]) -> tuple[list[str], sparse.csr_matrix]:
-    """Return the label names and an item x label matrix of rows (record_id, image, label)."""
-    at = {item: i for i, item in enumerate(items)}
-    rows = zip(keys(table), table["label"].to_pylist(), strict=True)
-    return _matrix([(at[item], label) for item, label in rows if item in at], rows=len(items))
-
-
-def _matrix(cells: list[tuple[int, str]], *, rows: int) -> tuple[list[str], sparse.csr_matrix]:
     cells = sorted(set(cells))
     names = sorted({name for _, name in cells})
     column = {name: j for j, name in enumerate(names)}
@@ -163,14 +147,8 @@ def _write(rows: Mapping[Item, str], out: Sequence[Item], groups: Mapping[Item, 
         "group": [groups[item] for item in rows],
         "split": list(rows.values()),
     }
-    tables.write(pa.table(columns, schema=tables.SPLITS), folder / "splits.parquet", name="splits")
-    drops = {
-        "record_id": [r for r, _ in out],
-        "image": [i for _, i in out],
-        "step": ["split"] * len(out),
-        "reason": ["bridges_splits"] * len(out),
-    }
-    tables.write(pa.table(drops, schema=tables.DROPS), folder / "drops.parquet", name="drops")
+    tables.write(pa.table(columns, schema=tables.SCHEMAS["splits"]), folder / "splits.parquet", name="splits")
+    write_exclusions(dict.fromkeys(out, "bridges_splits"), folder / "drops.parquet", step="split")
 
 
 def _group_names(items: list[Item], units: Units, within: Ints) -> dict[Item, str]:

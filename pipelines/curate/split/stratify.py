@@ -152,7 +152,7 @@ def _start(
     seen, target = count.sum(axis=1), np.outer(np.asarray(rows.sum(axis=0)).ravel(), share).ravel()
     near, order = _orders(sizes, labels, free, rng)
     room = np.empty(REACH, np.int64)
-    state = kernels.State(start, feature, amount, weight, target, count.ravel(), held, splits, near, room)
+    state = kernels.SplitState(start, feature, amount, weight, target, count.ravel(), held, splits, near, room)
     # A split with an exact share of 0 still needs a finite chi-square.
     kernels.place(state, np.maximum(share, 0.5 / sizes.sum()), seen, order)
     if splits == 1:
@@ -162,7 +162,9 @@ def _start(
     return held, cost, settled
 
 
-def _improve(state: kernels.State, *, proposals: int, pairs_from: int, rng: np.random.Generator) -> tuple[float, bool]:
+def _improve(
+    state: kernels.SplitState, *, proposals: int, pairs_from: int, rng: np.random.Generator
+) -> tuple[float, bool]:
     """Anneal in rounds, each from the end of the last one, and keep the best; return its cost and if it settled."""
     target = state.target.reshape(-1, state.splits)
     labels = slice(1, pairs_from)
@@ -226,7 +228,7 @@ def _draws(
         yield first, other, hop, cooled * rng.standard_exponential(len(k))
 
 
-def _repair(state: kernels.State) -> None:
+def _repair(state: kernels.SplitState) -> None:
     """Move units from the fullest to the emptiest split for as long as that brings the sizes closer."""
     sizes = np.round(state.target[: state.splits]).astype(np.int64)
     while True:

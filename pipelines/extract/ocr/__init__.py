@@ -11,18 +11,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reading:
+class OcrReading:
     """The text that an engine read in one picture.
 
-    ``text`` has single spaces and is ``""`` if nothing was read; ``words`` is its number of words according to
-    :func:`pipelines.extract.words.words`. ``confidence`` is the engine's mean over the lines, weighted by their length;
-    a line that was found but not read counts as 0 (0.0 without text). ``unread`` is the share of the lines' total
-    length that was found but not read: near 1 for a script that the engine does not know, which would otherwise pass
-    as a picture without text. Both are in 0..1, rounded to four digits.
+    ``text`` has single spaces and is ``""`` if nothing was read. ``confidence`` is the engine's mean over the lines,
+    weighted by their length; a line that was found but not read counts as 0 (0.0 without text). ``unread`` is the share
+    of the lines' total length that was found but not read: near 1 for a script that the engine does not know, which
+    would otherwise pass as a picture without text. Both are in 0..1, rounded to four digits.
     """
 
     text: str
-    words: int
     confidence: float
     engine: str
     unread: float = 0.0
@@ -36,7 +34,7 @@ class OcrEngine(Protocol):
         """Return the name, versions and settings that are stored with every text."""
         ...
 
-    def read(self, data: bytes) -> Reading:
+    def read(self, data: bytes) -> OcrReading:
         """Return the text of one JPEG picture."""
         ...
 

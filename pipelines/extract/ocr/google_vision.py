@@ -16,7 +16,7 @@ from google.cloud import vision
 
 from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.extract.ocr import Reading
+from pipelines.extract.ocr import OcrReading
 from pipelines.extract.words import normalise, words
 
 SOURCE = "google_vision"
@@ -48,7 +48,7 @@ class GoogleVision:
         self._patience = patience_seconds
         self.identity = f"google_vision-v1/google-cloud-vision-{version('google-cloud-vision')}/text_detection"
 
-    def read(self, data: bytes) -> Reading:
+    def read(self, data: bytes) -> OcrReading:
         """Return Google's text of a JPEG, in Google's order.
 
         Raises:
@@ -76,7 +76,7 @@ class GoogleVision:
         return parse(answer, engine=self.identity)
 
 
-def parse(answer: Any, *, engine: str) -> Reading:
+def parse(answer: Any, *, engine: str) -> OcrReading:
     """Return the reading of one ``AnnotateImageResponse``: words above the threshold, weighted by their letters."""
     pieces, letters, score = [], 0, 0.0
     for word in _words(answer.full_text_annotation):
@@ -85,11 +85,10 @@ def parse(answer: Any, *, engine: str) -> Reading:
             letters += len(word.symbols)
             score += len(word.symbols) * word.confidence
     text = normalise("".join(pieces))
-    count = len(words(text))
-    return Reading(
-        text=text if count else "",
-        words=count,
-        confidence=round(min(1.0, score / letters), 4) if count else 0.0,
+    found = bool(words(text))
+    return OcrReading(
+        text=text if found else "",
+        confidence=round(min(1.0, score / letters), 4) if found else 0.0,
         engine=engine,
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipelines.extract.ocr import Reading
+from pipelines.extract.ocr import OcrReading
 from pipelines.extract.ocr.glued import split_glued
 from pipelines.extract.words import normalise, words
 
@@ -86,36 +86,35 @@ def _rows(boxes: Sequence[Box]) -> list[Box]:
 
 def reading_order(boxes: Sequence[Box]) -> list[Box]:
     """Return one box per block of text, by rows from the top left, so that columns and panels stay together."""
-    lines: list[list[Box]] = []
-    for box in _rows(boxes):
-        line = next((line for line in reversed(lines) if _same_line(_join(line), box)), None)
-        if line is None:
-            lines.append([box])
-        else:
-            line.append(box)
-    blocks: list[list[Box]] = []
-    for box in sorted((_join(line) for line in lines), key=lambda b: (b.top, b.left)):
-        block = next((block for block in reversed(blocks) if _same_block(block[-1], box)), None)
-        if block is None:
-            blocks.append([box])
-        else:
-            block.append(box)
-    return _rows([_join(block) for block in blocks])
+    lines = _grouped(_rows(boxes), joins=lambda line, box: _same_line(_join(line), box))
+    joined = sorted(map(_join, lines), key=lambda b: (b.top, b.left))
+    return _rows([_join(block) for block in _grouped(joined, joins=lambda block, box: _same_block(block[-1], box))])
 
 
-def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> Reading:
+def _grouped(boxes: Sequence[Box], *, joins: Callable[[list[Box], Box], bool]) -> list[list[Box]]:
+    """Return the boxes in groups: each joins the last group that it belongs to, or begins one."""
+    groups: list[list[Box]] = []
+    for box in boxes:
+        group = next((group for group in reversed(groups) if joins(group, box)), None)
+        if group is None:
+            groups.append([box])
+        else:
+            group.append(box)
+    return groups
+
+
+def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> OcrReading:
     """Return the reading of ``boxes``, with glued words of ``split_words_from`` letters or more split."""
     kept = [box for box in boxes if box.read and box.text.strip()]
     text = normalise(" ".join(block.text for block in reading_order(kept)))
     text = split_glued(text, letters=split_words_from)
-    count = len(words(text))
+    found = bool(words(text))
     total = sum(max(box.width, box.height) for box in boxes)
     unread = sum(max(box.width, box.height) for box in boxes if not box.read)
     score = sum(box.confidence * max(box.width, box.height) for box in kept)
-    return Reading(
-        text=text if count else "",
-        words=count,
-        confidence=round(min(1.0, score / total), 4) if count else 0.0,
+    return OcrReading(
+        text=text if found else "",
+        confidence=round(min(1.0, score / total), 4) if found else 0.0,
         engine=engine,
         unread=round(min(1.0, unread / total), 4) if total else 0.0,
     )

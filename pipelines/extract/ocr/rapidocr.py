@@ -7,7 +7,6 @@ classifier, one thread (one process per core is 1.9 times as fast on two cores; 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import rapidocr
 
 from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing
-from pipelines.extract.ocr import Reading
+from pipelines.extract.ocr import OcrReading
 from pipelines.extract.ocr.layout import Box, compose
 
 # Ours, measured on 330 drawn memes: whole English lines score .90 and more (a label on an object .76); false text in
@@ -67,7 +66,7 @@ class RapidOcr:
             f"/side{params.side}/split{params.split_words_from}"
         )
 
-    def read(self, data: bytes) -> Reading:
+    def read(self, data: bytes) -> OcrReading:
         """Return the text of a JPEG.
 
         Raises:
@@ -78,13 +77,10 @@ class RapidOcr:
             raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.")
         scaled, record = self._engine.preprocess_img(picture)
         found, _, lines, _ = self._engine.run_ocr_steps(scaled, record)
-        boxes = [] if found.boxes is None or lines.txts is None else _boxes(found.boxes, lines, len(scaled))
-        return compose(boxes, engine=self.identity, split_words_from=self._split_words_from)
-
-
-def _boxes(corners: Iterable[Any], lines: Any, height: int) -> list[Box]:
-    boxes = (_box(*line, height) for line in zip(corners, lines.txts, lines.scores, strict=True))
-    return [box for box in boxes if box is not None]
+        empty = found.boxes is None or lines.txts is None
+        rows = () if empty else zip(found.boxes, lines.txts, lines.scores, strict=True)
+        boxes = (_box(*row, len(scaled)) for row in rows)
+        return compose([box for box in boxes if box], engine=self.identity, split_words_from=self._split_words_from)
 
 
 def _box(corners: Any, text: str, confidence: float, height: int) -> Box | None:

@@ -18,7 +18,7 @@ from PIL import Image, ImageChops
 
 from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing, StepFailed
-from pipelines.extract.ocr import Reading
+from pipelines.extract.ocr import OcrReading
 from pipelines.extract.ocr.layout import Box, compose
 
 # Ours: on the drawn memes, words below this were mostly false and words above it mostly right.
@@ -60,7 +60,7 @@ class Tesseract:
             f"/psm{PAPER}+white{WHITE}x2psm{SCATTERED}/split{params.split_words_from}"
         )
 
-    def read(self, data: bytes) -> Reading:
+    def read(self, data: bytes) -> OcrReading:
         """Return the text of a JPEG.
 
         Raises:

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from pipelines import status, status_table
+from pipelines.config.collect import Sandbox
 from pipelines.config.params import load
-from pipelines.config.sandbox import Sandbox
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
 from pipelines.deployment.services import Deployment

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import PIL
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit import dumps, scale
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.faults import faulty

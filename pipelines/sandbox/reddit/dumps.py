@@ -11,7 +11,7 @@ from random import Random
 import orjson
 import zstandard
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.listing import Item, escaped, live, original
 from pipelines.sandbox.reddit.posts import HOME, SandboxPost

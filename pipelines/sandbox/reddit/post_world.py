@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.extract.words import words
 from pipelines.sandbox.reddit import labels, languages, narratives
 from pipelines.sandbox.reddit.cases import Case

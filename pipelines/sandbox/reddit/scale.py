@@ -9,7 +9,7 @@ from random import Random
 import orjson
 
 from pipelines.collect.month import Window
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit.captions import sentence
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.dumps import DECLARED, frame, write_frames

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.extract.words import normalise, words
 from pipelines.sandbox.reddit import post_world
 from pipelines.sandbox.reddit.captions import words_apart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipelines.config.sandbox import Sandbox
+from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit import captions, cases, labels, languages
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.compose import TEXT_STYLES, Composition, body, compose, title

@@ -76,7 +76,7 @@ def run(
     metrics_file = root / "metrics" / corpus / f"train-{task}-{model}-{seed}.json"
     asked = task_of(scheme_of(params.corpora[corpus].scheme), task)
     if isinstance(spec, YadavModel | M3hModel) and task != SEVERITY:
-        tables.write(tables.PREDICTIONS.empty_table(), out, name="predictions")
+        tables.write(tables.SCHEMAS["predictions"].empty_table(), out, name="predictions")
         return write_metrics({"skipped": f"{spec.kind} is about severity alone"}, metrics_file)
     material = load(corpus, task=asked, params=params, vault=vault, root=root)
     said, metrics = _trained(
@@ -84,7 +84,7 @@ def run(
         root=root,
     )  # fmt: skip
     rows = [row | {"task": task, "model": model, "seed": seed} for row in said]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.PREDICTIONS), out, name="predictions")
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), out, name="predictions")
     return write_metrics(metrics, metrics_file)
 
 

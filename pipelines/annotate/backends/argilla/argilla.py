@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.annotate.backends.argilla import argilla_form
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks
 from pipelines.annotate.backends.files.answer_files import item_of, name_of
 from pipelines.annotate.form import Form
+from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 
@@ -109,7 +110,8 @@ class Argilla:
             found = self._dataset(queue)
             if found is None:
                 raise _unavailable(f"the queue {queue.title} was not prepared")
-            for chunk in _chunks(sorted(fresh.values(), key=lambda task: task.position)):
+            rows = _rows(sorted(fresh.values(), key=lambda task: task.position))
+            for chunk in in_chunks(rows, size=_REQUEST, most=_PAGE):
                 self._call("POST", f"datasets/{found['id']}/records/bulk", json={"items": chunk})
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
@@ -173,12 +175,7 @@ class Argilla:
         known: dict[str, str] = json.loads(self._accounts.read_bytes()) if self._accounts.exists() else {}
         if annotator not in known:
             known[annotator] = secrets.token_urlsafe(18)
-            self._accounts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = self._accounts.with_suffix(".new")
-            made.unlink(missing_ok=True)
-            made.touch(mode=0o600, exist_ok=False)
-            made.write_text(json.dumps(known, indent=2))
-            made.replace(self._accounts)
+            write_private(self._accounts, json.dumps(known, indent=2))
         return rg.User(username=annotator, password=known[annotator], client=self._client).create()
 
     def _workspace(self, annotator: str) -> Workspace | None:
@@ -239,20 +236,11 @@ def _name(queue: Queue) -> str:
     return queue.name.replace("/", "__")
 
 
-def _chunks(tasks: Sequence[AnnotationTask]) -> Iterator[list[Json]]:
-    """Yield records in chunks of limited size, one per request."""
-    chunk: list[Json] = []
-    size = 0
+def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[Json, int]]:
+    """Yield records and their sizes in characters."""
     for task in tasks:
         record = {"external_id": name_of(task.item), "fields": argilla_form.fields(task)}
-        length = len(json.dumps(record))
-        if chunk and (size + length > _REQUEST or len(chunk) == _PAGE):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(record)
-        size += length
-    if chunk:
-        yield chunk
+        yield record, len(json.dumps(record))
 
 
 def _answers(record: Json, *, names: dict[str, str]) -> Iterator[AnnotatorAnswer]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.annotate.backends.backend import AnnotationTask
-from pipelines.annotate.form import Form, Question
+from pipelines.annotate.form import Form, FormQuestion
 from pipelines.errors import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _content(form: Form, *, client: Client) -> list[CustomField | TextField]:
     return [rg.TextField(name, required=False, client=client) for name in TEXTS]
 
 
-def _question(question: Question, *, client: Client) -> LabelQuestion | MultiLabelQuestion:
+def _question(question: FormQuestion, *, client: Client) -> LabelQuestion | MultiLabelQuestion:
     import argilla as rg
 
     kind = rg.LabelQuestion if question.kind == "single" else rg.MultiLabelQuestion

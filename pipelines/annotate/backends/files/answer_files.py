@@ -62,7 +62,7 @@ def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Annotat
     for line, row in rows:
         try:
             found.append(_answer(row, keys=keys, annotator=annotator, line=line))
-        except _Fault as fault:
+        except _AnswerFault as fault:
             raise BadAnswers(file=str(path), line=line, detail=fault) from None
     return found
 
@@ -79,7 +79,7 @@ def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, byt
                 yield path, rest(before, items=items)
 
 
-class _Fault(Exception):
+class _AnswerFault(Exception):
     """The fault of one line, in words that quote none of its content."""
 
 
@@ -147,7 +147,7 @@ def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str,
     try:
         item = item_of(str(row.get("item", "")))
     except ValueError:
-        raise _Fault("'item' must be record_id/image, as in tasks.jsonl") from None
+        raise _AnswerFault("'item' must be record_id/image, as in tasks.jsonl") from None
     return AnnotatorAnswer(
         item=item,
         by=str(row.get("by") or annotator),
@@ -163,14 +163,14 @@ def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str,
 def _values(values: object, *, keys: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the labels by category, without a check against the scheme, which follows later."""
     if not isinstance(values, Mapping) or set(values) - set(keys):
-        raise _Fault("'values' has other categories than the form")
+        raise _AnswerFault("'values' has other categories than the form")
     found = {}
     for key, labels in values.items():
         chosen: Sequence[object] = (
             [labels] if isinstance(labels, str) else labels if isinstance(labels, list) else [None]
         )
         if not all(isinstance(label, str) for label in chosen):
-            raise _Fault("the labels of a category must be a list of strings")
+            raise _AnswerFault("the labels of a category must be a list of strings")
         found[str(key)] = tuple(str(label).strip() for label in chosen)
     return found
 
@@ -182,7 +182,7 @@ def _time(value: object) -> datetime:
             return moment.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise _Fault("'answered' must be a date and time with a time zone (ISO 8601)")
+    raise _AnswerFault("'answered' must be a date and time with a time zone (ISO 8601)")
 
 
 def _seconds(value: object) -> float | None:
@@ -193,14 +193,14 @@ def _seconds(value: object) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise _Fault("'seconds' must be a number of at least 0")
+        raise _AnswerFault("'seconds' must be a number of at least 0")
     return seconds
 
 
 def _flag(value: object) -> bool:
     word = "" if value is None else str(value).strip().lower()
     if word not in _TRUE | _FALSE:
-        raise _Fault("'skipped' must be true or false")
+        raise _AnswerFault("'skipped' must be true or false")
     return word in _TRUE
 
 

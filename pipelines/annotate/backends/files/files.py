@@ -62,10 +62,7 @@ class Files:
             BackendUnavailable: the folder cannot be read.
             BadAnswers: a line of ``tasks.jsonl`` was altered and is unreadable.
         """
-        held = {}
-        for row, added in self._tasks(self._folder(queue)):
-            held[item_of(str(row["item"]))] = added
-        return held
+        return {item_of(str(row["item"])): added for row, added in self._tasks(self._folder(queue))}
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         """Append tasks to the list, pictures first, so that a listed task is complete.

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from pipelines.annotate.backends.backend import AnnotationTask
-from pipelines.annotate.form import Choice, Form, Question
+from pipelines.annotate.form import Choice, Form, FormQuestion
 
 CONTENT, SIDES, NOTE = "_content", "_sides", "_note"
 """Names of the elements that are not questions; a question's name is its category's key."""
@@ -88,7 +88,7 @@ def _hypertext(parent: ET.Element, *, name: str, value: str) -> None:
     ET.SubElement(parent, "HyperText", name=name, value=value, inline="true", selectionEnabled="false")
 
 
-def _question(parent: ET.Element, question: Question, *, named: bool) -> None:
+def _question(parent: ET.Element, question: FormQuestion, *, named: bool) -> None:
     text = f"{question.key}: {question.text}" if named else question.text
     ET.SubElement(parent, "Header", value=_plain(text), size="5")
     choices = ET.SubElement(

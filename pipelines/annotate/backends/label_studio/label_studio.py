@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks
 from pipelines.annotate.backends.label_studio.form import NOTE, config, shown
 from pipelines.annotate.backends.label_studio.store import clean
 from pipelines.annotate.form import Form
@@ -89,7 +89,7 @@ class LabelStudio:
             project = self._project(queue)
             if project is None:
                 raise BackendUnavailable(backend="label_studio", detail="the queue was not prepared")
-            for chunk in _chunks(new):
+            for chunk in in_chunks(_rows(new), size=CHUNK_BYTES):
                 # No retries by the SDK: a request that was accepted but not answered would be imported twice.
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
@@ -209,19 +209,11 @@ def _errors() -> Iterator[None]:
         raise BackendUnavailable(backend="label_studio", detail=type(error).__name__) from None
 
 
-def _chunks(tasks: Sequence[AnnotationTask]) -> Iterator[list[dict[str, object]]]:
-    chunk: list[dict[str, object]] = []
-    size = 0
+def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
+    """Yield tasks as Label Studio imports them, and their sizes in characters."""
     for task in tasks:
         data = shown(task)
-        weight = sum(len(value) for value in data.values())
-        if chunk and size + weight > CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append({"data": data, "meta": _meta(task)})
-        size += weight
-    if chunk:
-        yield chunk
+        yield {"data": data, "meta": _meta(task)}, sum(map(len, data.values()))
 
 
 def _meta(task: AnnotationTask) -> dict[str, object]:

@@ -1,0 +1,36 @@
+"""Write the items that a step leaves out, with the reason, as the table ``drops``, and count them by reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.storage import tables
+from pipelines.storage.tables import Item
+
+# The image number of a record that is left out as a whole.
+WHOLE = -1
+
+
+def exclusion_rows(reasons: Mapping[Item, str], *, step: str) -> list[dict[str, Any]]:
+    """Return rows of the table ``drops``."""
+    return [
+        {"record_id": record_id, "image": image, "step": step, "reason": reason}
+        for (record_id, image), reason in reasons.items()
+    ]
+
+
+def write_exclusions(reasons: Mapping[Item, str], path: Path, *, step: str) -> dict[str, int]:
+    """Write the table ``drops`` of one step; return the number of items by reason."""
+    rows = exclusion_rows(reasons, step=step)
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["drops"]), path, name="drops")
+    return by_reason(reasons.values())
+
+
+def by_reason(reasons: Iterable[str]) -> dict[str, int]:
+    """Return how often each reason occurs, sorted by reason."""
+    return dict(sorted(Counter(reasons).items()))
