@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from pipelines.workspace.clone import compiled_kernels
 from tests import built_once
 
 os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
 # compiled once, not once a home or a checkout
-os.environ.setdefault("NUMBA_CACHE_LOCATOR_CLASSES", "pipelines.curate.grouping.kernel_cache.ByContent")
-os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / "var" / "kernels"))
+os.environ.update(compiled_kernels(Path(__file__).parents[1] / "var"))
 
 
 @pytest.fixture(scope="session", autouse=True)

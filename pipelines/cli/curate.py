@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 from pipelines.cli.shared import CorpusName, emit, open_vault
@@ -9,6 +11,17 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
+
+
+@app.command("compile", rich_help_panel="Curate")
+def compile_kernels() -> None:
+    """Compile the inner loops of dedupe and split, so that no task waits for it; `make setup` runs this."""
+    from pipelines.workspace.clone import compiled_kernels
+
+    os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
+    from pipelines.curate import compile as step
+
+    emit(step.run())
 
 
 @app.command(rich_help_panel="Curate")

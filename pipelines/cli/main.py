@@ -5,6 +5,7 @@ Every step prints counts and digests as one JSON object on its last line.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -31,6 +32,9 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
 from pipelines.process import DIES_WITH_PARENT, die_with_parent
 from pipelines.timing import measured
+
+# New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
+GC_THRESHOLD = 50_000
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
@@ -106,6 +110,7 @@ app.add_typer(task, name="task", rich_help_panel="For Airflow")
 
 def main() -> None:
     """Run a command; print an expected error as one line on stderr and exit with its status."""
+    gc.set_threshold(GC_THRESHOLD, 20, 100)
     # progress bars for many small artifact files are noise
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     if os.environ.pop(DIES_WITH_PARENT, None):

@@ -57,8 +57,7 @@ class Workspace:
             "DVC_NO_ANALYTICS": "1",
             # the step of a killed task must not keep running beside the next attempt
             DIES_WITH_PARENT: "1",
-            "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(self.settings.home / "kernels"),
-            "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.grouping.kernel_cache.ByContent",
+            **compiled_kernels(self.settings.home),
         }
 
     @cached_property
@@ -239,6 +238,15 @@ def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
         f"['remote \"corpus\"']\n    url = {settings.remote}",
     ]
     (path / ".dvc" / "config.local").write_text("\n".join(lines) + "\n")
+
+
+def compiled_kernels(home: Path) -> dict[str, str]:
+    """Return the variables that make numba keep compiled kernels in this environment, else below ``home``."""
+    folder = (Path(sys.prefix) if os.access(sys.prefix, os.W_OK) else home) / "kernels"
+    return {
+        "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(folder),
+        "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.grouping.kernel_cache.ByContent",
+    }
 
 
 def _stages(text: str) -> dict[str, Any]:

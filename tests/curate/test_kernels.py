@@ -35,8 +35,7 @@ print(json.dumps(told))
 
 
 def test_clones_share_what_is_compiled_by_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
     git("init", "--quiet", cwd=tmp_path)
     git("commit", "--quiet", "--allow-empty", "-m", "empty", cwd=tmp_path)
     environment = Workspace(tmp_path, settings=Settings.from_env()).environment
@@ -50,4 +49,4 @@ def test_clones_share_what_is_compiled_by_what_it_says(tmp_path: Path, monkeypat
         cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True, check=True,
     ).stdout  # fmt: skip
     assert json.loads(told) == [[2, 0], [2, 1], [3, 0]]
-    assert list((tmp_path / "var" / "kernels").rglob("*.nbi"))
+    assert list((tmp_path / "kernels").rglob("*.nbi"))

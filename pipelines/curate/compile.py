@@ -1,0 +1,34 @@
+"""Compile the inner loops of ``dedupe`` and ``split`` before a task needs them, by running both on random items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from pipelines.curate.dedupe.captions import Captions
+from pipelines.curate.grouping.near_duplicates import components, keepers, pair_blocks
+from pipelines.curate.split.stratify import label_pairs, stratify
+
+ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3
+
+
+def run() -> dict[str, Any]:
+    """Compile every kernel for the types that the stages call it with; a kernel in the cache is not compiled again.
+
+    Returns:
+        ``items``, the number of random items.
+    """
+    rng = np.random.default_rng(1)
+    hashes = rng.integers(0, 1 << 20, ITEMS, dtype=np.uint64)
+    found = list(pair_blocks(hashes, radius=RADIUS))
+    left, right = (np.concatenate([block[side] for block in found]) for side in (0, 1))
+    Captions(f"word{n % 7} and some other words {n % 5}" for n in range(ITEMS)).differences(left, right, limit=LIMIT)
+    components(ITEMS, left, right)
+    keepers(np.arange(ITEMS), left, right)
+    labels = sparse.csr_matrix(rng.integers(0, 2, (ITEMS, LABELS)).astype(np.int32))
+    sizes, ratios = np.ones(ITEMS, np.int64), {"train": 6, "dev": 2, "test": 2}
+    held = np.full(ITEMS, -1, np.int64)
+    stratify(sizes, labels, ratios=ratios, seed=1, proposals=1000, pairs=label_pairs(labels), assigned=held)
+    return {"items": ITEMS}
