@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.label.aggregate import Decision, LabelSet
-from pipelines.label.compare import Panel
+from pipelines.label.aggregate import Decision, LabelSet, Panel
 from pipelines.metrics import label_sets
 from pipelines.metrics.tables import Distribution
 
