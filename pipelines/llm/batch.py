@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pipelines.errors import ConfigError, CorpusError, LabellerRefused
-from pipelines.llm.outcome import Raw
-from pipelines.llm.provider_errors import Passing, Throttled
+from pipelines.llm.outcome import Passing, Raw, Throttled
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
