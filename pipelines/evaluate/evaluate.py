@@ -81,7 +81,7 @@ from pipelines.errors import BadParams
 from pipelines.evaluate import benchmark, crisis_errors, errors, paired, reliability, sources
 from pipelines.evaluate.benchmark import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
 from pipelines.evaluate.errors import Traits
-from pipelines.evaluate.runs import DEV, TEST, TRAIN, Gold, runs_of
+from pipelines.evaluate.runs import DEV, TEST, TRAIN, EvaluationGold, runs_of
 from pipelines.evaluate.sources import Origin
 from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE
@@ -125,7 +125,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     scheme = load(params.corpora[corpus].scheme)
     sampling = sampling or Sampling()
     folder = root / "snapshot" / corpus
-    gold = Gold.read(folder)
+    gold = EvaluationGold.read(folder)
     memes = set(TASKS) <= set(scheme.categories)
     keys = TASKS if memes else [key for key in scheme.categories if gold.labels.get(key)]
     tasks = {key: task_of(scheme, key) for key in keys}
@@ -169,7 +169,7 @@ def _floors(task: Task, *, params: Params) -> Mapping[str, float]:
 def measure(
     task: Task,
     *,
-    gold: Gold,
+    gold: EvaluationGold,
     runs: Mapping[str, Sequence[Run]],
     traits: Traits,
     kinds: Mapping[str, str],
@@ -219,7 +219,9 @@ def measure(
     return found
 
 
-def _board(task: Task, *, gold: Gold, runs: Mapping[str, Sequence[Run]], split: str, sampling: Sampling) -> Board:
+def _board(
+    task: Task, *, gold: EvaluationGold, runs: Mapping[str, Sequence[Run]], split: str, sampling: Sampling
+) -> Board:
     known = gold.seen(task, split=split)
     # without any run, all of gold is the test set; otherwise, items in no run's input were taken down before it ran
     every = [one.outcomes for made in runs.values() for one in made]
@@ -270,7 +272,7 @@ def best_of(models: Mapping[str, Json]) -> str | None:
     return min(means, key=lambda name: (-means[name], name)) if means else None
 
 
-def composition(gold: Gold, *, scheme: Scheme) -> Json:
+def composition(gold: EvaluationGold, *, scheme: Scheme) -> Json:
     """Count annotators' labels by split and category (FigSIM Table 8); the empty set counts as the category's None."""
     found: Json = {}
     for split in sorted(set(gold.split.values())):
@@ -287,7 +289,7 @@ def _annotated(labels: LabelSet, category: Category) -> LabelSet:
     return labels if labels or category.none is None else frozenset({category.none})
 
 
-def _traits(gold: Gold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
+def _traits(gold: EvaluationGold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
     """Return the traits that errors are broken down by: the figurative task and single-label categories without one."""
     figurative = tasks.get("figurative")
     others = [c for key, c in scheme.categories.items() if key not in tasks and c.kind == "single"]

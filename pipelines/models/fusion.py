@@ -10,8 +10,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
 
 from pipelines.config.models import FusionModel
-from pipelines.models.backbones import BaseUnfit, Pixels, Words, checkpointed, had, opened, weights
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import BaseUnfit, Batch, Built, Pixels, Words, checkpointed, had, opened, weights
 from pipelines.taxonomy.task import Task
 
 # Ours: the dropout of BERT's head.

@@ -35,8 +35,7 @@ from transformers import AutoModel
 
 from pipelines.config.models import M3hModel
 from pipelines.datasets.features import HEADS, Cues, NoCues
-from pipelines.models.backbones import BaseUnfit, Pixels, Words, checkpointed, opened, weights
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import BaseUnfit, Batch, Built, Pixels, Words, checkpointed, opened, weights
 from pipelines.models.yadav import DROPOUT, only_severity
 from pipelines.taxonomy.task import Task
 

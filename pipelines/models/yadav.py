@@ -29,8 +29,7 @@ from transformers import AutoModel
 
 from pipelines.config.models import YadavModel
 from pipelines.errors import BadParams
-from pipelines.models.backbones import Pixels, Words, checkpointed, opened, weights
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import Batch, Built, Pixels, Words, checkpointed, opened, weights
 from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class NotPrompted(ConfigError):
 
 
 @dataclass(frozen=True)
-class Question:
+class PromptedTask:
     """One task as a prompt: its items, and the labels that no example shows."""
 
     task: Task
@@ -56,10 +56,10 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Said:
+class PromptedAnswers:
     """Answers of one run of one task: one for each item, in their order."""
 
-    question: Question
+    question: PromptedTask
     run: int
     answers: Sequence[Answer]
 
@@ -105,11 +105,11 @@ def run(
     if not isinstance(spec, PromptedModel):
         raise NotPrompted(model=model)
     described(spec.labeller, params=params)
-    bench = Bench(corpus, model, spec, params, settings, vault, root)
+    prompting = PromptedRun(corpus, model, spec, params, settings, vault, root)
     # all prompts are built before the first request is sent
-    questions = [bench.question(key) for key in params.train.tasks]
+    questions = [prompting.question(key) for key in params.train.tasks]
     with AnswerStore.open(settings.answers_url) as answers:
-        said = [one for question in questions for one in bench.ask(question, answers=answers)]
+        said = [one for question in questions for one in prompting.ask(question, answers=answers)]
     found = [answer for one in said for answer in one.answers]
     check_failures([answer.outcome for answer in found], labeller=spec.labeller, most=params.votes.max_failed)
     rows = [row for one in said for row in one.rows(model)]
@@ -128,7 +128,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class Bench:
+class PromptedRun:
     """The inputs for running one prompted model."""
 
     corpus: str
@@ -149,7 +149,7 @@ class Bench:
         """Return whether the model gets the words that were read from a picture."""
         return self.params.train.mode == "improved"
 
-    def question(self, key: str) -> Question:
+    def question(self, key: str) -> PromptedTask:
         """Open a task's memes and build its prompt, with examples of train if the model uses any."""
         task = task_of(self.scheme, key)
         material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
@@ -163,9 +163,9 @@ class Bench:
         )
         register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
         unshown = few_shot.unshown(drawn, task=task) if drawn else []
-        return Question(task, prompt, only(material.test, splits=(TEST,)), unshown)
+        return PromptedTask(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
-    def ask(self, question: Question, *, answers: AnswerStore) -> Iterator[Said]:
+    def ask(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PromptedAnswers]:
         """Request an answer for every item with a picture, once a run; an item without one is an abstention, unsent."""
         memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
         for number in range(1, self.spec.runs + 1):
@@ -182,11 +182,11 @@ class Bench:
             progress = reporter(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
             found = labeller.label(list(memes.values()), progress=progress)
             told = dict(zip(memes, found, strict=True))
-            yield Said(
+            yield PromptedAnswers(
                 question, number, [told.get(e.item) or self._unseen(e, question=question) for e in question.items]
             )
 
-    def _unseen(self, example: Example, *, question: Question) -> Answer:
+    def _unseen(self, example: Example, *, question: PromptedTask) -> Answer:
         return Answer(
             record_id=example.item[0],
             labeller=self.spec.labeller,

@@ -17,7 +17,7 @@ from pipelines.datasets.post import Post
 from pipelines.errors import RegistryError
 from pipelines.llm.outcome import Outcome
 from pipelines.taxonomy.task import Task
-from pipelines.train.finetuned import VOTE, Said
+from pipelines.train.prediction import VOTE, Prediction
 
 COLUMNS = ("labels", "probabilities", "abstain")
 # Ours: posts per call, so that progress is shown; a model may batch them otherwise.
@@ -67,21 +67,21 @@ class Registered:
         *,
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> list[Said]:
-        """See :meth:`pipelines.train.finetuned.Predictor.predict`; posts are looked up by ``record_ids``.
+    ) -> list[Prediction]:
+        """See :meth:`pipelines.train.prediction.Predictor.predict`; posts are looked up by ``record_ids``.
 
         Raises:
             AnswerUnfit: the model fails, or its answers do not match the signature.
         """
         ids = list(record_ids or ())
-        said: list[Said] = []
+        said: list[Prediction] = []
         for start in range(0, len(ids), TOGETHER):
             said += self._some([self._posts[record_id] for record_id in ids[start : start + TOGETHER]])
             if progress is not None:
                 progress(len(said))
         return said
 
-    def _some(self, posts: Sequence[Post]) -> Iterator[Said]:
+    def _some(self, posts: Sequence[Post]) -> Iterator[Prediction]:
         import pandas as pd
 
         asked = pd.DataFrame({"title": [post.title for post in posts], "body": [post.body for post in posts]})
@@ -96,18 +96,18 @@ class Registered:
             raise self._unfit(f"{len(answer)} answers were returned for {len(posts)} posts")
         return map(self._one, *(answer[column].tolist() for column in COLUMNS))
 
-    def _one(self, labels: Any, probabilities: Any, abstain: Any) -> Said:
+    def _one(self, labels: Any, probabilities: Any, abstain: Any) -> Prediction:
         if not isinstance(abstain, bool | np.bool_):
             raise self._unfit("abstain is not true or false")
         scores = self._scores([] if probabilities is None else probabilities)
         if abstain:
-            return Said(str(Outcome.ABSTAINED), frozenset(), scores)
+            return Prediction(str(Outcome.ABSTAINED), frozenset(), scores)
         if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
             raise self._unfit("its labels are not a list")
         named = frozenset(map(str, labels))
         if not named <= {*self._task.labels} or (self._task.kind == "single" and len(named) != 1):
             raise self._unfit("its labels are unknown to the task, or not exactly one is given")
-        return Said(VOTE, named, scores)
+        return Prediction(VOTE, named, scores)
 
     def _scores(self, values: Any) -> tuple[float, ...]:
         try:

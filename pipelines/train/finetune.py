@@ -26,7 +26,7 @@ from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import finetuned, voted
+from pipelines.train import finetuned
 from pipelines.train.finetuned import Card
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
@@ -54,7 +54,7 @@ class NothingToLearn(DataError):
 
 
 @dataclass(frozen=True)
-class Bench:
+class FinetuneRun:
     """The inputs of one tuning run."""
 
     corpus: str
@@ -100,9 +100,7 @@ class Bench:
             return encoder.fit(self.spec, folder=self.folder, say=say, **given)
         from pipelines.train.knn import knn
 
-        said = None
-        if self.spec.labeller is not None:
-            said = voted.labels(voted.read(self.corpus, labeller=self.spec.labeller, task=self.task, root=self.root))
+        said = finetuned.votes_for(self.spec, corpus=self.corpus, task=self.task, root=self.root)
         return knn.fit(self.spec, vault=self.vault, said=said, **given)
 
     def card(self) -> Card:
@@ -169,14 +167,14 @@ def run(
         corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root
     )
     _check(material, corpus=corpus, model=model, subset=subset)
-    bench = Bench(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
+    tuning = FinetuneRun(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
     # files of an earlier attempt are not part of this model
-    shutil.rmtree(bench.out, ignore_errors=True)
-    bench.out.mkdir(parents=True)
-    told = _tuned(bench)
-    card = bench.card()
-    finetuned.write(bench.out, card=card, material=material)
-    shutil.rmtree(bench.folder, ignore_errors=True)
+    shutil.rmtree(tuning.out, ignore_errors=True)
+    tuning.out.mkdir(parents=True)
+    told = _tuned(tuning)
+    card = tuning.card()
+    finetuned.write(tuning.out, card=card, material=material)
+    shutil.rmtree(tuning.folder, ignore_errors=True)
     support = _support(material.train, task=task)
     metrics = {
         "kind": spec.kind,
@@ -209,27 +207,27 @@ def _check(material: Posts, *, corpus: str, model: str, subset: str) -> None:
             raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
 
 
-def _tuned(bench: Bench) -> dict[str, Any]:
+def _tuned(tuning: FinetuneRun) -> dict[str, Any]:
     """Fit the model; log the parameters, the data's commit and the metrics of each epoch to MLflow."""
     from pipelines.train import tracking
 
-    commit = commit_of(bench.root)
-    section = bench.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
-    described = {**bench.spec.model_dump(), **section, "model": bench.model, "subset": bench.subset}
-    train = finetuned.trained_on([example.item[0] for example in bench.material.train])
+    commit = commit_of(tuning.root)
+    section = tuning.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
+    described = {**tuning.spec.model_dump(), **section, "model": tuning.model, "subset": tuning.subset}
+    train = finetuned.trained_on([example.item[0] for example in tuning.material.train])
     with tracking.run(
-        bench.settings,
-        experiment=EXPERIMENT.format(corpus=bench.corpus),
-        key=f"{bench.task.key}-{bench.subset}-{bench.model}-{bench.params.finetune.seed}-{commit}",
+        tuning.settings,
+        experiment=EXPERIMENT.format(corpus=tuning.corpus),
+        key=f"{tuning.task.key}-{tuning.subset}-{tuning.model}-{tuning.params.finetune.seed}-{commit}",
         params={name: str(value) for name, value in described.items()},
-        tags={"data_commit": commit, "corpus": bench.corpus, "train_digest": train.digest},
+        tags={"data_commit": commit, "corpus": tuning.corpus, "train_digest": train.digest},
     ) as log:
 
         def say(epoch: Numbers) -> None:
             numbers = {name: value for name, value in epoch.items() if math.isfinite(value)}
             log.metrics(numbers, step=round(epoch["epoch"]))
 
-        return bench.fit(say)
+        return tuning.fit(say)
 
 
 def _support(examples: Sequence[Example], *, task: Task) -> dict[str, int]:

@@ -20,7 +20,7 @@ from pipelines.datasets.example import Example
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.sft import instruct
-from pipelines.train.sft.sft import Fitted, fit
+from pipelines.train.sft.sft import SftResult, fit
 
 SCHEME = load_scheme("cssrs")
 TASK: Task = task_of(SCHEME, next(iter(SCHEME.categories)))
@@ -64,7 +64,7 @@ def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
     }
 
 
-def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> Fitted:
+def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> SftResult:
     given = arguments(folder, **changes)
     return fit(given.pop("spec"), say=say, **given)
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pipelines.datasets.example import Example, targets
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.batches import shuffled
 from pipelines.train.classifiers.class_weights import Weights
@@ -29,7 +29,7 @@ BYTES_PER_PARAMETER = 16
 SHORT_OF_MEMORY = 0.25
 
 
-class Recipe(Protocol):
+class TrainingSettings(Protocol):
     """Settings of a fit: the section ``train``, or the equivalent of a tuned encoder."""
 
     @property
@@ -59,7 +59,14 @@ class Loop:
     """The optimiser steps over the examples, epoch by epoch."""
 
     def __init__(
-        self, built: Built, *, examples: Sequence[Example], task: Task, settings: Recipe, seed: int, weights: Weights
+        self,
+        built: Built,
+        *,
+        examples: Sequence[Example],
+        task: Task,
+        settings: TrainingSettings,
+        seed: int,
+        weights: Weights,
     ) -> None:
         self.built, self.examples, self.task, self.settings, self.seed = built, examples, task, settings, seed
         self.machine = machine()
@@ -128,7 +135,7 @@ class Loop:
         return float(self.machine.reduce(self.loss, reduction="sum")) / len(self.examples)
 
 
-def optimizer(module: Any, *, settings: Recipe, device: Any) -> Any:
+def optimizer(module: Any, *, settings: TrainingSettings, device: Any) -> Any:
     """Return AdamW without weight decay for parameters with fewer than two axes: biases, norms and scales."""
     learned = [p for p in module.parameters() if p.requires_grad]
     groups = [

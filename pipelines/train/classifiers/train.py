@@ -127,7 +127,7 @@ def _trained(
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
         for examples in (material.validation, material.test):
-            scores = inference.predict(built, examples=examples, task=task, settings=train)
+            scores = inference.predict(built, examples=examples, task=task, batch=train.batch)
             sets = decide(scores, task=task, thresholds=fitted.thresholds)
             rows += _rows(examples, scores=scores.tolist(), sets=sets)
         log.weights(fitted.state)

@@ -33,8 +33,8 @@ from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.steps import reproducible
 from pipelines.train.sft import instruct, launch, packing, recipe
-from pipelines.train.sft.packing import Sample
-from pipelines.train.sft.tuner import Keeper, Rows, Steps, Tuner, best, clear, newest
+from pipelines.train.sft.packing import TokenizedSample
+from pipelines.train.sft.tuner import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
 ADAPTER = "adapter"
 SHARD = "5GB"
@@ -50,7 +50,7 @@ class NothingToTune(DataError):
 
 
 @dataclass(frozen=True)
-class Fitted:
+class SftResult:
     """Result of a run; the best epoch's weights are in ``out``.
 
     Args:
@@ -81,7 +81,7 @@ def fit(
     folder: Path,
     out: Path,
     say: Callable[[dict[str, float]], None],
-) -> Fitted:
+) -> SftResult:
     """Tune the base of ``spec`` and write its weights and tokenizer to ``out`` in the format of ``from_pretrained``.
 
     With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
@@ -119,7 +119,7 @@ def fit(
     }  # fmt: skip
     processes = launch.processes()
     made = tune(**given, say=say) if processes == 1 else launch.group(given, processes=processes, say=say)
-    return Fitted(**{**made, "history": tuple(made["history"])})
+    return SftResult(**{**made, "history": tuple(made["history"])})
 
 
 def tune(
@@ -152,7 +152,7 @@ def tune(
         plans = recipe.plans(spec, rows=rows, judged=judged, beginning=beginning, seed=seed)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         steps, judge = (
-            Steps(Rows(samples, shared=beginning, pad=pad), plan=plan)
+            Steps(RowCollator(samples, shared=beginning, pad=pad), plan=plan)
             for samples, plan in zip((rows, judged), plans, strict=True)
         )
         # with FSDP, only the first process has read the weights
@@ -188,7 +188,7 @@ class _Reader:
         self._room = room
         self.truncated = 0
 
-    def __call__(self, example: Example) -> Sample:
+    def __call__(self, example: Example) -> TokenizedSample:
         if example.labels is None:
             raise LeakRefused(items=1, found=example.split, allowed=f"{TRAIN} and {VALIDATION}")
         answer = instruct.completion(example.labels, task=self._task)
@@ -201,7 +201,7 @@ class _Reader:
             room=max(self._room, len(ids)),
         )  # fmt: skip
         self.truncated += cut
-        return Sample((*asked, *ids), len(ids))
+        return TokenizedSample((*asked, *ids), len(ids))
 
 
 def _trained(tuner: Tuner, *, folder: Path, key: str) -> list[dict[str, float]]:
@@ -234,7 +234,7 @@ def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Pat
     tokenizer.save_pretrained(str(out))
 
 
-def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[Sample]], prompt: Prompt, seed: int) -> str:
+def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[TokenizedSample]], prompt: Prompt, seed: int) -> str:
     """Return a digest of everything that the result depends on; a run resumes only from checkpoints with its digest."""
     begin = [(name, list(t.shape), t.flatten()[:16].float().tolist()) for name, t in model.named_parameters()]
     facts = {
