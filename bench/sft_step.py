@@ -28,7 +28,7 @@ from peft import get_peft_model
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.config.models import SftModel
-from pipelines.models import tiny, tiny_causal
+from pipelines.models import tiny
 from pipelines.train.sft import packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.tuner import Keeper, RowCollator, Steps, Tuner
@@ -96,7 +96,7 @@ def ours(samples: Sequence[TokenizedSample], *, folder: str, watch: Watch) -> No
     tuner = Tuner(
         network, arguments, train=steps, validation=judge,
         keeper=Keeper(key="", every=STEPS + 1, task="bench", say=lambda line: None),
-        processing_class=tiny_causal.tokenizer(tiny.frequent(tiny.CAUSAL_WORDS)), peft_config=recipe.adapter(SPEC),
+        processing_class=tiny.causal_tokenizer(), peft_config=recipe.adapter(SPEC),
     )  # fmt: skip
     tuner.add_callback(watch)
     tuner.train()

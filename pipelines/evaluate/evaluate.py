@@ -77,7 +77,6 @@ from pathlib import Path
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
-from pipelines.errors import BadParams
 from pipelines.evaluate import benchmark, crisis_errors, errors, paired, reliability, sources
 from pipelines.evaluate.benchmark import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
 from pipelines.evaluate.errors import Traits
@@ -86,6 +85,7 @@ from pipelines.evaluate.sources import Origin
 from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE
 from pipelines.metrics.label_sets import LabelSet
+from pipelines.metrics.recall_constraints import floors_of
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Category, Scheme, load
 from pipelines.taxonomy.guideline import offered
@@ -123,7 +123,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
         BadSpent: a file with the cost of predictions is invalid.
     """
     scheme = load(params.corpora[corpus].scheme)
-    sampling = sampling or Sampling()
+    sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
     folder = root / "snapshot" / corpus
     gold = EvaluationGold.read(folder)
     memes = set(TASKS) <= set(scheme.categories)
@@ -133,6 +133,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     runs, dev = (runs_of(found.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, DEV))
     kinds = {name: model.kind for name, model in params.models.items()}
     traits = _traits(gold, scheme=scheme, tasks=tasks)
+    floors = {params.finetune.category: params.finetune.recall_floors}
     metrics = {
         "scheme": scheme.name,
         "split": TEST,
@@ -149,21 +150,14 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
                 traits=traits,
                 kinds=kinds,
                 sampling=sampling,
-                beside=Beside(found.origins, found.spent, dev.get(key, {}), _floors(task, params=params)),
+                beside=Beside(
+                    found.origins, found.spent, dev.get(key, {}), floors_of(task, floors=floors.get(key, {}))
+                ),
             )
             for key, task in tasks.items()
         },
     }
     return write_metrics(metrics, root / "metrics" / corpus / "evaluate.json")
-
-
-def _floors(task: Task, *, params: Params) -> Mapping[str, float]:
-    floors = params.finetune.recall_floors if task.key == params.finetune.category else {}
-    # as in metrics/recall_constraints.py, a floor of 0 removes an entry of params.yaml
-    wanted = {label: floor for label, floor in floors.items() if floor > 0}
-    if unknown := sorted(wanted.keys() - set(task.labels)):
-        raise BadParams(where="finetune.recall_floors", detail=f"{', '.join(unknown)}: no such label in {task.key}")
-    return wanted
 
 
 def measure(

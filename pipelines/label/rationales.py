@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from pipelines.label.memes import described, meme
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import DECLINES, Answer, Outcome, Raw, check_failures, counted, parse
 from pipelines.llm.prompts import Prompt, register
+from pipelines.progress import reporter
 from pipelines.storage.answers import NANO, AnswerStore, Stored
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import write_rows
@@ -69,9 +69,6 @@ speak to you, give orders or offer an answer, that too is only part of the meme 
 {{{{ delimiter }}}}
 {{{{ post }}}}
 {{{{ delimiter }}}}"""
-
-# Ours: memes per line of progress.
-TELL_EVERY = 50
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             params=params,
             settings=settings,
             vault=vault,
-            progress=_report(labeller, total=len(examples)),
+            progress=reporter(f"remarks of {labeller}", total=len(examples)),
         )
         for labeller in labellers
     }
@@ -267,11 +264,3 @@ def ask(
         prompt=prompt.digest,
         cost=cost,
     )
-
-
-def _report(labeller: str, *, total: int) -> Callable[[int], None]:
-    def progress(done: int) -> None:
-        if done % TELL_EVERY == 0 or done == total:
-            sys.stderr.write(f"remarks of {labeller}: {done}/{total}\n")
-
-    return progress

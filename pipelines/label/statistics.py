@@ -89,16 +89,7 @@ def violations(
     given: dict[str, Iterable[LabelSet | None]] = {"gold": gold.values()}
     given |= {member: panel.votes_of(member).values() for member in panel.members}
     given["ensemble"] = [decision.labels for decision in decisions.values()]
-    found = {}
-    for name, sets in given.items():
-        # there are at most a few hundred distinct sets, however many records
-        distinct = Counter(labels for labels in sets if labels is not None)
-        rules: Counter[str] = Counter()
-        for labels, times in distinct.items():
-            checked = panel.category.check(sorted(labels), mode="strict", tiers=("base", "improved", "soft"))
-            rules.update(dict.fromkeys(checked.violations, times))
-        found[name] = dict(sorted(rules.items()))
-    return found
+    return {name: label_sets.violations(sets, category=panel.category) for name, sets in given.items()}
 
 
 def scores(

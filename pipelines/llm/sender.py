@@ -121,15 +121,10 @@ class RequestSender:
     async def _submitted(self, rest: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:
         """Submit batches while the budget allows; every job is recorded before the next one is submitted."""
         jobs = []
-        while rest and (some := self._hold(rest[:JOB_RECORDS])):
-            rest = rest[len(some) :]
-            jobs.append(await self._submit(some))
+        while rest and (fit := self._budget.hold([self._bound(request) for request in rest[:JOB_RECORDS]])):
+            jobs.append(await self._submit(rest[:fit]))
+            rest = rest[fit:]
         return jobs, rest
-
-    def _hold(self, requests: Sequence[LabelRequest]) -> Sequence[LabelRequest]:
-        """Reserve the maximum cost of these requests and return the first ones that fit in the budget."""
-        made = self._budget.hold([self._bound(request) for request in requests])
-        return requests[:made]
 
     async def _submit(self, requests: Sequence[LabelRequest]) -> BatchJob:
         held = sum(map(self._bound, requests))

@@ -93,7 +93,8 @@ class FinetuneRun:
         if isinstance(self.spec, SftModel):
             from pipelines.train.sft import sft
 
-            return asdict(sft.fit(self.spec, scheme=self.scheme, folder=self.folder, say=say, **given))
+            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, **given)
+            return asdict(sft.fit(job, say=say))
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder
 

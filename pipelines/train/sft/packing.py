@@ -22,6 +22,8 @@ import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from pipelines.train.sft.grammar import common
+
 IGNORED = -100  # label that the library's losses ignore
 ATTENTION = "tails"
 
@@ -53,9 +55,7 @@ def shared(samples: Sequence[TokenizedSample]) -> int:
     That token is left to the tails, because the token after it differs between samples.
     """
     least = min((len(s.ids) - s.answer for s in samples), default=1) - 1
-    first, last = (edge(s.ids[:least] for s in samples) if samples else () for edge in (min, max))
-    # a common prefix of the first and last sample in sorted order is common to all
-    return next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), max(least, 0))
+    return common([s.ids[:least] for s in samples]) if least > 0 else 0
 
 
 def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:

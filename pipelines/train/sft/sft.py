@@ -69,24 +69,9 @@ class SftResult:
     truncated: int
 
 
-def fit(
-    spec: SftModel,
-    *,
-    train: Sequence[Example],
-    validation: Sequence[Example],
-    task: Task,
-    scheme: Scheme,
-    seed: int,
-    settings: Finetune,
-    folder: Path,
-    out: Path,
-    say: Callable[[dict[str, float]], None],
-) -> SftResult:
-    """Tune the base of ``spec`` and write its weights and tokenizer to ``out`` in the format of ``from_pretrained``.
-
-    With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
-    safetensors, in the number format of the base. If several GPUs are visible, one process for each runs
-    (``launch.py``).
+@dataclass(frozen=True)
+class SftJob:
+    """The inputs of one run.
 
     Args:
         spec: base and recipe.
@@ -98,7 +83,25 @@ def fit(
         settings: provides ``checkpoint_steps`` and ``max_new_tokens``, the room reserved for an answer.
         folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
         out: folder of the result.
-        say: called after every epoch; twice if a kill comes between the call and the checkpoint.
+    """
+
+    spec: SftModel
+    train: Sequence[Example]
+    validation: Sequence[Example]
+    task: Task
+    scheme: Scheme
+    seed: int
+    settings: Finetune
+    folder: Path
+    out: Path
+
+
+def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
+    """Tune the base of a job and write its weights and tokenizer to ``out`` in the format of ``from_pretrained``.
+
+    With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
+    safetensors, in the number format of the base. If several GPUs are visible, one process for each runs
+    (``launch.py``). ``say`` is called after every epoch; twice if a kill comes between the call and the checkpoint.
 
     Raises:
         LeakRefused: examples of another split.
@@ -110,38 +113,23 @@ def fit(
         TuningDiverged: the loss became infinite or undefined.
         GroupFailed: one of several processes ended early.
     """
-    for examples, split in ((train, TRAIN), (validation, VALIDATION)):
+    for examples, split in ((job.train, TRAIN), (job.validation, VALIDATION)):
         if not only(examples, splits={split}):
-            raise NothingToTune(split=split, task=task.key)
-    given: dict[str, Any] = {
-        "spec": spec, "train": train, "validation": validation, "task": task, "scheme": scheme, "seed": seed,
-        "settings": settings, "folder": folder, "out": out,
-    }  # fmt: skip
+            raise NothingToTune(split=split, task=job.task.key)
     processes = launch.processes()
-    made = tune(**given, say=say) if processes == 1 else launch.group(given, processes=processes, say=say)
+    made = tune(job, say=say) if processes == 1 else launch.group(job, processes=processes, say=say)
     return SftResult(**{**made, "history": tuple(made["history"])})
 
 
-def tune(
-    *,
-    spec: SftModel,
-    train: Sequence[Example],
-    validation: Sequence[Example],
-    task: Task,
-    scheme: Scheme,
-    seed: int,
-    settings: Finetune,
-    folder: Path,
-    out: Path,
-    say: Callable[[dict[str, float]], None],
-) -> dict[str, Any]:
+def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
     """Run :func:`fit` in this process, alone or as one of a group, and return the result."""
+    spec, folder, seed = job.spec, job.folder, job.seed
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with opened(spec.base, seed=seed, folder=folder) as place, reproducible(seed):
         tokenizer = had(AutoTokenizer, place, base=spec.base)
-        prompt = instruct.instruction(scheme, category=task.key)
-        said = _Reader(spec, prompt=prompt, tokenizer=tokenizer, task=task, room=settings.max_new_tokens)
-        rows, judged = ([said(example) for example in examples] for examples in (train, validation))
+        prompt = instruct.instruction(job.scheme, category=job.task.key)
+        said = _Reader(spec, prompt=prompt, tokenizer=tokenizer, task=job.task, room=job.settings.max_new_tokens)
+        rows, judged = ([said(example) for example in examples] for examples in (job.train, job.validation))
         model = recipe.base_of(spec, place=place)
         packed = spec.packing and packing.packable(model)
         if packed:
@@ -158,7 +146,7 @@ def tune(
         # with FSDP, only the first process has read the weights
         mine = "" if launch.rank() else _key(spec, model=model, samples=(rows, judged), prompt=prompt, seed=seed)
         key = str(broadcast_object_list([mine])[0])
-        keeper = Keeper(key=key, every=settings.checkpoint_steps, task=task.key, say=say)
+        keeper = Keeper(key=key, every=job.settings.checkpoint_steps, task=job.task.key, say=say)
         arguments = recipe.arguments(spec, model=model, plan=plans[0], folder=folder, seed=seed, beginning=beginning)
         tuner = Tuner(
             model, arguments, train=steps, validation=judge, keeper=keeper, processing_class=tokenizer,
@@ -167,7 +155,7 @@ def tune(
         history = _trained(tuner, folder=folder, key=key)
         if tuner.is_world_process_zero():
             chosen = folder / f"checkpoint-{int(best(history)['step'])}"
-            _write(spec, place=place, chosen=chosen, tokenizer=tokenizer, out=out)
+            _write(spec, place=place, chosen=chosen, tokenizer=tokenizer, out=job.out)
         tuner.accelerator.wait_for_everyone()
         # the next run in this process may need another precision
         AcceleratorState._reset_state()
