@@ -31,12 +31,10 @@ def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) ->
 
 def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
     """Return CRADLE 5.1's two subsets of the train records: ``train_unanimous`` is within ``train_consensus``."""
-    kept = [d for record, d in decisions.items() if record in train and d.labels is not None and d.agreement != "none"]
+    kept = [(d.labels, d.agreement) for r, d in decisions.items() if r in train and d.labels is not None]
     return {
-        "train_consensus": Distribution.of(d.labels for d in kept if d.labels is not None),
-        "train_unanimous": Distribution.of(
-            d.labels for d in kept if d.labels is not None and d.agreement == "unanimous"
-        ),
+        "train_consensus": Distribution.of(labels for labels, agreed in kept if agreed != "none"),
+        "train_unanimous": Distribution.of(labels for labels, agreed in kept if agreed == "unanimous"),
     }
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from pipelines.config.models import EncoderModel, KnnModel, SftModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets import posts
-from pipelines.datasets.example import Example
 from pipelines.datasets.posts import GOLD, Posts
 from pipelines.errors import ConfigError, DataError
 from pipelines.storage.metrics_file import rounded, write_metrics
@@ -27,7 +26,7 @@ from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train import finetuned
-from pipelines.train.finetuned import Card
+from pipelines.train.finetuned import Card, TrainingRecords
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
@@ -79,6 +78,11 @@ class FinetuneRun:
         """Return the folder of the checkpoints, which is removed at the end of the run."""
         return self.settings.home / "train" / self.corpus / f"finetune-{self.subset}-{self.model}"
 
+    @property
+    def trained_on(self) -> TrainingRecords:
+        """Return the number and the digest of the records of train."""
+        return finetuned.trained_on([example.item[0] for example in self.material.train])
+
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
         """Tune the model into ``out``; return the metrics of its kind."""
         section = self.params.finetune
@@ -117,7 +121,7 @@ class FinetuneRun:
             base=base_of(self.spec),
             seed=self.params.finetune.seed,
             data_commit=commit_of(self.root),
-            train=finetuned.trained_on([example.item[0] for example in self.material.train]),
+            train=self.trained_on,
             spec=self.spec,
         )
 
@@ -167,7 +171,9 @@ def run(
     material = posts.load(
         corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root
     )
-    _check(material, corpus=corpus, model=model, subset=subset)
+    for split, examples in (("train", material.train), (material.validation_name, material.validation)):
+        if not examples:
+            raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
     tuning = FinetuneRun(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
     # files of an earlier attempt are not part of this model
     shutil.rmtree(tuning.out, ignore_errors=True)
@@ -176,7 +182,8 @@ def run(
     card = tuning.card()
     finetuned.write(tuning.out, card=card, material=material)
     shutil.rmtree(tuning.folder, ignore_errors=True)
-    support = _support(material.train, task=task)
+    counts = Counter(label for example in material.train for label in example.labels or ())
+    support = {label: counts[label] for label in task.labels}
     metrics = {
         "kind": spec.kind,
         "base": card.base,
@@ -202,12 +209,6 @@ def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base
 
 
-def _check(material: Posts, *, corpus: str, model: str, subset: str) -> None:
-    for split, examples in (("train", material.train), (material.validation_name, material.validation)):
-        if not examples:
-            raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
-
-
 def _tuned(tuning: FinetuneRun) -> dict[str, Any]:
     """Fit the model; log the parameters, the data's commit and the metrics of each epoch to MLflow."""
     from pipelines.train import tracking
@@ -215,13 +216,12 @@ def _tuned(tuning: FinetuneRun) -> dict[str, Any]:
     commit = commit_of(tuning.root)
     section = tuning.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
     described = {**tuning.spec.model_dump(), **section, "model": tuning.model, "subset": tuning.subset}
-    train = finetuned.trained_on([example.item[0] for example in tuning.material.train])
     with tracking.run(
         tuning.settings,
         experiment=EXPERIMENT.format(corpus=tuning.corpus),
         key=f"{tuning.task.key}-{tuning.subset}-{tuning.model}-{tuning.params.finetune.seed}-{commit}",
         params={name: str(value) for name, value in described.items()},
-        tags={"data_commit": commit, "corpus": tuning.corpus, "train_digest": train.digest},
+        tags={"data_commit": commit, "corpus": tuning.corpus, "train_digest": tuning.trained_on.digest},
     ) as log:
 
         def say(epoch: Numbers) -> None:
@@ -229,9 +229,3 @@ def _tuned(tuning: FinetuneRun) -> dict[str, Any]:
             log.metrics(numbers, step=round(epoch["epoch"]))
 
         return tuning.fit(say)
-
-
-def _support(examples: Sequence[Example], *, task: Task) -> dict[str, int]:
-    """Count the examples that carry each label, in the scheme's order."""
-    counts = Counter(label for example in examples for label in example.labels or ())
-    return {label: counts[label] for label in task.labels}

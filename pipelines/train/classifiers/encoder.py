@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from transformers import AutoModelForSequenceClassification
 
-from pipelines.config.base import Section
 from pipelines.config.models import EncoderModel, Finetune
 from pipelines.datasets.example import Example
 from pipelines.metrics import calibration, recall_constraints
@@ -24,6 +23,7 @@ from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.class_weights import weigh
 from pipelines.train.classifiers.inference import machine, predict
+from pipelines.train.classifiers.steps import EncoderRecipe
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,22 +31,6 @@ Floats = npt.NDArray[np.float64]
 MAX_POS_WEIGHT = 20.0
 # FigSIM's Table 9, as for every model that the loop fits.
 CLIP = 1.0
-
-
-class EncoderRecipe(Section):
-    """Settings of ``loop.py`` for one fit: an encoder's entry in ``params.models``, completed with defaults."""
-
-    mode: Literal["paper", "improved"] = "improved"
-    base: str
-    max_tokens: int
-    epochs: int
-    batch: int
-    learning_rate: float
-    warmup: float
-    weight_decay: float
-    clip: float = CLIP
-    min_positives: int = recall_constraints.MIN_POSITIVES
-    checkpoint_steps: int
 
 
 def fit(
@@ -88,7 +72,10 @@ def fit(
         NothingToCalibrate: dev has no gold.
         BadParams: a recall floor names a label that is not in the task.
     """
-    recipe = EncoderRecipe(**spec.model_dump(exclude={"kind"}), checkpoint_steps=settings.checkpoint_steps)
+    recipe = EncoderRecipe(
+        **spec.model_dump(exclude={"kind"}), mode="improved", clip=CLIP, min_positives=recall_constraints.MIN_POSITIVES,
+        checkpoint_steps=settings.checkpoint_steps,
+    )  # fmt: skip
     model, words = _new(spec, task=task, seed=seed, folder=folder)
     weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
     fitted = loop.fit(

@@ -11,11 +11,13 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from pipelines.config.base import Section
+from pipelines.config.models import Train
 from pipelines.datasets.example import Example, targets
 from pipelines.models.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
@@ -29,30 +31,23 @@ BYTES_PER_PARAMETER = 16
 SHORT_OF_MEMORY = 0.25
 
 
-class TrainingSettings(Protocol):
-    """Settings of a fit: the section ``train``, or the equivalent of a tuned encoder."""
+class EncoderRecipe(Section):
+    """Settings of a tuned encoder's fit: its entry in ``params.models``, completed as in the section ``train``."""
 
-    @property
-    def mode(self) -> Literal["paper", "improved"]: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def warmup(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def clip(self) -> float: ...
-    @property
-    def min_positives(self) -> int: ...
-    @property
-    def checkpoint_steps(self) -> int: ...
+    mode: Literal["paper", "improved"]
+    base: str
+    max_tokens: int
+    epochs: int
+    batch: int
+    learning_rate: float
+    warmup: float
+    weight_decay: float
+    clip: float
+    min_positives: int
+    checkpoint_steps: int
 
-    def model_dump(self, *, mode: str, exclude: set[str]) -> dict[str, Any]:
-        """Return everything that the weights depend on, as JSON."""
+
+TrainingSettings = Train | EncoderRecipe
 
 
 class Loop:

@@ -128,7 +128,7 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
     with opened(spec.base, seed=seed, folder=folder) as place, reproducible(seed):
         tokenizer = had(AutoTokenizer, place, base=spec.base)
         prompt = instruct.instruction(job.scheme, category=job.task.key)
-        said = _Reader(spec, prompt=prompt, tokenizer=tokenizer, task=job.task, room=job.settings.max_new_tokens)
+        said = _Reader(job, prompt=prompt, tokenizer=tokenizer)
         rows, judged = ([said(example) for example in examples] for examples in (job.train, job.validation))
         model = recipe.base_of(spec, place=place)
         packed = spec.packing and packing.packable(model)
@@ -171,9 +171,9 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
 class _Reader:
     """Makes samples from examples; every sample ends with the whole answer and the end token (trap 3)."""
 
-    def __init__(self, spec: SftModel, *, prompt: Prompt, tokenizer: Any, task: Task, room: int) -> None:
-        self._spec, self._prompt, self._tokenizer, self._task = spec, prompt, tokenizer, task
-        self._room = room
+    def __init__(self, job: SftJob, *, prompt: Prompt, tokenizer: Any) -> None:
+        self._spec, self._task, self._room = job.spec, job.task, job.settings.max_new_tokens
+        self._prompt, self._tokenizer = prompt, tokenizer
         self.truncated = 0
 
     def __call__(self, example: Example) -> TokenizedSample:
