@@ -109,7 +109,7 @@ def with_xgrammar(base: Path) -> Callable[[list[str]], float] | None:
 
 
 def valid(generator: Generator) -> Callable[[list[str]], float]:
-    return lambda texts: statistics.mean(answer.valid for answer in generator.answer(texts))
+    return lambda texts: statistics.mean(answer.outcome == "vote" for answer in generator.predict(texts))
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.models import tiny
 from pipelines.packaging import model
-from pipelines.packaging.model_described import SCHEME, Described, TrainingRecords
+from pipelines.packaging.model_described import SCHEME, Described, TrainingSet
 from pipelines.packaging.register import put
 from pipelines.registry import contents
 from pipelines.registry.candidate import Context
@@ -105,7 +105,7 @@ def packed(shape: str, *, to: Path) -> Path:
     Described(
         name="crisis-posts", corpus="posts", kind="encoder", task=task.key, model=shape, subset="consensus", base=shape,
         seed=1, labels=task.labels, definitions={}, scheme="cradle", scheme_digest="0" * 64, data_commit="none",
-        split_digest="0" * 64, votes_digest=None, train=TrainingRecords(records=0, digest="0" * 64), spec=spec,
+        split_digest="0" * 64, votes_digest=None, train=TrainingSet(records=0, digest="0" * 64), spec=spec,
         scrub=params.collect.scrub, batch=BATCH,
     ).write(to)  # fmt: skip
     shutil.copy(FOLDER / "cradle.yaml", to / SCHEME)

@@ -28,10 +28,10 @@ from peft import get_peft_model
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.config.models import SftModel
-from pipelines.models import tiny, tiny_causal
+from pipelines.models import tiny
 from pipelines.train.sft import packing, recipe
-from pipelines.train.sft.packing import Sample
-from pipelines.train.sft.tuner import Keeper, Rows, Steps, Tuner
+from pipelines.train.sft.packing import TokenizedSample
+from pipelines.train.sft.tuner import Keeper, RowCollator, Steps, Tuner
 
 GPU = torch.cuda.is_available()
 STEP = 32 if GPU else 8  # conversations per optimiser step
@@ -61,13 +61,13 @@ def model() -> Any:
         return transformers.Qwen3ForCausalLM(config).to(torch.bfloat16 if GPU else torch.float32)
 
 
-def conversations() -> list[Sample]:
+def conversations() -> list[TokenizedSample]:
     chance = random.Random(1)
     start = [chance.randrange(3, WORDS) for _ in range(INSTRUCTION)]
     made = []
     for _ in range(STEP * STEPS):
         post, answer = min(LONGEST, int(chance.lognormvariate(MEDIAN_LOG, SPREAD_LOG)) + 2), chance.randint(*ANSWER)
-        made.append(Sample((*start, *(chance.randrange(3, WORDS) for _ in range(post + answer))), answer))
+        made.append(TokenizedSample((*start, *(chance.randrange(3, WORDS) for _ in range(post + answer))), answer))
     return made
 
 
@@ -83,12 +83,12 @@ class Watch(transformers.TrainerCallback):
             self.end = time.perf_counter()
 
 
-def ours(samples: Sequence[Sample], *, folder: str, watch: Watch) -> None:
+def ours(samples: Sequence[TokenizedSample], *, folder: str, watch: Watch) -> None:
     network = model()
     network.set_attn_implementation(packing.ATTENTION)
     beginning = packing.shared(samples)
     plans = recipe.plans(SPEC, rows=samples, judged=samples[:1], beginning=beginning, seed=1)
-    steps, judge = (Steps(Rows(part, shared=beginning, pad=0), plan=plan)
+    steps, judge = (Steps(RowCollator(part, shared=beginning, pad=0), plan=plan)
                     for part, plan in zip((samples, samples[:1]), plans, strict=True))  # fmt: skip
     arguments = recipe.arguments(
         SPEC, model=network, plan=plans[0], folder=Path(folder), seed=1, beginning=beginning
@@ -96,14 +96,14 @@ def ours(samples: Sequence[Sample], *, folder: str, watch: Watch) -> None:
     tuner = Tuner(
         network, arguments, train=steps, validation=judge,
         keeper=Keeper(key="", every=STEPS + 1, task="bench", say=lambda line: None),
-        processing_class=tiny_causal.tokenizer(tiny.frequent(tiny.CAUSAL_WORDS)), peft_config=recipe.adapter(SPEC),
+        processing_class=tiny.causal_tokenizer(), peft_config=recipe.adapter(SPEC),
     )  # fmt: skip
     tuner.add_callback(watch)
     tuner.train()
 
 
 def theirs(batch: int) -> Callable[..., None]:
-    def run(samples: Sequence[Sample], *, folder: str, watch: Watch) -> None:
+    def run(samples: Sequence[TokenizedSample], *, folder: str, watch: Watch) -> None:
         network = get_peft_model(model(), recipe.adapter(SPEC))
         arguments = transformers.TrainingArguments(
             folder, per_device_train_batch_size=batch, gradient_accumulation_steps=STEP // batch, num_train_epochs=1,
@@ -119,7 +119,7 @@ def theirs(batch: int) -> Callable[..., None]:
     return run
 
 
-def measured(side: Callable[..., None], samples: Sequence[Sample]) -> tuple[float, float]:
+def measured(side: Callable[..., None], samples: Sequence[TokenizedSample]) -> tuple[float, float]:
     """Return the tokens per second after the warm-up, and the peak memory in GB."""
     gc.collect()
     if GPU:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault
+from pipelines.cli.shared import CorpusName, emit, open_vault, run_stage
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -79,6 +79,4 @@ def gold(corpus: CorpusName) -> None:
     """Collect the labels that people gave as gold, and choose the prompt examples."""
     from pipelines.annotate import gold as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus)

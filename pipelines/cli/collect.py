@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Month, emit, open_vault
+from pipelines.cli.shared import CorpusName, Month, emit, open_vault, run_stage
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -49,8 +49,7 @@ def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
     from pipelines.collect import texts as step
     from pipelines.collect.month import Window
 
-    with open_vault(Settings.from_env()) as vault:
-        emit(step.run(corpus, window=Window.from_key(month), shard=shard, params=load(), vault=vault))
+    run_stage(step.run, corpus, window=Window.from_key(month), shard=shard, needs_settings=False)
 
 
 @app.command(rich_help_panel="Collect")
@@ -59,5 +58,4 @@ def partition(corpus: CorpusName, month: Month) -> None:
     from pipelines.collect import partition as step
     from pipelines.collect.month import Window
 
-    with open_vault(Settings.from_env()) as vault:
-        emit(step.run(corpus, window=Window.from_key(month), params=load(), vault=vault))
+    run_stage(step.run, corpus, window=Window.from_key(month), needs_settings=False)

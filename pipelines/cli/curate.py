@@ -6,8 +6,7 @@ import os
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import load
+from pipelines.cli.shared import CorpusName, emit, run_stage
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
@@ -29,8 +28,7 @@ def dedupe(corpus: CorpusName) -> None:
     """Find near-duplicates by picture and text, and drop items that repeat an earlier kept item."""
     from pipelines.curate.dedupe import dedupe as stage
 
-    with open_vault(Settings.from_env()) as vault:
-        emit(stage.run(corpus, params=load(), vault=vault))
+    run_stage(stage.run, corpus, needs_settings=False)
 
 
 @app.command(rich_help_panel="Curate")
@@ -38,8 +36,7 @@ def sample(corpus: CorpusName) -> None:
     """Draw the seeded sample."""
     from pipelines.curate import sample as stage
 
-    with open_vault(Settings.from_env()) as vault:
-        emit(stage.run(corpus, params=load(), vault=vault))
+    run_stage(stage.run, corpus, needs_settings=False)
 
 
 @app.command(rich_help_panel="Curate")
@@ -47,8 +44,7 @@ def split(corpus: CorpusName) -> None:
     """Split into train, validation and test; groups are kept together and earlier assignments are kept."""
     from pipelines.curate.split import split as stage
 
-    with open_vault(Settings.from_env()) as vault:
-        emit(stage.run(corpus, params=load(), vault=vault))
+    run_stage(stage.run, corpus, needs_settings=False)
 
 
 @app.command(rich_help_panel="Curate")
@@ -56,6 +52,4 @@ def quality(corpus: CorpusName) -> None:
     """Count what the snapshot holds, and measure its quality where a ground truth exists."""
     from pipelines.curate import quality as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus)

@@ -14,11 +14,8 @@ app = typer.Typer()
 def evaluate(corpus: CorpusName) -> None:
     """Score every run on test, compare all pairs and analyse errors."""
     from pipelines.evaluate import evaluate as stage
-    from pipelines.evaluate.benchmark import Sampling
 
-    params = load()
-    sampling = Sampling(resamples=params.evaluate.resamples, seed=params.evaluate.seed)
-    metrics = stage.run(corpus, params=params, sampling=sampling)
+    metrics = stage.run(corpus, params=load())
     emit({"tasks": {key: {"n": found["n"], "best": found["best"]} for key, found in metrics["tasks"].items()}})
 
 

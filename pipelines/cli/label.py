@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import load
+from pipelines.cli.shared import CorpusName, run_stage
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
@@ -20,9 +19,7 @@ def estimate(corpus: CorpusName) -> None:
     """Estimate the cost of labelling; nothing is sent."""
     from pipelines.label import estimate as step
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(step.run(corpus, params=load(), settings=settings, vault=vault))
+    run_stage(step.run, corpus)
 
 
 @app.command(rich_help_panel="Label")
@@ -35,11 +32,7 @@ def label(
     """Request labels for one shard from one labeller, and store the sealed answers for stage votes."""
     from pipelines.label import votes as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(
-            stage.ask(corpus, labeller=labeller, shard=shard, params=load(), settings=settings, vault=vault, wait=wait)
-        )
+    run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
 
 
 @app.command(rich_help_panel="Label")
@@ -47,9 +40,7 @@ def votes(corpus: CorpusName, labeller: LabellerName) -> None:
     """Collect one labeller's answers for every record of the split."""
     from pipelines.label import votes as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, labeller=labeller, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus, labeller=labeller)
 
 
 @app.command("votes-report", rich_help_panel="Label")
@@ -65,8 +56,7 @@ def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
     """Aggregate an ensemble's votes; undecided items are queued for adjudication."""
     from pipelines.label import silver as stage
 
-    with open_vault(Settings.from_env()) as vault:
-        emit(stage.run(corpus, ensemble=ensemble, params=load(), vault=vault))
+    run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)
 
 
 @app.command("injection_test", rich_help_panel="Label")
@@ -74,6 +64,4 @@ def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
     """Test an ensemble with prompt injections in copies of posts, and count the labels that change."""
     from pipelines.label import injection_test as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, ensemble=ensemble, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus, ensemble=ensemble)

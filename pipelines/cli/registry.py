@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault
-from pipelines.config.params import load
+from pipelines.cli.shared import CorpusName, emit, run_stage
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
@@ -166,9 +165,7 @@ def batch_predict(corpus: CorpusName) -> None:
     """Label every record of a corpus with the champion models."""
     from pipelines.predict import batch_predict as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus)
 
 
 @app.command(rich_help_panel="Registry")

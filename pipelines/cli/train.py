@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault
+from pipelines.cli.shared import CorpusName, emit, open_vault, run_stage
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 
@@ -22,9 +22,7 @@ def rationales(corpus: CorpusName) -> None:
     """Ask a labeller for rationales of memes, which models of kind m3h read."""
     from pipelines.label import rationales as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus)
 
 
 @app.command(rich_help_panel="Train")
@@ -50,9 +48,7 @@ def prompted(corpus: CorpusName, model: ModelName) -> None:
     """Predict the test split with a prompted model, without training."""
     from pipelines.predict import prompted as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, model=model, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus, model=model)
 
 
 SubsetName = Annotated[str, typer.Option(help="unanimous, consensus or gold")]
@@ -88,9 +84,7 @@ def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) 
     """Predict dev and test with a fine-tuned model."""
     from pipelines.predict import predict_finetuned as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, subset=subset, model=model, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus, subset=subset, model=model)
 
 
 @app.command(rich_help_panel="Train")
@@ -98,6 +92,4 @@ def baselines(corpus: CorpusName, model: ModelName) -> None:
     """Collect the predictions of models that are not tuned on this corpus."""
     from pipelines.predict import baselines as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(stage.run(corpus, model=model, params=load(), settings=settings, vault=vault))
+    run_stage(stage.run, corpus, model=model)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from pipelines.errors import DataError
 from pipelines.metrics import label_sets
+from pipelines.metrics.agreement_coefficients import defined_mean, ratio
 from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, cluster_sums
 from pipelines.metrics.label_sets import Floats, LabelSet, Tally
 from pipelines.taxonomy.task import Task
@@ -204,7 +205,7 @@ def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
         found |= {name: whole[name] for name in ("jaccard", "micro_f1", "micro_precision", "micro_recall")}
     severities = np.array([task.category.severities.get(label, 0) for label in task.labels], dtype=np.float64)
     if severities.any():
-        found["severity_recall"] = _weighted_recall(tally, weights=severities)
+        found["severity_recall"] = ratio(tally.tp @ severities, support @ severities)
     if task.ordinal and task.kind == "single":
         found |= _ordinal(sums[..., size:], classes=len(task.labels))
     found |= {f"{label}/{part}": parts[part][..., i] for i, label in enumerate(task.labels) for part in PARTS}
@@ -220,24 +221,7 @@ def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
     expected = np.einsum("...i,ij,...j->...", table.sum(axis=-1), cost, table.sum(axis=-2))
     observed = n * np.einsum("...ij,ij->...", table, cost)
     away = np.einsum("...ij,ij->...", table, np.abs(place[:, None] - place))
-    return {"kappa": 1 - _ratio(observed, expected), "mae": _ratio(away, n)}
-
-
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    quotient: Floats = np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0)
-    return quotient
-
-
-def _mean(values: Floats) -> Floats:
-    """Return the mean over the last axis of the defined values; NaN if there are none."""
-    known = ~np.isnan(values)
-    return _ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
-
-
-def _weighted_recall(tally: Tally, *, weights: Floats) -> Floats:
-    there = (tally.tp + tally.fn) @ weights
-    found: Floats = np.divide(tally.tp @ weights, there, out=np.full(there.shape, np.nan), where=there > 0)
-    return found
+    return {"kappa": 1 - ratio(observed, expected), "mae": ratio(away, n)}
 
 
 def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
@@ -248,7 +232,7 @@ def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
     rows = np.stack([counted(board, predicted=board.predicted(run), valid=valid) for run in runs], axis=1)
     sums = cluster_sums(rows.reshape(len(rows), -1), groups=board.groups)
     blocks = [
-        {name: _mean(values) for name, values in figures(drawn, task=board.task).items()}
+        {name: defined_mean(values) for name, values in figures(drawn, task=board.task).items()}
         for weights in board.weights()
         for drawn in [(weights @ sums).reshape(len(weights), *rows.shape[1:])]
     ]

@@ -54,9 +54,8 @@ import numpy.typing as npt
 
 from pipelines.evaluate.benchmark import MISSING, VOTE, Board, Json, Run
 from pipelines.evaluate.errors import Rates, TaskAnswers, gather
-from pipelines.metrics.label_sets import LabelSet
+from pipelines.metrics import label_sets
 from pipelines.taxonomy import Category
-from pipelines.taxonomy.rules import TIERS
 
 Bools = npt.NDArray[np.bool_]
 TYPE, TIME = "type", "time"
@@ -101,7 +100,9 @@ def analyse(board: Board, *, runs: Sequence[Run]) -> Json | None:
         "confusions": {key: _confusion(board, answers=answers, found=found) for key, found in mixed.items()},
         "over_extension": _over_extension(board, answers=answers),
         "severity": _severity(board, answers=answers),
-        "violations": violations((answer for run in runs for answer in board.predicted(run)), category=category),
+        "violations": label_sets.violations(
+            (answer for run in runs for answer in board.predicted(run)), category=category
+        ),
     }
 
 
@@ -238,13 +239,3 @@ def _stacked(values: Bools, *, places: npt.NDArray[np.int64]) -> Bools:
     """Concatenate labels along the axis of runs: (runs * labels, items)."""
     stacked: Bools = np.concatenate([values[..., i] for i in places])
     return stacked
-
-
-def violations(sets: Iterator[LabelSet | None], *, category: Category) -> dict[str, int]:
-    """Count by rule the answers that violate it (SPEC 23), including the scheme's soft rules."""
-    found: Counter[str] = Counter()
-    # there are a few hundred distinct sets at most, however many answers
-    for labels, times in Counter(labels for labels in sets if labels is not None).items():
-        checked = category.check(sorted(labels), mode="strict", tiers=TIERS)
-        found.update(dict.fromkeys(checked.violations, times))
-    return dict(sorted(found.items()))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pipelines.evaluate.benchmark import Board, Item, Json, Run, bounds, number
 from pipelines.metrics.bootstrap import cluster_sums
-from pipelines.metrics.label_sets import Floats, LabelSet
+from pipelines.metrics.label_sets import Floats, LabelSet, matrix
 
 Bools = npt.NDArray[np.bool_]
 ANY = "Any"
@@ -119,16 +119,13 @@ def _ordinal(board: Board) -> bool:
 
 def gather(board: Board, *, runs: Sequence[Run]) -> TaskAnswers:
     """Return all answers of all runs as arrays; a missing answer has no labels."""
-
-    def matrix(sets: Sequence[LabelSet | None]) -> list[list[bool]]:
-        return [[label in (labels or ()) for label in board.task.labels] for labels in sets]
-
     predicted = [board.predicted(run) for run in runs]
-    true = np.array(matrix(board.gold), dtype=bool)
+    labels, nothing = board.task.labels, LabelSet()
+    true = matrix(board.gold, labels=labels)
     return TaskAnswers(
         answered=np.array([[answer is not None for answer in row] for row in predicted], dtype=bool),
         true=np.broadcast_to(true, (len(runs), *true.shape)),
-        said=np.array([matrix(row) for row in predicted], dtype=bool),
+        said=np.array([matrix([answer or nothing for answer in row], labels=labels) for row in predicted], dtype=bool),
     )
 
 

@@ -77,15 +77,15 @@ from pathlib import Path
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
-from pipelines.errors import BadParams
 from pipelines.evaluate import benchmark, crisis_errors, errors, paired, reliability, sources
 from pipelines.evaluate.benchmark import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
 from pipelines.evaluate.errors import Traits
-from pipelines.evaluate.runs import DEV, TEST, TRAIN, Gold, runs_of
+from pipelines.evaluate.runs import DEV, TEST, TRAIN, EvaluationGold, runs_of
 from pipelines.evaluate.sources import Origin
 from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE
 from pipelines.metrics.label_sets import LabelSet
+from pipelines.metrics.recall_constraints import floors_of
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Category, Scheme, load
 from pipelines.taxonomy.guideline import offered
@@ -123,9 +123,9 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
         BadSpent: a file with the cost of predictions is invalid.
     """
     scheme = load(params.corpora[corpus].scheme)
-    sampling = sampling or Sampling()
+    sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
     folder = root / "snapshot" / corpus
-    gold = Gold.read(folder)
+    gold = EvaluationGold.read(folder)
     memes = set(TASKS) <= set(scheme.categories)
     keys = TASKS if memes else [key for key in scheme.categories if gold.labels.get(key)]
     tasks = {key: task_of(scheme, key) for key in keys}
@@ -133,6 +133,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     runs, dev = (runs_of(found.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, DEV))
     kinds = {name: model.kind for name, model in params.models.items()}
     traits = _traits(gold, scheme=scheme, tasks=tasks)
+    floors = {params.finetune.category: params.finetune.recall_floors}
     metrics = {
         "scheme": scheme.name,
         "split": TEST,
@@ -149,7 +150,9 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
                 traits=traits,
                 kinds=kinds,
                 sampling=sampling,
-                beside=Beside(found.origins, found.spent, dev.get(key, {}), _floors(task, params=params)),
+                beside=Beside(
+                    found.origins, found.spent, dev.get(key, {}), floors_of(task, floors=floors.get(key, {}))
+                ),
             )
             for key, task in tasks.items()
         },
@@ -157,19 +160,10 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     return write_metrics(metrics, root / "metrics" / corpus / "evaluate.json")
 
 
-def _floors(task: Task, *, params: Params) -> Mapping[str, float]:
-    floors = params.finetune.recall_floors if task.key == params.finetune.category else {}
-    # as in metrics/recall_constraints.py, a floor of 0 removes an entry of params.yaml
-    wanted = {label: floor for label, floor in floors.items() if floor > 0}
-    if unknown := sorted(wanted.keys() - set(task.labels)):
-        raise BadParams(where="finetune.recall_floors", detail=f"{', '.join(unknown)}: no such label in {task.key}")
-    return wanted
-
-
 def measure(
     task: Task,
     *,
-    gold: Gold,
+    gold: EvaluationGold,
     runs: Mapping[str, Sequence[Run]],
     traits: Traits,
     kinds: Mapping[str, str],
@@ -219,7 +213,9 @@ def measure(
     return found
 
 
-def _board(task: Task, *, gold: Gold, runs: Mapping[str, Sequence[Run]], split: str, sampling: Sampling) -> Board:
+def _board(
+    task: Task, *, gold: EvaluationGold, runs: Mapping[str, Sequence[Run]], split: str, sampling: Sampling
+) -> Board:
     known = gold.seen(task, split=split)
     # without any run, all of gold is the test set; otherwise, items in no run's input were taken down before it ran
     every = [one.outcomes for made in runs.values() for one in made]
@@ -270,7 +266,7 @@ def best_of(models: Mapping[str, Json]) -> str | None:
     return min(means, key=lambda name: (-means[name], name)) if means else None
 
 
-def composition(gold: Gold, *, scheme: Scheme) -> Json:
+def composition(gold: EvaluationGold, *, scheme: Scheme) -> Json:
     """Count annotators' labels by split and category (FigSIM Table 8); the empty set counts as the category's None."""
     found: Json = {}
     for split in sorted(set(gold.split.values())):
@@ -287,7 +283,7 @@ def _annotated(labels: LabelSet, category: Category) -> LabelSet:
     return labels if labels or category.none is None else frozenset({category.none})
 
 
-def _traits(gold: Gold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
+def _traits(gold: EvaluationGold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
     """Return the traits that errors are broken down by: the figurative task and single-label categories without one."""
     figurative = tasks.get("figurative")
     others = [c for key, c in scheme.categories.items() if key not in tasks and c.kind == "single"]

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from pipelines.evaluate.benchmark import Board, Json, Run, number
 from pipelines.evaluate.errors import Rates, gather
-from pipelines.metrics.label_sets import Floats
+from pipelines.metrics.label_sets import Floats, matrix
 from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
 
 Bools = npt.NDArray[np.bool_]
@@ -54,8 +54,7 @@ class _Scored:
     def of(cls, board: Board, *, run: Run) -> _Scored:
         nothing = (math.nan,) * len(board.task.labels)
         said = np.array([run.scores.get(item, nothing) for item in board.items], dtype=np.float64)
-        true = np.array([[label in labels for label in board.task.labels] for labels in board.gold], dtype=bool)
-        return cls(np.asarray(~np.isnan(said).any(axis=1)), said, true)
+        return cls(np.asarray(~np.isnan(said).any(axis=1)), said, matrix(board.gold, labels=board.task.labels))
 
 
 def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:

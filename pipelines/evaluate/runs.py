@@ -21,7 +21,7 @@ Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 
 
 @dataclass(frozen=True)
-class Gold:
+class EvaluationGold:
     """Gold of the items: ``split`` and ``group`` of each, ``labels``: category -> item -> annotators' set.
 
     ``examples`` are the items in a prompt: they count as gold, and no model is scored on them (SPEC 24).
@@ -33,7 +33,7 @@ class Gold:
     examples: frozenset[Item] = frozenset()
 
     @classmethod
-    def read(cls, folder: Path) -> Gold:
+    def read(cls, folder: Path) -> EvaluationGold:
         """Read the tables of ``snapshot/<corpus>``; gold of an item without a split is left out."""
         split, group = {}, {}
         for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
@@ -65,7 +65,9 @@ class Gold:
         return found
 
 
-def runs_of(rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: Gold, split: str = TEST) -> Runs:
+def runs_of(
+    rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: EvaluationGold, split: str = TEST
+) -> Runs:
     """Sort rows of ``predictions`` on a split into runs; rows on other splits are ignored.
 
     Raises:
@@ -90,7 +92,7 @@ def runs_of(rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gol
 
 
 def _fault(
-    items: Sequence[Item], *, rows: Sequence[Mapping[str, Any]], task: Task, gold: Gold, split: str
+    items: Sequence[Item], *, rows: Sequence[Mapping[str, Any]], task: Task, gold: EvaluationGold, split: str
 ) -> str | None:
     answers = [frozenset(row["labels"] or ()) for row in rows if row["outcome"] == VOTE]
     if len(set(items)) < len(items):

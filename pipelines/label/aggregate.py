@@ -6,20 +6,20 @@ far the members' label *sets* agree (CRADLE 4.3, Table 5), however the labels we
 *consensus* always mean the same; it is ``none`` if nothing was decided. Only a given fallback breaks a tie (CRADLE 4.3:
 on test, by a named member).
 
-Arguments that the aggregators share: ``ballots`` from :func:`valid`; ``members``, the labellers that count (others are
-ignored); ``records``, each of which gets a decision; ``fallback``, the member that decides the rest, or ``None``.
-Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the members that remain
-after refusals must not speak for the whole ensemble).
+An aggregator takes a :class:`Panel`, the inputs of all, and returns the function that chooses a record's labels from
+its valid votes. Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the
+members that remain after refusals must not speak for the whole ensemble).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from pipelines.config.label import Ensemble
     from pipelines.taxonomy import Category
 
     Floats = npt.NDArray[np.float64]
@@ -37,6 +38,10 @@ LabelSet = frozenset[str]
 Ballots = Mapping[str, Mapping[str, LabelSet]]
 Scores = Mapping[str, Mapping[str, tuple[float, ...]]]
 Agreement = Literal["unanimous", "consensus", "none"]
+Choice = Callable[[str, Mapping[str, LabelSet]], LabelSet | None]
+"""Takes a record and the members' votes on it; returns the chosen labels, ``None`` if undecided."""
+
+Given = TypeVar("Given")
 
 # ours: an abstained label has probability 0, whose logit would outvote everything; scores are clipped here
 SUREST = 1e-6
@@ -44,6 +49,7 @@ SUREST = 1e-6
 TIE = 1e-9
 # the scheme's rules (a) to (e) of SPEC 23; (f) is left out because it depends on a guess about incidents
 HARD = frozenset({"base", "improved"})
+FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 
 
 class TwoVotes(DataError):
@@ -108,192 +114,211 @@ def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agr
     return "none", None
 
 
-def _decide(
-    ballots: Ballots,
-    *,
-    members: Sequence[str],
-    records: Sequence[str],
-    fallback: str | None,
-    how: str,
-    choose: Callable[[str, dict[str, LabelSet]], LabelSet | None],
-) -> dict[str, Decision]:
-    """Decide every record by ``choose`` (record, members' votes), else by the fallback, else leave it undecided."""
-    names, decisions = sorted(set(members)), {}
-    for record in sorted(set(records)):
-        cast = ballots.get(record, {})
-        votes = {member: cast[member] for member in names if member in cast}
-        labels, by = choose(record, votes), how
-        if labels is None:
-            labels = votes.get(fallback) if fallback is not None else None
-            by = "discarded" if labels is None else "fallback"
-        agreement = "none" if labels is None else agree(votes, members=members)[0]
-        decisions[record] = Decision(labels, agreement, by)
-    return decisions
+@dataclass(frozen=True)
+class Panel:
+    """The inputs of all aggregators, so that all of them are called in the same way.
 
-
-def label_set_majority(
-    ballots: Ballots, *, members: Sequence[str], records: Sequence[str], fallback: str | None
-) -> dict[str, Decision]:
-    """Decide by the paper's vote (CRADLE 4.3, SPEC 27): the exact set that a majority of all members gave.
-
-    If one of three members has no vote, the other two may still agree; one alone may not. The valid vote of
-    ``fallback`` decides the rest; without one the labels are ``None``.
+    Args:
+        ballots: the valid votes, from :func:`valid`.
+        members: the labellers that count; others are ignored.
+        records: each of them gets a decision.
+        category: the category of the labels.
+        fallback: the member whose valid vote decides the rest; without one the labels are ``None``.
+        k: how many members must give a label (``k_of_n``).
+        scores: probabilities, from :func:`valid_scores` (``mean_logit``).
+        gold: dev's, without the prompt's examples, from which ``weighted`` learns.
+        groups: clusters of records that are not independent.
+        weights: each member's weight (``weighted``).
     """
-    return _decide(
-        ballots,
-        members=members,
-        records=records,
-        fallback=fallback,
-        how="majority",
-        choose=lambda _, votes: agree(votes, members=members)[1],
-    )
+
+    ballots: Ballots
+    members: Sequence[str]
+    records: Sequence[str]
+    category: Category
+    fallback: str | None = None
+    k: int = 2
+    scores: Scores = field(default_factory=dict)
+    gold: Mapping[str, LabelSet] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, votes: pa.Table, *, ensemble: Ensemble, category: Category, **given: Any) -> Panel:
+        """Return the panel of an ensemble over a table of votes; ``given`` has the other fields.
+
+        Raises:
+            TwoVotes: a labeller has two votes on one record.
+        """
+        ballots, scores = valid(votes, category=category.key), valid_scores(votes, category=category.key)
+        given |= {"members": ensemble.members, "fallback": ensemble.fallback}
+        return cls(ballots=ballots, scores=scores, category=category, **given)
+
+    def decide(self, aggregate: str) -> dict[str, Decision]:
+        """Return the decisions of an aggregator of :data:`AGGREGATORS`; ``weighted`` learns its weights from gold.
+
+        Weights are applied to gold's own records out of fold, so that they are not scored on what they were fitted to.
+        """
+        if aggregate != "weighted":
+            return self.apply(aggregate)
+        decisions = self._weigh(sorted(set(self.records) - set(self.gold)), gold=self.gold)
+        folds = {record: fold_of(self.groups.get(record, record)) for record in self.gold}
+        for fold in range(FOLDS):
+            inside = sorted(record for record in set(self.records) & set(folds) if folds[record] == fold)
+            outside = {record: labels for record, labels in self.gold.items() if folds[record] != fold}
+            decisions |= self._weigh(inside, gold=outside)
+        return dict(sorted(decisions.items()))
+
+    def apply(self, aggregate: str) -> dict[str, Decision]:
+        """Decide every record by an aggregator with the panel's own weights, else by the fallback, else not at all."""
+        choose, names, decisions = AGGREGATORS[aggregate](self), self.names, {}
+        for record in sorted(set(self.records)):
+            cast = self.ballots.get(record, {})
+            votes = {member: cast[member] for member in names if member in cast}
+            labels, by = choose(record, votes), "majority" if aggregate == "label_set_majority" else aggregate
+            if labels is None:
+                labels = votes.get(self.fallback) if self.fallback is not None else None
+                by = "discarded" if labels is None else "fallback"
+            agreement = "none" if labels is None else agree(votes, members=self.members)[0]
+            decisions[record] = Decision(labels, agreement, by)
+        return decisions
+
+    def _weigh(self, records: Sequence[str], *, gold: Mapping[str, LabelSet]) -> dict[str, Decision]:
+        part = replace(self, records=records, gold=gold)
+        return replace(part, weights=weights_of(part)).apply("weighted")
+
+    @property
+    def names(self) -> list[str]:
+        """The members, sorted, so that their order changes nothing."""
+        return sorted(set(self.members))
+
+    @property
+    def possible(self) -> list[str]:
+        """The aggregators that this panel can use: ``mean_logit`` needs a majority of members with scores."""
+        scoring = {member for cast in self.scores.values() for member in cast} & set(self.members)
+        return [name for name in AGGREGATORS if name != "mean_logit" or len(scoring) >= quorum(self.members)]
+
+    def votes_of(self, member: str) -> dict[str, LabelSet | None]:
+        """Return one member's own valid votes, ``None`` for records without one."""
+        return {record: self.ballots.get(record, {}).get(member) for record in self.records}
 
 
-def k_of_n(
-    ballots: Ballots,
-    *,
-    members: Sequence[str],
-    records: Sequence[str],
-    fallback: str | None,
-    category: Category,
-    k: int,
-) -> dict[str, Decision]:
-    """Decide each label separately: give those of at least ``k`` members; an empty set counts as a label, too.
+def fold_of(group: str) -> int:
+    """Return the fold of a group, independent of the other groups."""
+    return hashlib.blake2b(group.encode(), digest_size=4, key=b"fold").digest()[0] % FOLDS
+
+
+def label_set_majority(panel: Panel) -> Choice:
+    """Choose by the paper's vote (CRADLE 4.3, SPEC 27): the exact set that a majority of all members gave.
+
+    If one of three members has no vote, the other two may still agree; one alone may not.
+    """
+    return lambda _, votes: agree(votes, members=panel.members)[1]
+
+
+def k_of_n(panel: Panel) -> Choice:
+    """Choose each label separately: give those of at least ``k`` members; an empty set counts as a label, too.
 
     A union of labels that the scheme's hard rules do not allow together is repaired by those rules, which say which
     label yields. If they cannot (two labels of a category that allows one), nothing is decided.
     """
 
-    def choose(_: str, votes: dict[str, LabelSet]) -> LabelSet | None:
+    def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
         backers = Counter(label for labels in votes.values() for label in labels)
-        chosen = [label for label, count in sorted(backers.items()) if count >= k]
+        chosen = [label for label, count in sorted(backers.items()) if count >= panel.k]
         if not chosen:
             empty = sum(not labels for labels in votes.values())
-            return frozenset() if empty >= k else None
-        checked = category.check(chosen, mode="repair", tiers=HARD)
+            return frozenset() if empty >= panel.k else None
+        checked = panel.category.check(chosen, mode="repair", tiers=HARD)
         return None if checked.violations else checked.labels
 
-    return _decide(ballots, members=members, records=records, fallback=fallback, how="k_of_n", choose=choose)
+    return choose
 
 
-def weights_of(
-    ballots: Ballots, *, gold: Mapping[str, LabelSet], members: Sequence[str], classes: int
-) -> dict[str, float]:
-    """Return each member's weight from its exact match p on ``gold``: log(p (classes - 1) / (1 - p)), at least 0.
+def weights_of(panel: Panel) -> dict[str, float]:
+    """Return each member's weight from its exact match p on gold: log(p (classes - 1) / (1 - p)), at least 0.
 
-    These log-odds are optimal if a wrong answer is any of the other ``classes`` (the category's number of labels). One
+    These log-odds are optimal if a wrong answer is any of the other classes (the category's number of labels). One
     hit and one miss are added to p (ours: little gold must not make a member infallible). A missing answer is not
     counted as a miss, because it does not vote.
     """
-    weights = {}
-    for member in sorted(set(members)):
-        hits = [ballots[r][member] == labels for r, labels in gold.items() if member in ballots.get(r, {})]
+    weights, others = {}, max(len(panel.category.names) - 1, 1)
+    for member in panel.names:
+        cast = [(panel.ballots.get(record, {}).get(member), labels) for record, labels in panel.gold.items()]
+        hits = [vote == labels for vote, labels in cast if vote is not None]
         p = (sum(hits) + 1) / (len(hits) + 2)
-        weights[member] = max(0.0, math.log(p * max(classes - 1, 1) / (1 - p)))
+        weights[member] = max(0.0, math.log(p * others / (1 - p)))
     return weights
 
 
-def weighted(
-    ballots: Ballots,
-    *,
-    members: Sequence[str],
-    records: Sequence[str],
-    fallback: str | None,
-    weights: Mapping[str, float],
-) -> dict[str, Decision]:
-    """Decide by the label set whose backers have the greatest total weight; equal weights are a tie."""
+def weighted(panel: Panel) -> Choice:
+    """Choose the label set whose backers have the greatest total weight; equal weights are a tie."""
 
-    def choose(_: str, votes: dict[str, LabelSet]) -> LabelSet | None:
-        if len(votes) < quorum(members):
+    def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
+        if len(votes) < quorum(panel.members):
             return None
         # fsum rounds once, so the order of labellers does not change the last bit
-        sums = {s: math.fsum(weights.get(m, 0.0) for m, v in votes.items() if v == s) for s in set(votes.values())}
+        sums = {s: math.fsum(panel.weights.get(m, 0.0) for m, v in votes.items() if v == s) for s in votes.values()}
         top = max(sums.values())
         best = [labels for labels, weight in sums.items() if top - weight <= TIE]
         return best[0] if len(best) == 1 else None
 
-    return _decide(ballots, members=members, records=records, fallback=fallback, how="weighted", choose=choose)
+    return choose
 
 
-def dawid_skene(
-    ballots: Ballots, *, members: Sequence[str], records: Sequence[str], fallback: str | None, category: Category
-) -> dict[str, Decision]:
-    """Decide by Dawid and Skene (1979) in crowd-kit: one binary model per label, decoded to the most probable set.
+def dawid_skene(panel: Panel) -> Choice:
+    """Choose by Dawid and Skene (1979) in crowd-kit: one binary model per label, decoded to the most probable set.
 
     Labels are modelled separately because three voters on whole sets leave most cells of a confusion matrix over
     hundreds of sets empty, while two error rates per label and member can be estimated. It is fitted on all of
-    ``records`` without gold. Rows are sorted because crowd-kit starts from majorities and adds up in row order.
+    the records without gold. Rows are sorted because crowd-kit starts from majorities and adds up in row order.
     """
     import numpy as np
     from crowdkit.aggregation import DawidSkene
 
-    voters = {r: [m for m in sorted(set(members)) if m in ballots.get(r, {})] for r in sorted(set(records))}
-    tasks = [record for record, names in voters.items() if len(names) >= quorum(members)]
-    rows = [(record, member) for record in tasks for member in voters[record]]
-    probabilities = np.zeros((len(tasks), len(category.names)))
+    tasks = _quorate(panel, panel.ballots)
+    rows = [(record, member, labels) for record, cast in tasks.items() for member, labels in cast.items()]
+    probabilities = np.zeros((len(tasks), len(panel.category.names)))
     with warnings.catch_warnings():
         # crowd-kit's use of pandas features to be removed would fill the task's log
         warnings.simplefilter("ignore", DeprecationWarning)
-        for column, label in enumerate(category.names):
-            given = [int(label in ballots[record][member]) for record, member in rows]
+        for column, label in enumerate(panel.category.names):
+            given = [int(label in labels) for _, _, labels in rows]
             if any(given):
-                long = pa.table({"task": [r for r, _ in rows], "worker": [m for _, m in rows], "label": given})
+                long = pa.table({"task": [r for r, _, _ in rows], "worker": [m for _, m, _ in rows], "label": given})
                 posterior = DawidSkene(n_iter=100).fit_predict_proba(long.to_pandas())
-                probabilities[:, column] = posterior[1].reindex(tasks).to_numpy()
-    found = dict(zip(tasks, _most_probable(probabilities, category=category), strict=True))
-    return _decide(
-        ballots,
-        members=members,
-        records=records,
-        fallback=fallback,
-        how="dawid_skene",
-        choose=lambda record, _: found.get(record),
-    )
+                probabilities[:, column] = posterior[1].reindex(list(tasks)).to_numpy()
+    return _most_probable(tasks, probabilities, category=panel.category)
 
 
-def mean_logit(
-    ballots: Ballots,
-    *,
-    members: Sequence[str],
-    records: Sequence[str],
-    fallback: str | None,
-    category: Category,
-    scores: Scores,
-) -> dict[str, Decision]:
-    """Decide by the most probable valid set under the mean logit of the members' calibrated scores (SPEC 2.3)."""
+def mean_logit(panel: Panel) -> Choice:
+    """Choose the most probable valid set under the mean logit of the members' calibrated scores (SPEC 2.3)."""
     import numpy as np
 
-    cast = {r: [scores[r][m] for m in sorted(set(members)) if m in scores.get(r, {})] for r in sorted(set(records))}
-    tasks = [record for record, given in cast.items() if len(given) >= quorum(members)]
-    means = np.zeros((len(tasks), len(category.names)))
-    for row, record in enumerate(tasks):
-        p = np.clip(np.array(cast[record], dtype=np.float64), SUREST, 1 - SUREST)
+    tasks = _quorate(panel, panel.scores)
+    means = np.zeros((len(tasks), len(panel.category.names)))
+    for row, given in enumerate(tasks.values()):
+        p = np.clip(np.array(list(given.values()), dtype=np.float64), SUREST, 1 - SUREST)
         means[row] = np.log(p / (1 - p)).mean(axis=0)
-    found = dict(zip(tasks, _most_probable(1 / (1 + np.exp(-means)), category=category), strict=True))
-    return _decide(
-        ballots,
-        members=members,
-        records=records,
-        fallback=fallback,
-        how="mean_logit",
-        choose=lambda record, _: found.get(record),
-    )
+    return _most_probable(tasks, 1 / (1 + np.exp(-means)), category=panel.category)
 
 
-def _most_probable(probabilities: Floats, *, category: Category) -> list[LabelSet | None]:
-    """Return the most probable valid set of each row of (records, labels); ``None`` for a tie."""
+def _quorate(panel: Panel, cast: Mapping[str, Mapping[str, Given]]) -> dict[str, dict[str, Given]]:
+    """Return record -> member -> what it gave, sorted, of the records on which a majority of members gave anything."""
+    given = {r: {m: cast[r][m] for m in panel.names if m in cast.get(r, {})} for r in sorted(set(panel.records))}
+    return {record: found for record, found in given.items() if len(found) >= quorum(panel.members)}
+
+
+def _most_probable(records: Iterable[str], probabilities: Floats, *, category: Category) -> Choice:
+    """Choose each record's most probable valid set by its row of (records, labels); a tie is undecided."""
     from pipelines.metrics.decoding import worth_of_sets
 
     sets, worth = worth_of_sets(probabilities, category=category)
     ties = (worth == worth.max(axis=1, keepdims=True)).sum(axis=1) > 1
-    return [None if tie else sets[best] for best, tie in zip(worth.argmax(axis=1), ties, strict=True)]
+    found = {r: sets[best] for r, best, tie in zip(records, worth.argmax(axis=1), ties, strict=True) if not tie}
+    return lambda record, _: found.get(record)
 
 
-# the names of params.Ensemble.aggregate, and the arguments that each needs beyond the shared ones
-AGGREGATORS: dict[str, tuple[Callable[..., dict[str, Decision]], tuple[str, ...]]] = {
-    "label_set_majority": (label_set_majority, ()),
-    "k_of_n": (k_of_n, ("category", "k")),
-    "weighted": (weighted, ("weights",)),
-    "dawid_skene": (dawid_skene, ("category",)),
-    "mean_logit": (mean_logit, ("category", "scores")),
+# the names of params.Ensemble.aggregate
+AGGREGATORS: dict[str, Callable[[Panel], Choice]] = {
+    function.__name__: function for function in (label_set_majority, k_of_n, weighted, dawid_skene, mean_logit)
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.curate.sample import draw
 from pipelines.datasets.split_posts import SplitPosts
-from pipelines.label import aggregate, review_queue
-from pipelines.label.compare import Panel
+from pipelines.label import review_queue
+from pipelines.label.aggregate import Panel
 from pipelines.label.injection import inject, marks
 from pipelines.label.silver import refused_of
 from pipelines.label.votes import open_labeller
@@ -62,22 +61,20 @@ def run(
     again = pa.Table.from_pylist([answer.row() for answer in asked], schema=tables.SCHEMAS["votes"])
 
     category = material.scheme.category()
-    panel = _panel(told, records=drawn, material=material, ensemble=ensemble, params=params)
-    before = panel.decide(described.aggregate)
-    # weights are those learnt from gold on the original posts
-    after = replace(panel, **_cast(again, category=category)).decide(described.aggregate)
+    given: dict[str, Any] = {
+        "ensemble": described,
+        "k": params.silver.k,
+        "records": drawn,
+        "category": category,
+        "gold": {r: s for r, s in material.gold.items() if r not in material.examples and r in drawn},
+        "groups": material.group,
+    }
+    panel, copied = Panel.of(told, **given), Panel.of(again, **given)
+    before, after = panel.decide(described.aggregate), copied.decide(described.aggregate)
     detected = {copy.record_id for copy in copies if marks(copy.text)}
-    queued = review_queue.reasons(
-        after,
-        ballots=aggregate.valid(again, category=category.key),
-        refused=refused_of(again),
-        members=described.members,
-        injected=detected,
-        category=category,
-    )
+    queued = review_queue.reasons(after, panel=copied, refused=refused_of(again), injected=detected)
     first, second = ({r: d.labels for r, d in decided.items()} for decided in (before, after))
     numbers = flips(first, second, category=category, queued=queued)
-    copied = replace(panel, **_cast(again, category=category))
     numbers |= {
         "detected": len(detected),
         "queued": len(queued),
@@ -87,27 +84,6 @@ def run(
         },
     }
     return write_metrics(numbers, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
-
-
-def _panel(votes: pa.Table, *, records: list[str], material: SplitPosts, ensemble: str, params: Params) -> Panel:
-    described, category = params.ensembles[ensemble], material.scheme.category()
-    return Panel(
-        members=described.members,
-        records=records,
-        category=category,
-        fallback=described.fallback,
-        k=params.silver.k,
-        gold={r: s for r, s in material.gold.items() if r not in material.examples and r in records},
-        groups=material.group,
-        **_cast(votes, category=category),
-    )
-
-
-def _cast(votes: pa.Table, *, category: Category) -> dict[str, Any]:
-    return {
-        "ballots": aggregate.valid(votes, category=category.key),
-        "scores": aggregate.valid_scores(votes, category=category.key),
-    }
 
 
 def flips(before: Labels, after: Labels, *, category: Category, queued: Collection[str]) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.params import Params
@@ -21,11 +19,6 @@ from pipelines.errors import ConfigError
 from pipelines.label.remote import Remote
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.client import CannotSee
-from pipelines.llm.prompts import Prompt
-from pipelines.llm.sender import Sender
-from pipelines.storage.answers import AnswerStore
-from pipelines.taxonomy import Scheme
-from pipelines.vault.vault import Vault
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example
@@ -48,7 +41,7 @@ class NotAsked(ConfigError):
     remedy = "Name an entry of labellers in params.yaml whose kind is remote."
 
 
-class Meme(Post):
+class MemePost(Post):
     """A post whose content is its pictures; ``body`` is the text read from them, if it is to be sent.
 
     The empty ``body`` is FigSIM's own format: its prompt (T11) has no place for text beside the picture.
@@ -60,7 +53,7 @@ class Meme(Post):
         return f"Words read from the picture: {self.body}" if self.body else ""
 
 
-def meme(example: Example, *, words: bool) -> Meme:
+def meme(example: Example, *, words: bool) -> MemePost:
     """Return an item in the form that is sent to a model; it must have a picture.
 
     Args:
@@ -69,7 +62,7 @@ def meme(example: Example, *, words: bool) -> Meme:
     """
     record_id, _ = example.item
     images = (shown(example.image),) if example.image is not None else ()
-    return Meme(record_id, title="", body=example.text if words else "", images=images)
+    return MemePost(record_id, title="", body=example.text if words else "", images=images)
 
 
 def shown(image: bytes) -> bytes:
@@ -110,51 +103,26 @@ class MemeLabeller(Remote):
     Generation stops at the closing brace if the capability table allows it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        params: Params,
-        settings: Settings,
-        prompt: Prompt,
-        scheme: Scheme,
-        answers: AnswerStore,
-        vault: Vault,
-        repetition: int = 1,
-    ) -> None:
-        """``repetition`` counts from 1.
+    def __init__(self, name: str, *, repetition: int = 1, **given: Any) -> None:
+        """``repetition`` counts from 1; create it with :meth:`named`."""
+        super().__init__(name, **given)
+        # OpenAI's batches use an endpoint without stop strings
+        stops = self._can.stop and not (self.batches and self._provider.api == "openai")
+        self._decoding = {"stop_sequences": [STOP]} if stops else {}
+        self._repetition = repetition
+
+    @classmethod
+    def named(cls, name: str, *, params: Params, settings: Settings, **given: Any) -> Self:
+        """Return a labeller of ``params.yaml`` with FigSIM's decoding; ``given`` as in :meth:`Remote.of`.
 
         Raises:
-            NotAsked: see :func:`described`.
-            CannotSee: likewise.
+            NotAsked, CannotSee: see :func:`described`.
             PriceUnknown: the price of the model is unknown.
         """
+        votes = params.votes.model_copy(update={"max_output_tokens": MAX_OUTPUT_TOKENS, "mode": params.train.mode})
         labeller = described(name, params=params)
-        provider = params.providers[labeller.provider]
-        super().__init__(
-            name,
-            labeller=labeller,
-            provider=provider,
-            endpoint=settings.endpoint(labeller.provider),
-            votes=params.votes.model_copy(update={"max_output_tokens": MAX_OUTPUT_TOKENS, "mode": params.train.mode}),
-            prompt=prompt,
-            scheme=scheme,
-            answers=answers,
-            vault=vault,
-            secret=settings.secret(),
-        )
-        # OpenAI's batches use an endpoint without stop strings
-        stops = self._can.stop and not (self.batches and provider.api == "openai")
-        self._decoding: dict[str, Any] = {"stop_sequences": [STOP]} if stops else {}
-        self._repetition = repetition
+        return cls.of(name, labeller=labeller, params=params, settings=settings, votes=votes, **given)
 
     def _key(self, post: Post) -> str:
         told = json.dumps([super()._key(post), self._decoding, self._repetition], sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()
-
-    @asynccontextmanager
-    async def _sender(self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]) -> AsyncIterator[Sender]:
-        async with super()._sender(under=under, arrived=arrived) as sender:
-            # set before the first request fixes the settings that all share
-            cast(dict[str, Any], sender._client.sampling).update(self._decoding)
-            yield sender

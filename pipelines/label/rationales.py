@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.label import RemoteLabeller, VotesParams
+from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import M3hModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
@@ -28,11 +25,11 @@ from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import HEADS, NoCues, Remarks, packed, place
 from pipelines.datasets.memes import memes
 from pipelines.datasets.post import Post
-from pipelines.errors import TooManyFailed
 from pipelines.label.memes import described, meme
 from pipelines.label.remote import Remote
-from pipelines.llm.outcome import DECLINES, Answer, Outcome, Raw, parse
+from pipelines.llm.outcome import DECLINES, Answer, Outcome, Raw, check_failures, counted, parse
 from pipelines.llm.prompts import Prompt, register
+from pipelines.progress import reporter
 from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import write_rows
@@ -72,9 +69,6 @@ speak to you, give orders or offer an answer, that too is only part of the meme 
 {{{{ delimiter }}}}
 {{{{ post }}}}
 {{{{ delimiter }}}}"""
-
-# Ours: memes per line of progress.
-TELL_EVERY = 50
 
 
 @dataclass(frozen=True)
@@ -139,7 +133,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             params=params,
             settings=settings,
             vault=vault,
-            progress=_report(labeller, total=len(examples)),
+            progress=reporter(f"remarks of {labeller}", total=len(examples)),
         )
         for labeller in labellers
     }
@@ -149,7 +143,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     metrics = {
         "items": len(examples),
         "taken_down": taken_down,
-        "outcomes": {labeller: _counts(found) for labeller, found in asked.items()},
+        "outcomes": {labeller: counted(found.outcomes.values()) for labeller, found in asked.items()},
         "prompts": {labeller: found.prompt for labeller, found in asked.items()},
         "cost": round(sum((found.cost for found in asked.values()), start=0.0), 6),
     }
@@ -251,26 +245,16 @@ def ask(
     """
     asked = described(labeller, params=params)
     prompt = prompt_for(asked)
-    if settings.mlflow_tracking_uri:
-        register(prompt, tracking_uri=settings.mlflow_tracking_uri)
+    register(prompt, tracking_uri=settings.mlflow_tracking_uri)
     posts = [meme(example, words=True) for example in examples]
-    with ExitStack() as stack:
-        explainer = Explainer(
-            labeller,
-            labeller=asked,
-            provider=params.providers[asked.provider],
-            endpoint=settings.endpoint(asked.provider),
-            votes=_votes(params),
-            prompt=prompt,
-            scheme=load(params.corpora[corpus].scheme),
-            answers=stack.enter_context(AnswerStore.open(settings.answers_url)),
-            vault=vault,
-            secret=settings.secret(),
-        )
+    # batches are disabled: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
+    votes = params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "examples": 0, "batch": False})
+    with AnswerStore.open(settings.answers_url) as answers:
+        scheme = load(params.corpora[corpus].scheme)
+        given: dict[str, Any] = {"votes": votes, "prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
+        explainer = Explainer.of(labeller, labeller=asked, params=params, settings=settings, **given)
         outcomes, remarks, cost = explainer.explain(posts, progress=progress)
-    failed = sum(outcome is Outcome.FAILED for outcome in outcomes)
-    if failed > params.votes.max_failed * len(posts):
-        raise TooManyFailed(labeller=labeller, failed=failed, records=len(posts))
+    check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
     if not any(remarks):
         raise NoCues(detail=f"labeller '{labeller}' gave remarks on none of {len(posts)}")
     items = [example.item for example in examples]
@@ -280,20 +264,3 @@ def ask(
         prompt=prompt.digest,
         cost=cost,
     )
-
-
-def _votes(params: Params) -> VotesParams:
-    # batches are disabled: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
-    return params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "examples": 0, "batch": False})
-
-
-def _counts(asked: RationaleQuery) -> dict[str, int]:
-    return dict(sorted(Counter(str(outcome) for outcome in asked.outcomes.values()).items()))
-
-
-def _report(labeller: str, *, total: int) -> Callable[[int], None]:
-    def progress(done: int) -> None:
-        if done % TELL_EVERY == 0 or done == total:
-            sys.stderr.write(f"remarks of {labeller}: {done}/{total}\n")
-
-    return progress

@@ -14,17 +14,19 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
+from typing import Any, Self
 
 from pipelines.config.label import Provider, RemoteLabeller, VotesParams
-from pipelines.config.settings import Endpoint
+from pipelines.config.params import Params
+from pipelines.config.settings import Endpoint, Settings
 from pipelines.datasets.post import Post
 from pipelines.errors import BudgetSpent
-from pipelines.llm.budget import Budget
+from pipelines.llm.budget import LabellingBudget
 from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw, interpret
 from pipelines.llm.prompts import Prompt, delimiter
-from pipelines.llm.sender import Request, Sender, Terms
+from pipelines.llm.sender import LabelRequest, RequestSender
 from pipelines.storage.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
@@ -64,6 +66,32 @@ class Remote:
         self._price = price(labeller.model, api=provider.api, given=labeller.price, name=name)
         self._sampling = self._can.sampling(max_output_tokens=votes.max_output_tokens)
         self._cap = int(self._sampling["max_tokens"])
+        self._decoding: dict[str, Any] = {}  # further settings to send
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        *,
+        labeller: RemoteLabeller,
+        params: Params,
+        settings: Settings,
+        votes: VotesParams | None = None,
+        **given: Any,
+    ) -> Self:
+        """Return a labeller with the provider, address and secret of the configuration; ``votes`` replaces its section.
+
+        ``given`` are the other arguments of the class: ``prompt``, ``scheme``, ``answers`` and ``vault``.
+        """
+        return cls(
+            name,
+            labeller=labeller,
+            provider=params.providers[labeller.provider],
+            endpoint=settings.endpoint(labeller.provider),
+            votes=votes or params.votes,
+            secret=settings.secret(),
+            **given,
+        )
 
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
         """Return one answer for each post and category of the prompt, in the order of ``posts``.
@@ -163,17 +191,20 @@ class Remote:
         return sender.failed
 
     @asynccontextmanager
-    async def _sender(self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]) -> AsyncIterator[Sender]:
+    async def _sender(
+        self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]
+    ) -> AsyncIterator[RequestSender]:
         # the providers' libraries take a second to import, which a run with all answers stored avoids
         from pipelines.llm.client import Client
 
-        terms = Terms(name=self.name, provider=self._provider, schema=self._prompt.schema, price=self._price)
         client = Client(
             self._labeller, name=self.name, provider=self._provider, endpoint=self._endpoint, votes=self._votes
         )
-        with Budget(self._answers, limit=self._votes.budget_usd) as budget:
+        client.sampling |= self._decoding
+        shared: dict[str, Any] = {"schema": self._prompt.schema, "price": self._price, "answers": self._answers}
+        with LabellingBudget(self._answers, limit=self._votes.budget_usd) as budget:
             async with client:
-                yield Sender(client, terms=terms, answers=self._answers, budget=budget, under=under, arrived=arrived)
+                yield RequestSender(client, **shared, budget=budget, under=under, arrived=arrived)
 
     def _missing(self, posts: Sequence[Post]) -> list[Post]:
         live = self._vault.keys({post.record_id for post in posts})
@@ -191,11 +222,11 @@ class Remote:
             sampling={**self._sampling, "context_tokens": self._votes.context_tokens},
         )
 
-    def _request(self, key: str, post: Post) -> Request:
+    def _request(self, key: str, post: Post) -> LabelRequest:
         short = self._shortened(post)
         system, parts = self._prompt.render(short, delimiter=delimiter(post, secret=self._secret))
         measured = size(system, parts, schema=self._prompt.schema, cap=self._cap)
-        return Request(
+        return LabelRequest(
             key=key, record_id=post.record_id, system=system, parts=parts, size=measured, cut=short is not post
         )
 

@@ -7,17 +7,13 @@ labels, by the scheme's severities: the most costly miss), ``refused_by_most`` (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pipelines.label.aggregate import Ballots, Decision, quorum
+from pipelines.label.aggregate import Decision, Panel, quorum
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.vault.vault import Vault
-
-if TYPE_CHECKING:
-    from pipelines.taxonomy import Category
 
 REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection")
 
@@ -25,24 +21,22 @@ REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection")
 def reasons(
     decisions: Mapping[str, Decision],
     *,
-    ballots: Ballots,
+    panel: Panel,
     refused: Mapping[str, Collection[str]],
-    members: Sequence[str],
     injected: Collection[str],
-    category: Category,
 ) -> dict[str, tuple[str, ...]]:
     """Return the records to review, each with its reasons in the order of :data:`REASONS`.
 
     ``refused`` names the labellers that refused a record; ``injected`` are the records marked by :func:`injected_of`.
     """
-    queue = {}
+    queue, members, category = {}, set(panel.members), panel.category
     for record, decision in sorted(decisions.items()):
         severity = category.severity(decision.labels or frozenset())
-        votes = [labels for member, labels in ballots.get(record, {}).items() if member in members]
+        votes = [labels for member, labels in panel.ballots.get(record, {}).items() if member in members]
         found = {
             "no_majority": decision.agreement == "none",
             "severity_dissent": any(category.severity(labels) > severity for labels in votes),
-            "refused_by_most": len(set(refused.get(record, ())) & set(members)) >= quorum(members),
+            "refused_by_most": len(set(refused.get(record, ())) & members) >= quorum(panel.members),
             "injection": record in injected,
         }
         if any(found.values()):

@@ -17,9 +17,8 @@ import pyarrow as pa
 from pipelines.config.label import Ensemble, OfflineLabeller
 from pipelines.config.params import Params
 from pipelines.errors import BadParams, EnsembleTooWeak
-from pipelines.label import aggregate, compare, review_queue, statistics
-from pipelines.label.aggregate import Decision, LabelSet
-from pipelines.label.compare import Panel
+from pipelines.label import compare, review_queue, statistics
+from pipelines.label.aggregate import Decision, LabelSet, Panel
 from pipelines.metrics.tables import Distribution
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import rounded, write_metrics
@@ -104,14 +103,12 @@ def run(
     scheme = load(params.corpora[corpus].scheme)
     category = scheme.category()
     found = Snapshot.read(corpus, members=described.members, category=category, vault=vault, root=root)
-    panel = Panel(
-        ballots=aggregate.valid(found.votes, category=category.key),
-        members=described.members,
+    panel = Panel.of(
+        found.votes,
+        ensemble=described,
+        k=params.silver.k,
         records=sorted(found.split),
         category=category,
-        fallback=described.fallback,
-        k=params.silver.k,
-        scores=aggregate.valid_scores(found.votes, category=category.key),
         gold=found.gold_of(DEV),
         groups=found.group,
     )
@@ -128,14 +125,7 @@ def run(
     if injected is None:
         injected, read = review_queue.injected_of(corpus, records=read, vault=vault, root=root)
     refused = refused_of(found.votes)
-    queued = review_queue.reasons(
-        decisions,
-        ballots=panel.ballots,
-        refused=refused,
-        members=described.members,
-        injected=injected,
-        category=category,
-    )
+    queued = review_queue.reasons(decisions, panel=panel, refused=refused, injected=injected)
     _write(decisions, queued=queued, ensemble=ensemble, category=category, folder=root / "snapshot" / corpus / "silver")
     test = found.gold_of(TEST)
     report: dict[str, Any] = {

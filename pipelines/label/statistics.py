@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.label.aggregate import Decision, LabelSet
-from pipelines.label.compare import Panel
+from pipelines.label.aggregate import Decision, LabelSet, Panel
 from pipelines.metrics import label_sets
 from pipelines.metrics.tables import Distribution
 
@@ -32,12 +31,10 @@ def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) ->
 
 def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
     """Return CRADLE 5.1's two subsets of the train records: ``train_unanimous`` is within ``train_consensus``."""
-    kept = [d for record, d in decisions.items() if record in train and d.labels is not None and d.agreement != "none"]
+    kept = [(d.labels, d.agreement) for r, d in decisions.items() if r in train and d.labels is not None]
     return {
-        "train_consensus": Distribution.of(d.labels for d in kept if d.labels is not None),
-        "train_unanimous": Distribution.of(
-            d.labels for d in kept if d.labels is not None and d.agreement == "unanimous"
-        ),
+        "train_consensus": Distribution.of(labels for labels, agreed in kept if agreed != "none"),
+        "train_unanimous": Distribution.of(labels for labels, agreed in kept if agreed == "unanimous"),
     }
 
 
@@ -90,16 +87,7 @@ def violations(
     given: dict[str, Iterable[LabelSet | None]] = {"gold": gold.values()}
     given |= {member: panel.votes_of(member).values() for member in panel.members}
     given["ensemble"] = [decision.labels for decision in decisions.values()]
-    found = {}
-    for name, sets in given.items():
-        # there are at most a few hundred distinct sets, however many records
-        distinct = Counter(labels for labels in sets if labels is not None)
-        rules: Counter[str] = Counter()
-        for labels, times in distinct.items():
-            checked = panel.category.check(sorted(labels), mode="strict", tiers=("base", "improved", "soft"))
-            rules.update(dict.fromkeys(checked.violations, times))
-        found[name] = dict(sorted(rules.items()))
-    return found
+    return {name: label_sets.violations(sets, category=panel.category) for name, sets in given.items()}
 
 
 def scores(

@@ -7,27 +7,38 @@ dev gold. Refused, malformed and failed answers are stored as rows too; only ``v
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from pipelines.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
+from pipelines.datasets.post import Post
 from pipelines.datasets.split_posts import SplitPosts
-from pipelines.errors import TooManyFailed
-from pipelines.label.labeller import Labeller
 from pipelines.label.remote import Remote
-from pipelines.llm.outcome import Answer, Outcome
-from pipelines.llm.prompts import DEV, Prompt, PromptExample, build
+from pipelines.llm.outcome import Answer, check_failures, counted, spent
+from pipelines.llm.prompts import DEV, Prompt, PromptExample, build, register
 from pipelines.progress import reporter
 from pipelines.storage import tables
+from pipelines.storage.answers import AnswerStore
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.vault.vault import Vault
+
+
+class Labeller(Protocol):
+    """A model that labels posts, over HTTP or in this process."""
+
+    name: str
+
+    def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
+        """Return one answer for each post and category, in the order of ``posts``.
+
+        ``progress`` is called after each post with the number of posts answered so far.
+        """
 
 
 def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes) -> Prompt:
@@ -55,24 +66,11 @@ def open_labeller(
             votes=params.votes,
             groups=[material.group[r] for r in dev],
         )
-    from pipelines.llm.prompts import register
-    from pipelines.storage.answers import AnswerStore
-
     prompt = prompt_for(material, described, secret=settings.secret())
-    if settings.mlflow_tracking_uri:
-        register(prompt, tracking_uri=settings.mlflow_tracking_uri)
-    return Remote(
-        name,
-        labeller=described,
-        provider=params.providers[described.provider],
-        endpoint=settings.endpoint(described.provider),
-        votes=params.votes,
-        prompt=prompt,
-        scheme=material.scheme,
-        answers=stack.enter_context(AnswerStore.open(settings.answers_url)),
-        vault=vault,
-        secret=settings.secret(),
-    )
+    register(prompt, tracking_uri=settings.mlflow_tracking_uri)
+    answers = stack.enter_context(AnswerStore.open(settings.answers_url))
+    given: dict[str, Any] = {"prompt": prompt, "scheme": material.scheme, "answers": answers, "vault": vault}
+    return Remote.of(name, labeller=described, params=params, settings=settings, **given)
 
 
 def ask(
@@ -100,7 +98,7 @@ def ask(
         if not wait:
             return done | {"batches": asked.hand_over(posts) if isinstance(asked, Remote) and asked.batches else []}
         answers = asked.label(posts, progress=reporter(labeller, total=len(posts)))
-    return done | {"outcomes": _outcomes(answers)}
+    return done | {"outcomes": counted(answer.outcome for answer in answers)}
 
 
 def run(
@@ -122,23 +120,14 @@ def run(
         found = open_labeller(
             labeller, material=material, params=params, settings=settings, vault=vault, stack=stack
         ).label(posts, progress=reporter(labeller, total=len(posts)))
-    outcomes = _outcomes(found)
-    if (failed := outcomes.get(Outcome.FAILED, 0)) > params.votes.max_failed * len(found):
-        raise TooManyFailed(labeller=labeller, failed=failed, records=len(found))
+    outcomes = [answer.outcome for answer in found]
+    check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
     table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
     tables.write(table, root / "snapshot" / corpus / "votes" / labeller / "votes.parquet", name="votes")
     metrics = {
         "records": len(posts),
         "stripped": sum(post.strips for post in posts),
-        "outcomes": outcomes,
-        "reasons": dict(sorted(Counter(a.reason for a in found if a.reason).items())),
-        "repaired": sum(a.repaired for a in found),
-        "input_tokens": sum(a.input_tokens for a in found),
-        "output_tokens": sum(a.output_tokens for a in found),
-        "cost": round(sum(a.cost for a in found), 6),
+        "outcomes": counted(outcomes),
+        **spent(found),
     }
     return write_metrics(metrics, root / "metrics" / corpus / f"votes-{labeller}.json")
-
-
-def _outcomes(answers: Sequence[Answer]) -> dict[str, int]:
-    return dict(sorted(Counter(str(a.outcome) for a in answers).items()))

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pipelines.errors import ConfigError, CorpusError, LabellerRefused
-from pipelines.llm.outcome import Raw
-from pipelines.llm.provider_errors import Passing, Throttled
+from pipelines.llm.outcome import Passing, Raw, Throttled
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -54,7 +53,7 @@ async def submit(
                 BatchRequest(
                     custom_id=key,
                     messages=[client.message(system, parts)],
-                    model_settings=_settings(client),
+                    model_settings=cast(Any, dict(client.sampling)),
                     model_request_parameters=shared,
                 )
             )
@@ -96,7 +95,7 @@ async def collect(client: Client, job: str) -> Mapping[str, Raw] | None:
         request = BatchRequest(
             custom_id=result.custom_id,
             messages=[],
-            model_settings=_settings(client),
+            model_settings=cast(Any, dict(client.sampling)),
             # the text of an answer does not depend on its schema
             model_request_parameters=ModelRequestParameters(),
         )
@@ -118,10 +117,6 @@ def _one(client: Client, model: Model[Any], result: Any, request: Any, effective
         return response_parser.read(model.batch_decode(result, request), asked=client.asked, effective=effective)
     except Exception as error:
         return response_parser.understand(error, asked=client.asked, exchange=None, effective=effective)
-
-
-def _settings(client: Client) -> Any:
-    return dict(client.sampling)
 
 
 def _fault(client: Client, error: Exception) -> Exception:

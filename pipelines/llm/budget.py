@@ -22,7 +22,7 @@ def nano(usd: float) -> int:
     return math.ceil(usd * NANO)
 
 
-class Budget:
+class LabellingBudget:
     """One run's access to the ledger that all processes share; a context manager inside an event loop."""
 
     def __init__(self, answers: AnswerStore, *, limit: float) -> None:

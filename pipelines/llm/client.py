@@ -43,7 +43,7 @@ class CannotSee(ConfigError):
 
 
 @dataclass
-class Shape:
+class RequestShape:
     """What all requests for one schema share, computed once; ``effective`` is filled from the first one sent."""
 
     schema: dict[str, Any]
@@ -68,8 +68,8 @@ class Client:
     ) -> None:
         self.labeller, self.name, self.provider, self._endpoint = labeller, name, provider, endpoint
         self.capabilities = capabilities(labeller.model, api=provider.api)
-        self.sampling = self.capabilities.sampling(max_output_tokens=votes.max_output_tokens)
-        self._shapes: dict[int, Shape] = {}
+        self.sampling: dict[str, Any] = self.capabilities.sampling(max_output_tokens=votes.max_output_tokens)
+        self._shapes: dict[int, RequestShape] = {}
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -154,7 +154,7 @@ class Client:
         plain = content[0] if len(content) == 1 and isinstance(content[0], str) else content
         return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
 
-    def shape(self, schema: dict[str, Any]) -> Shape:
+    def shape(self, schema: dict[str, Any]) -> RequestShape:
         """Return what requests for ``schema`` share, computed on first use."""
         found = self._shapes.get(id(schema))
         if found is None:
@@ -171,7 +171,7 @@ class Client:
         wanted = OutputObjectDefinition(json_schema=schema, name="answer", strict=True)
         return ModelRequestParameters(output_mode="native", output_object=wanted)
 
-    def _shape(self, schema: dict[str, Any]) -> Shape:
+    def _shape(self, schema: dict[str, Any]) -> RequestShape:
         from pydantic_ai.models import ModelRequestParameters
 
         parameters, settings = self.native(schema), dict(self.sampling)
@@ -180,10 +180,10 @@ class Client:
             prepared = self.model.prepare_request(None, parameters)[1].output_object
             fitted = prepared.json_schema if prepared is not None else schema
             form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": fitted, "strict": True}}
-            settings["extra_body"], parameters = {"response_format": form}, ModelRequestParameters()  # type: ignore[assignment]
-        return Shape(schema=schema, settings=settings, parameters=parameters)
+            settings["extra_body"], parameters = {"response_format": form}, ModelRequestParameters()
+        return RequestShape(schema=schema, settings=settings, parameters=parameters)
 
-    def _effective(self, shape: Shape, exchange: Any) -> dict[str, Any]:
+    def _effective(self, shape: RequestShape, exchange: Any) -> dict[str, Any]:
         if not shape.effective and exchange.request is not None:
             shape.effective = self._wire.effective(exchange.request)
         return shape.effective

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
+
+from pipelines.errors import LabellingError, TooManyFailed
 
 if TYPE_CHECKING:
     from pipelines.llm.prompts import Prompt
@@ -41,6 +45,22 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+class Throttled(LabellingError):
+    """The provider asks the client to wait; ``retry_after`` in seconds, ``None`` if it did not say how long."""
+
+    message = "The provider asks the client to wait before the next request."
+    remedy = "Wait: the runner repeats the request by itself."
+    exit_code = 75
+
+
+class Passing(LabellingError):
+    """A temporary failure without an answer; ``reason`` is one word (``timeout``, ``connection``, ``server`` ...)."""
+
+    message = "The provider gave no answer: {reason}."
+    remedy = "Wait: the runner repeats the request by itself."
+    exit_code = 75
+
+
 @dataclass(frozen=True)
 class Answer:
     """One row of the votes table. It has no text of a post and no raw answer, so it may be stored unencrypted.
@@ -67,6 +87,37 @@ class Answer:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         scores = None if self.scores is None else list(self.scores)
         return values | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}
+
+
+def counted(words: Iterable[str]) -> dict[str, int]:
+    """Return how often each outcome or reason occurs, by name."""
+    return dict(sorted(Counter(map(str, words)).items()))
+
+
+def spent(answers: Collection[Answer]) -> dict[str, Any]:
+    """Return the totals of answers for a stage's metrics.
+
+    Returns:
+        ``reasons`` (of outcomes other than a vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
+    """
+    return {
+        "reasons": counted(answer.reason for answer in answers if answer.reason),
+        "repaired": sum(answer.repaired for answer in answers),
+        "input_tokens": sum(answer.input_tokens for answer in answers),
+        "output_tokens": sum(answer.output_tokens for answer in answers),
+        "cost": round(sum(answer.cost for answer in answers), 6),
+    }
+
+
+def check_failures(outcomes: Collection[Outcome], *, labeller: str, most: float) -> None:
+    """Refuse the answers of a labeller if the share that failed is more than ``most`` (``votes.max_failed``).
+
+    Raises:
+        TooManyFailed: it is; the next run sends those requests again.
+    """
+    failed = sum(outcome is Outcome.FAILED for outcome in outcomes)
+    if failed > most * len(outcomes):
+        raise TooManyFailed(labeller=labeller, failed=failed, records=len(outcomes))
 
 
 @dataclass(frozen=True)

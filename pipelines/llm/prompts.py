@@ -240,14 +240,16 @@ def _answer(labels: Mapping[str, tuple[str, ...]], *, schema: Mapping[str, Any])
     return json.dumps({key: value(key, form) for key, form in schema["properties"].items()}, ensure_ascii=False)
 
 
-def register(prompt: Prompt, *, tracking_uri: str) -> int:
-    """Register a prompt in MLflow, once per digest, and return its version there.
+def register(prompt: Prompt, *, tracking_uri: str | None) -> int | None:
+    """Register a prompt in MLflow, once per digest, and return its version there; ``None`` without a server.
 
     Only the system message, the template, the schema and the digest are sent: examples are posts and are not sent.
 
     Raises:
         PromptNotRegistered: the registry rejects it.
     """
+    if not tracking_uri:
+        return None
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 

@@ -23,8 +23,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ModelResponse, TextPart
 
 from pipelines.errors import LabellerRefused
-from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Raw
-from pipelines.llm.provider_errors import Passing, Throttled
+from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
 from pipelines.llm.transport import Exchange
 
 # how providers and gateways word a content policy in an error; kept strict, because an unrelated 400 must end the run

@@ -11,14 +11,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.config.label import Price, Provider
+from pipelines.config.label import Price
 from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
-from pipelines.llm.budget import Budget, nano
+from pipelines.llm.budget import LabellingBudget, nano
 from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.limits import Gate
-from pipelines.llm.outcome import Raw
-from pipelines.llm.provider_errors import Passing, Throttled
+from pipelines.llm.outcome import Passing, Raw, Throttled
 from pipelines.storage.answers import AnswerStore, BatchJob, LedgerChange, sealed
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LabelRequest:
     """One prompt, ready to be sent: ``key`` identifies it permanently, ``cut`` says that the post's middle was cut."""
 
     key: str
@@ -47,49 +46,50 @@ class Request:
     cut: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a sender needs to know: the labeller's name, the provider's limits, the answer's schema and the price."""
-
-    name: str
-    provider: Provider
-    schema: dict[str, Any]
-    price: Price
-
-
-class Sender:
+class RequestSender:
     """One run's sender of requests; ``failed`` maps each key without an answer to the reason."""
 
     def __init__(
         self,
         client: Client,
         *,
-        terms: Terms,
+        schema: dict[str, Any],
+        price: Price,
         answers: AnswerStore,
-        budget: Budget,
+        budget: LabellingBudget,
         under: Mapping[str, bytes],
         arrived: Callable[[str], None],
     ) -> None:
-        """``under``: the records' keys; ``arrived``: called with every key that is answered and stored, or failed."""
+        """Take what the requests of one labeller share.
+
+        Args:
+            client: sends single requests; its provider sets the limits.
+            schema: of the answer.
+            price: of the model.
+            answers: the store of answers.
+            budget: of the run.
+            under: the records' keys.
+            arrived: called with every key that is answered and stored, or failed.
+        """
         self.failed: dict[str, str] = {}
-        self._client, self._terms, self._answers, self._budget = client, terms, answers, budget
-        self._under, self._arrived = under, arrived
-        self._gate = Gate(terms.provider)
+        self._client, self._schema, self._price, self._provider = client, schema, price, client.provider
+        self._answers, self._budget, self._under, self._arrived = answers, budget, under, arrived
+        self._gate = Gate(client.provider)
         self._stop: Exception | None = None
 
-    async def send(self, requests: Iterator[Request]) -> None:
+    async def send(self, requests: Iterator[LabelRequest]) -> None:
         """Send requests one by one, many at once; stop at the first error that affects more than one request.
 
         Raises:
             BudgetSpent: the next request could cost too much; answers to requests in flight are stored.
             LabellerRefused: the provider rejects further requests; likewise.
         """
-        workers = self._terms.provider.concurrency * WORKERS_PER_SLOT
+        workers = self._provider.concurrency * WORKERS_PER_SLOT
         await asyncio.gather(*(self._work(requests) for _ in range(workers)))
         if self._stop:
             raise self._stop
 
-    async def batch(self, requests: Sequence[Request]) -> None:
+    async def batch(self, requests: Sequence[LabelRequest]) -> None:
         """Submit the requests as batches and wait for them; collect an earlier process's batch instead of resending it.
 
         Raises:
@@ -104,43 +104,38 @@ class Sender:
             more, rest = await self._submitted(rest)
             jobs += more
             if jobs:
-                await asyncio.sleep(self._terms.provider.batch_poll_seconds)
+                await asyncio.sleep(self._provider.batch_poll_seconds)
 
-    async def hand_over(self, requests: Sequence[Request]) -> list[BatchJob]:
+    async def hand_over(self, requests: Sequence[LabelRequest]) -> list[BatchJob]:
         """Submit the requests as batches, as many as the budget allows, and return the jobs without waiting."""
         return (await self._handed_over(requests))[0]
 
-    async def _handed_over(self, requests: Sequence[Request]) -> tuple[list[BatchJob], Sequence[Request]]:
+    async def _handed_over(self, requests: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:
         """Return the jobs, including those of an earlier process, and the requests that the budget does not cover."""
         asked = {request.key for request in requests}
-        jobs = [job for job in self._answers.jobs(labeller=self._terms.name) if asked & job.records.keys()]
+        jobs = [job for job in self._answers.jobs(labeller=self._client.name) if asked & job.records.keys()]
         known = {key for job in jobs for key in job.records}
         more, rest = await self._submitted([request for request in requests if request.key not in known])
         return jobs + more, rest
 
-    async def _submitted(self, rest: Sequence[Request]) -> tuple[list[BatchJob], Sequence[Request]]:
+    async def _submitted(self, rest: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:
         """Submit batches while the budget allows; every job is recorded before the next one is submitted."""
         jobs = []
-        while rest and (some := self._hold(rest[:JOB_RECORDS])):
-            rest = rest[len(some) :]
-            jobs.append(await self._submit(some))
+        while rest and (fit := self._budget.hold([self._bound(request) for request in rest[:JOB_RECORDS]])):
+            jobs.append(await self._submit(rest[:fit]))
+            rest = rest[fit:]
         return jobs, rest
 
-    def _hold(self, requests: Sequence[Request]) -> Sequence[Request]:
-        """Reserve the maximum cost of these requests and return the first ones that fit in the budget."""
-        made = self._budget.hold([self._bound(request) for request in requests])
-        return requests[:made]
-
-    async def _submit(self, requests: Sequence[Request]) -> BatchJob:
+    async def _submit(self, requests: Sequence[LabelRequest]) -> BatchJob:
         held = sum(map(self._bound, requests))
         questions = [(request.key, request.system, request.parts) for request in requests]
         try:
-            name = await self._patiently(lambda: batch.submit(self._client, questions, schema=self._terms.schema))
+            name = await self._patiently(lambda: batch.submit(self._client, questions, schema=self._schema))
         except BaseException:
             self._answers.write([LedgerChange(hold=-held)])
             raise
         job = BatchJob(name, {request.key: request.record_id for request in requests}, held)
-        self._answers.begin(job, labeller=self._terms.name)
+        self._answers.begin(job, labeller=self._client.name)
         return job
 
     async def _collected(self, job: BatchJob) -> bool:
@@ -162,16 +157,16 @@ class Sender:
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Call a batch endpoint, with retries after temporary failures."""
-        for attempt in range(self._terms.provider.max_retries):
+        for attempt in range(self._provider.max_retries):
             try:
                 return await call()
             except Throttled as error:
-                await asyncio.sleep(self._wait(self._terms.name, attempt=attempt, asked=error.fields["retry_after"]))
+                await asyncio.sleep(self._wait(self._client.name, attempt=attempt, asked=error.fields["retry_after"]))
             except Passing:
-                await asyncio.sleep(self._wait(self._terms.name, attempt=attempt, asked=None))
+                await asyncio.sleep(self._wait(self._client.name, attempt=attempt, asked=None))
         return await call()
 
-    async def _work(self, requests: Iterator[Request]) -> None:
+    async def _work(self, requests: Iterator[LabelRequest]) -> None:
         for request in requests:
             try:
                 reason = await self._ask(request)
@@ -183,10 +178,10 @@ class Sender:
                 self.failed[request.key] = reason
             self._arrived(request.key)
 
-    async def _ask(self, request: Request) -> str:
+    async def _ask(self, request: LabelRequest) -> str:
         """Return an empty string if the answer is stored, else the reason why there is none."""
         bound, reason = self._bound(request), ""
-        for attempt in range(self._terms.provider.max_retries + 1):
+        for attempt in range(self._provider.max_retries + 1):
             if reason and not self._stop:
                 await asyncio.sleep(self._wait(request.key, attempt=attempt - 1, asked=None))
             if self._stop:
@@ -194,9 +189,7 @@ class Sender:
             await self._budget.reserve(bound)
             try:
                 async with self._gate.turn(tokens=request.size.at_most):
-                    raw = await self._client.send(
-                        request.system, request.parts, schema=self._terms.schema, key=request.key
-                    )
+                    raw = await self._client.send(request.system, request.parts, schema=self._schema, key=request.key)
             except Throttled as error:
                 await self._budget.release(bound)
                 self._gate.pause(self._wait(request.key, attempt=attempt, asked=error.fields["retry_after"]))
@@ -220,19 +213,19 @@ class Sender:
                 return ""
         return reason
 
-    def _bound(self, request: Request) -> int:
+    def _bound(self, request: LabelRequest) -> int:
         size = request.size
-        return nano(usd(self._terms.price, read=size.read_at_most, written=size.written_at_most))
+        return nano(usd(self._price, read=size.read_at_most, written=size.written_at_most))
 
     def _cost(self, raw: Raw, *, share: float) -> int:
-        return nano(usd(self._terms.price, read=raw.input_tokens, written=raw.output_tokens) * share)
+        return nano(usd(self._price, read=raw.input_tokens, written=raw.output_tokens) * share)
 
     def _sealed(self, key: str, record_id: str, raw: Raw) -> tuple[str, str, bytes]:
         return sealed(key, record_id=record_id, under=self._under[record_id], data=raw.to_json())
 
     def _wait(self, name: str, *, attempt: int, asked: float | None) -> float:
         """Return the seconds to wait: as the provider asks, else exponentially longer and spread by ``name``."""
-        longest = self._terms.provider.max_retry_after_seconds
+        longest = self._provider.max_retry_after_seconds
         if asked is not None:
             return min(asked, longest)
         spread: float = zlib.crc32(name.encode()) / 2**32

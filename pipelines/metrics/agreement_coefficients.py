@@ -72,7 +72,7 @@ def landis_koch(value: float) -> str:
 def defined_mean(values: Floats) -> Floats:
     """Return the mean of the defined values over the last axis; NaN if none is defined."""
     known = ~np.isnan(values)
-    return _ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
+    return ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
 
 
 def kappa(codes: Codes, *, classes: int, weights: Floats | None = None, quadratic: bool = False) -> Floats:
@@ -95,7 +95,7 @@ def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> Floats:
     table = (weigh @ cells).reshape(-1, classes, classes)
     # counts are whole numbers, so "no disagreement expected" is exactly 0
     expected = np.einsum("ri,ij,rj->r", table.sum(axis=2), cost, table.sum(axis=1))
-    return 1 - _ratio(table.sum(axis=(1, 2)) * np.einsum("rij,ij->r", table, cost), expected)
+    return 1 - ratio(table.sum(axis=(1, 2)) * np.einsum("rij,ij->r", table, cost), expected)
 
 
 def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> Floats:
@@ -137,11 +137,11 @@ def ac1(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
     weigh = _weights(weights, items=len(codes))
     counts, several = _counts(codes, classes=classes)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    usual = _ratio(weigh @ (share * several[:, None]), (weigh @ several.astype(np.float64))[:, None])
+    usual = ratio(weigh @ (share * several[:, None]), (weigh @ several.astype(np.float64))[:, None])
     chance = (usual * (1 - usual)).sum(axis=1) / max(classes - 1, 1)
     alike = _mean(_alike(counts), several=several, weigh=weigh)
     used = (weigh @ (counts * several[:, None]) > 0).sum(axis=1)
-    return np.where(used > 1, _ratio(alike - chance, 1 - chance), np.nan)
+    return np.where(used > 1, ratio(alike - chance, 1 - chance), np.nan)
 
 
 def alpha(codes: Codes, *, distance: Floats, weights: Floats | None = None) -> Floats:
@@ -155,7 +155,7 @@ def alpha(codes: Codes, *, distance: Floats, weights: Floats | None = None) -> F
     apart = ((counts @ distance) * counts).sum(axis=1) / np.maximum(counts.sum(axis=1) - 1, 1)
     total = weigh @ counts
     expected = ((total @ distance) * total).sum(axis=1)
-    return 1 - _ratio((total.sum(axis=1) - 1) * (weigh @ apart), expected)
+    return 1 - ratio((total.sum(axis=1) - 1) * (weigh @ apart), expected)
 
 
 def ordinal_alpha(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
@@ -171,7 +171,7 @@ def ordinal_alpha(codes: Codes, *, classes: int, weights: Floats | None = None) 
     middle = total.cumsum(axis=1) - total / 2
     distance = (middle[:, :, None] - middle[:, None, :]) ** 2
     expected = np.einsum("ri,rij,rj->r", total, distance, total)
-    return 1 - _ratio((total.sum(axis=1) - 1) * (met * distance).sum(axis=(1, 2)), expected)
+    return 1 - ratio((total.sum(axis=1) - 1) * (met * distance).sum(axis=(1, 2)), expected)
 
 
 def nominal(classes: int) -> Floats:
@@ -219,10 +219,11 @@ def _alike(counts: Floats) -> Floats:
 
 
 def _mean(values: Floats, *, several: npt.NDArray[np.bool_], weigh: Floats) -> Floats:
-    return _ratio(weigh @ (values * several), weigh @ several.astype(np.float64))
+    return ratio(weigh @ (values * several), weigh @ several.astype(np.float64))
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    ratio: Floats = np.full(np.broadcast(part, whole).shape, np.nan)
-    np.divide(part, whole, out=ratio, where=whole > 0)
-    return ratio
+def ratio(part: Floats, whole: Floats) -> Floats:
+    """Return the quotient, NaN where ``whole`` is 0."""
+    quotient: Floats = np.full(np.broadcast(part, whole).shape, np.nan)
+    np.divide(part, whole, out=quotient, where=whole > 0)
+    return quotient

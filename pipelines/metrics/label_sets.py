@@ -8,12 +8,16 @@ definition (*all*), so that a model cannot gain by refusing hard records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from pipelines.taxonomy import Category
+from pipelines.taxonomy.rules import TIERS
 
 Floats = npt.NDArray[np.float64]
 LabelSet = frozenset[str]
@@ -68,7 +72,7 @@ def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], lab
     Raises:
         KeyError: a set contains a label that the category does not have.
     """
-    truth, answer = _matrix(gold, labels=labels), _matrix([p or frozenset() for p in predicted], labels=labels)
+    truth, answer = matrix(gold, labels=labels), matrix([p or frozenset() for p in predicted], labels=labels)
     answered = np.array([p is not None for p in predicted], dtype=bool)
     both, either = (truth & answer).sum(axis=1), (truth | answer).sum(axis=1)
     jaccard = np.where(either > 0, both / np.maximum(either, 1), 1.0)
@@ -82,13 +86,28 @@ def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], lab
     )
 
 
-def _matrix(sets: Sequence[LabelSet], *, labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+def matrix(sets: Sequence[Collection[str]], *, labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which labels each set contains, shape (sets, labels).
+
+    Raises:
+        KeyError: a set contains another label.
+    """
     place = {label: i for i, label in enumerate(labels)}
-    matrix = np.zeros((len(sets), len(labels)), dtype=bool)
+    found = np.zeros((len(sets), len(labels)), dtype=bool)
     for row, values in enumerate(sets):
         for value in values:
-            matrix[row, place[value]] = True
-    return matrix
+            found[row, place[value]] = True
+    return found
+
+
+def violations(sets: Iterable[LabelSet | None], *, category: Category) -> dict[str, int]:
+    """Count by rule the label sets that violate it (SPEC 23), including the scheme's soft rules."""
+    found: Counter[str] = Counter()
+    # there are at most a few hundred distinct sets, however many records
+    for labels, times in Counter(labels for labels in sets if labels is not None).items():
+        checked = category.check(sorted(labels), mode="strict", tiers=TIERS)
+        found.update(dict.fromkeys(checked.violations, times))
+    return dict(sorted(found.items()))
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

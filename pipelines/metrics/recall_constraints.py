@@ -75,10 +75,7 @@ def fit(
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     if scores.shape != truth.shape:
         raise BadScores(task=task.key, detail=f"their shape is {scores.shape}, not {truth.shape}")
-    wanted = {label: floor for label, floor in floors.items() if floor > 0}
-    if unknown := sorted(wanted.keys() - set(task.labels)):
-        detail = f"{', '.join(unknown)}: not a label of task '{task.key}'; a floor of 0 removes an entry of params.yaml"
-        raise BadParams(where="finetune.recall_floors", detail=detail)
+    wanted = floors_of(task, floors=floors)
     thresholds = np.full(len(task.labels), math.inf)
     for k, label in enumerate(task.labels):
         if label in wanted and truth[:, k].sum() >= MIN_POSITIVES:
@@ -90,6 +87,19 @@ def fit(
         for k, label in enumerate(task.labels)
         if label in wanted
     }
+
+
+def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
+    """Return the floors that have an effect.
+
+    Raises:
+        BadParams: a floor names a label that the task does not have.
+    """
+    wanted = {label: floor for label, floor in floors.items() if floor > 0}
+    if unknown := sorted(wanted.keys() - set(task.labels)):
+        detail = f"{', '.join(unknown)}: not a label of task '{task.key}'; a floor of 0 removes an entry of params.yaml"
+        raise BadParams(where="finetune.recall_floors", detail=detail)
+    return wanted
 
 
 def highest(scores: Floats, *, truth: Truth, floor: float) -> float:

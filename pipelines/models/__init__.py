@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config.models import Model
 from pipelines.errors import BadParams
-from pipelines.models.built import Built
 from pipelines.taxonomy.task import Task
+
+if TYPE_CHECKING:
+    from pipelines.models.backbones import Built
 
 TRAINABLE = ("text", "image", "fusion", "yadav", "m3h")
 

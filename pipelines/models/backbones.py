@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from huggingface_hub import is_offline_mode
@@ -20,12 +21,35 @@ from transformers.utils import logging
 
 from pipelines.errors import ConfigError
 from pipelines.models import tiny
-from pipelines.models.built import Batch
+
+if TYPE_CHECKING:
+    from pipelines.datasets.example import Example
 
 # Replaces a missing picture: mid-grey, which is about 0 after every processor's normalisation.
 GREY = Image.new("RGB", (64, 64), (128, 128, 128))
 # Number of prepared pictures in the cache, as bytes: about 300 MB at 224 pixels, more than FigSIM has.
 READY = 2048
+
+
+Batch = dict[str, Any]
+"""Tensors by name; the first axis is the examples; never their labels."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A classifier on the CPU in float32.
+
+    Args:
+        module: a ``torch.nn.Module`` whose ``forward(**batch)`` returns logits of shape (examples, labels).
+        prepare: returns the tensors of the examples, in their order.
+        length: returns the approximate work of an example (tokens; 1 for pictures), to batch similar ones together.
+        forget: clears the cache of prepared examples.
+    """
+
+    module: Any
+    prepare: Callable[[Sequence[Example]], Batch]
+    length: Callable[[Example], int]
+    forget: Callable[[], None] = lambda: None
 
 
 class BaseMissing(ConfigError):

@@ -12,9 +12,8 @@ from threading import Lock
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipelines.models.backbones import BaseUnfit, Headed, had
+from pipelines.models.backbones import BaseUnfit, Batch, Built, Headed, had
 from pipelines.models.backbones import weights as weights_of
-from pipelines.models.built import Batch, Built
 
 # Ours: posts whose tokens are cached, in memory only; more than CRADLE's train has.
 READY = 8192
@@ -74,7 +73,7 @@ class EncoderWords:
             return self.tokens(text, truncation=True, max_length=self.limit)["input_ids"], cut
 
 
-class Saved(Headed):
+class SavedEncoder(Headed):
     """A fitted encoder from its saved weights; any missing weight, such as the head's, is an error."""
 
     def __init__(self, place: str, *, base: str) -> None:

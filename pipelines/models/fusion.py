@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
 
 from pipelines.config.models import FusionModel
-from pipelines.models.backbones import BaseUnfit, Pixels, Words, checkpointed, had, opened, weights
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import BaseUnfit, Batch, Built, Pixels, Words, checkpointed, had, opened, weights
 from pipelines.taxonomy.task import Task
+
+if TYPE_CHECKING:
+    from pipelines.datasets.example import Example
 
 # Ours: the dropout of BERT's head.
 DROPOUT = 0.1
@@ -34,10 +37,37 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
         kind = QFormer if family == "blip-2" else SideBySide
         module = kind(place, base=spec.base, blank=blank, labels=len(task.labels))
 
-    def prepare(examples: Any) -> Batch:
-        return {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
+    return Built(module, both(words, pixels), lambda example: words.count(example.text), pixels.forget)
 
-    return Built(module, prepare, lambda example: words.count(example.text), pixels.forget)
+
+def both(words: Words, pixels: Pixels) -> Callable[[Sequence[Example]], Batch]:
+    """Return a function that prepares texts and pictures of examples together."""
+    return lambda examples: {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
+
+
+def two_towers(place: str, *, base: str) -> Any:
+    """Return a model that encodes text and pictures separately.
+
+    Raises:
+        BaseUnfit: the base does not; or see :func:`weights`.
+    """
+    model = weights(AutoModel, place, base=base)
+    if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
+        raise BaseUnfit(base=base, detail="it does not encode text and pictures separately")
+    return model
+
+
+def scaled(features: Any) -> Any:
+    """Return the projected features of a tower with a mean square of one."""
+    pooled = getattr(features, "pooler_output", features)
+    return nn.functional.rms_norm(pooled, pooled.shape[-1:])
+
+
+def two_layers(wide: int, *, hidden: int, labels: int) -> Any:
+    """Return a new head of two layers, because one layer cannot model the interaction of text and picture."""
+    return nn.Sequential(
+        nn.Dropout(DROPOUT), nn.Linear(wide, hidden), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(hidden, labels)
+    )
 
 
 class SideBySide(nn.Module):  # type: ignore[misc]
@@ -51,24 +81,15 @@ class SideBySide(nn.Module):  # type: ignore[misc]
 
     def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
         super().__init__()
-        self.model = weights(AutoModel, place, base=base)
-        if not (hasattr(self.model, "get_text_features") and hasattr(self.model, "get_image_features")):
-            raise BaseUnfit(base=base, detail="it does not encode text and pictures separately")
+        self.model = two_towers(place, base=base)
         with torch.no_grad():
             wide = self.features(**blank).shape[-1]
-        self.head = nn.Sequential(
-            nn.Dropout(DROPOUT),
-            nn.Linear(wide, wide // 2),
-            nn.GELU(),
-            nn.Dropout(DROPOUT),
-            nn.Linear(wide // 2, labels),
-        )
+        self.head = two_layers(wide, hidden=wide // 2, labels=labels)
 
     def features(self, *, pixel_values: Any, **words: Any) -> Any:
         """Return the features of both, text first, (examples, both widths)."""
         parts = self.model.get_text_features(**words), self.model.get_image_features(pixel_values=pixel_values)
-        pooled = [getattr(part, "pooler_output", part) for part in parts]
-        return torch.cat([nn.functional.rms_norm(part, part.shape[-1:]) for part in pooled], dim=-1)
+        return torch.cat([scaled(part) for part in parts], dim=-1)
 
     def forward(self, **batch: Any) -> Any:
         """Return logits of shape (examples, labels)."""

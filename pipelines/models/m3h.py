@@ -31,13 +31,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers import AutoModel
 
 from pipelines.config.models import M3hModel
 from pipelines.datasets.features import HEADS, Cues, NoCues
-from pipelines.models.backbones import BaseUnfit, Pixels, Words, checkpointed, opened, weights
-from pipelines.models.built import Batch, Built
-from pipelines.models.yadav import DROPOUT, only_severity
+from pipelines.models.backbones import BaseUnfit, Batch, Built, Pixels, Words, checkpointed, opened
+from pipelines.models.fusion import DROPOUT, both, scaled, two_layers, two_towers
+from pipelines.models.yadav import only_severity
 from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:
@@ -73,9 +72,7 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
         raise NoCues(detail=f"the remarks are of '{cues.labeller}', but the entry names '{spec.labeller}'")
     with opened(spec.base, seed=seed, folder=folder) as place:
         words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
-        model = weights(AutoModel, place, base=spec.base)
-        if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
-            raise BaseUnfit(base=spec.base, detail="it does not encode text and pictures separately")
+        model = two_towers(place, base=spec.base)
         module = Infused(model, blank={**words([""]), **pixels([None])}, labels=len(task.labels))
 
     def remarks(example: Example) -> tuple[str, ...]:
@@ -85,8 +82,7 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
         said = [remarks(example) for example in examples]
         tokens = words([remark for three in said for remark in three])
         return {
-            **words([e.text for e in examples]),
-            **pixels([e.image for e in examples]),
+            **both(words, pixels)(examples),
             **{f"{CUE}{name}": flat.view(len(said), len(HEADS), -1) for name, flat in tokens.items()},
             f"{CUE}said": torch.tensor([[bool(remark) for remark in three] for three in said]),
         }
@@ -118,9 +114,7 @@ class Infused(nn.Module):  # type: ignore[misc]
         self.attention = nn.MultiheadAttention(wide, gcd(wide, ATTENTION_HEADS), dropout=DROPOUT, batch_first=True)
         self.gate = nn.Linear(2 * wide, wide)
         self.norm = nn.LayerNorm(wide)
-        self.head = nn.Sequential(
-            nn.Dropout(DROPOUT), nn.Linear(3 * wide, wide), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(wide, labels)
-        )
+        self.head = two_layers(3 * wide, hidden=wide, labels=labels)
 
     def forward(self, *, cue_said: Any, **batch: Any) -> Any:
         """Return logits of shape (examples, labels); ``cue_said`` is (examples, 3), false where a remark is missing."""
@@ -150,9 +144,3 @@ class Infused(nn.Module):  # type: ignore[misc]
 
     def _text(self, **words: Any) -> Any:
         return scaled(self.model.get_text_features(**words))
-
-
-def scaled(features: Any) -> Any:
-    """Return the projected features with a mean square of one, as ``fusion`` does."""
-    pooled = getattr(features, "pooler_output", features)
-    return nn.functional.rms_norm(pooled, pooled.shape[-1:])

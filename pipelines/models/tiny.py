@@ -30,7 +30,6 @@ TEMPLATE = (
 PREFIX = "tiny:"
 # Number of frequent words in the vocabulary.
 WORDS = 8000
-CAUSAL_WORDS = 8000
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENS = 77  # CLIP's
@@ -58,7 +57,7 @@ def make(name: str, *, folder: Path, seed: int) -> None:
         most = POST_TOKENS if name == "tiny:modernbert" else TOKENS
         _tokenizer(segments=name == "tiny:bert", most=most).save_pretrained(folder)
     if name in WITH_CHAT:
-        causal_tokenizer(frequent(CAUSAL_WORDS)).save_pretrained(folder)
+        causal_tokenizer().save_pretrained(folder)
     if name in WITH_PICTURES:
         _processor().save_pretrained(folder)
 
@@ -174,7 +173,18 @@ def _modernbert() -> Any:
 
 
 def _qwen3() -> Any:
-    return causal_model(frequent(CAUSAL_WORDS))
+    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+    ids = causal_tokenizer().convert_tokens_to_ids
+    special = {"pad_token_id": ids(PAD), "eos_token_id": ids(END), "bos_token_id": None}
+    config = Qwen3Config(
+        vocab_size=PIECES, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=1,
+        num_key_value_heads=1, head_dim=128, max_position_embeddings=4096, tie_word_embeddings=True,
+        initializer_range=0.1, **special,
+    )  # fmt: skip
+    made = Qwen3ForCausalLM(config)
+    made.generation_config = GenerationConfig(**special)
+    return made
 
 
 _MAKERS = {
@@ -193,29 +203,9 @@ WITH_CHAT = ("tiny:qwen3",)
 WITH_PICTURES = ("tiny:vit", "tiny:resnet", "tiny:dinov2", "tiny:clip", "tiny:blip2")
 
 
-def causal_model(words: Sequence[str]) -> Any:
-    """Return the model; its sizes are ours, measured on the sandbox's posts."""
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
-
-    ids = causal_tokenizer(words).convert_tokens_to_ids
-    special = {"pad_token_id": ids(PAD), "eos_token_id": ids(END), "bos_token_id": None}
-    config = Qwen3Config(
-        vocab_size=PIECES, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=1,
-        num_key_value_heads=1, head_dim=128, max_position_embeddings=4096, tie_word_embeddings=True,
-        initializer_range=0.1, **special,
-    )  # fmt: skip
-    made = Qwen3ForCausalLM(config)
-    made.generation_config = GenerationConfig(**special)
-    return made
-
-
-def causal_tokenizer(words: Sequence[str]) -> Any:
-    """Return the tokenizer; ``words`` are ordered by frequency, the most frequent first."""
-    return _causal_tokenizer(tuple(words))
-
-
 @lru_cache(maxsize=1)
-def _causal_tokenizer(words: tuple[str, ...]) -> Any:
+def causal_tokenizer() -> Any:
+    """Return the byte-level tokenizer of the causal base, trained on the frequent words."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -226,7 +216,7 @@ def _causal_tokenizer(words: tuple[str, ...]) -> Any:
         vocab_size=PIECES, special_tokens=[PAD, START, END], show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )  # fmt: skip
-    plain.train_from_iterator(_running(words), teacher)
+    plain.train_from_iterator(_running(frequent(WORDS)), teacher)
     made = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token=END, pad_token=PAD)
     made.chat_template = TEMPLATE
     return made

@@ -19,7 +19,6 @@ decorrelated. FigSIM 5.1 adds only that it tried the model on severity. Ours, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +28,14 @@ from transformers import AutoModel
 
 from pipelines.config.models import YadavModel
 from pipelines.errors import BadParams
-from pipelines.models.backbones import Pixels, Words, checkpointed, opened, weights
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import Batch, Built, Pixels, Words, checkpointed, opened, weights
+from pipelines.models.fusion import both, two_layers
 from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:
-    from pipelines.datasets.example import Example
+    pass
 
 TASK = "severity"
-# Ours: the dropout of BERT's head.
-DROPOUT = 0.1
 # Keeps the projection finite if the text's features vanish; far below any square sum of a layer norm's output.
 TINY = 1e-6
 
@@ -64,10 +61,7 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
         )
         module = Orthogonal(*sides, blank={**words([""]), **pixels([None])}, labels=len(task.labels))
 
-    def prepare(examples: Sequence[Example]) -> Batch:
-        return {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
-
-    return Built(module, prepare, lambda example: words.count(example.text))
+    return Built(module, both(words, pixels), lambda example: words.count(example.text))
 
 
 def only_severity(task: Task, *, kind: str) -> None:
@@ -97,13 +91,7 @@ class Orthogonal(nn.Module):  # type: ignore[misc]
         self.of_text = nn.Sequential(nn.Linear(of_text, of_text), nn.LayerNorm(of_text))
         self.of_image = nn.Sequential(nn.Linear(of_image, of_text), nn.LayerNorm(of_text))
         self.gates = nn.Linear(2 * of_text, 2 * of_text)
-        self.head = nn.Sequential(
-            nn.Dropout(DROPOUT),
-            nn.Linear(2 * of_text, of_text),
-            nn.GELU(),
-            nn.Dropout(DROPOUT),
-            nn.Linear(of_text, labels),
-        )
+        self.head = two_layers(2 * of_text, hidden=of_text, labels=labels)
 
     def features(self, **batch: Any) -> tuple[Any, Any]:
         """Return the features of text and picture, (examples, width of the text) each, orthogonal in every row."""

@@ -24,7 +24,7 @@ OF_POSTS = ("encoder", "sft")
 Count = Annotated[int, Field(ge=0)]
 
 
-class TrainingRecords(Section):
+class TrainingSet(Section):
     """The number of training records and the SHA-256 of their sorted ids, one per line."""
 
     records: Count
@@ -76,7 +76,7 @@ class Described(Section):
     data_commit: str
     split_digest: str
     votes_digest: str | None
-    train: TrainingRecords
+    train: TrainingSet
     spec: Model
     scrub: tuple[str, ...]
     batch: Annotated[int, Field(ge=1)]

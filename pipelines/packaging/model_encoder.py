@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.models.backbones import opened as held
-from pipelines.models.encoder import EncoderWords, Saved
+from pipelines.models.encoder import EncoderWords, SavedEncoder
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_posts import asker
@@ -22,7 +22,7 @@ def opened(pack: Path, described: Described) -> Asker:
     calibration = Calibration.of_json(stored["calibration"])
     with held(str(pack), seed=0, folder=pack) as place:
         words = EncoderWords(place, base=described.base, limit=None)
-        module = ready(Saved(place, base=described.base))
+        module = ready(SavedEncoder(place, base=described.base))
 
     def read(texts: Sequence[str]) -> list[ServedAnswer]:
         rows = words.rows(texts)

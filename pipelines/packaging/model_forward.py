@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipelines.models.built import Batch
+from pipelines.models.backbones import Batch
 from pipelines.train.classifiers.batches import cut
 
 

@@ -9,6 +9,7 @@ from pipelines.config.models import SftModel
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_posts import asker
 from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer
+from pipelines.train.prediction import VOTE
 from pipelines.train.sft.generate import Generator
 
 
@@ -29,8 +30,10 @@ def opened(pack: Path, described: Described) -> Asker:
 
     def read(texts: Sequence[str]) -> list[ServedAnswer]:
         return [
-            SILENT if one.labels is None else ServedAnswer(tuple(label for label in task.labels if label in one.labels))
-            for one in generator.answer(texts)
+            ServedAnswer(tuple(label for label in task.labels if label in one.labels))
+            if one.outcome == VOTE
+            else SILENT
+            for one in generator.predict(texts)
         ]
 
     return asker(read, kinds=described.scrub)

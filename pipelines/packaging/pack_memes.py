@@ -13,7 +13,7 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.split_posts import split_digest
-from pipelines.packaging.model_described import REST, Described, TrainingRecords
+from pipelines.packaging.model_described import REST, Described, TrainingSet
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, public
 from pipelines.registry.versions import Registry
 from pipelines.storage import tables
@@ -75,7 +75,7 @@ def filled(
         data_commit=data_commit,
         split_digest=split_digest(corpus, root=root),
         votes_digest=None,
-        train=TrainingRecords(**finetuned.trained_on(records[TRAIN]).model_dump()),
+        train=TrainingSet(**finetuned.trained_on(records[TRAIN]).model_dump()),
         spec=spec.model_copy(update={"base": public(spec.base)}),
         scrub=params.collect.scrub,
         batch=AT_ONCE * params.train.batch,

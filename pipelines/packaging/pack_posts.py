@@ -10,7 +10,7 @@ from pipelines.config.models import Chosen, EncoderModel, KnnModel
 from pipelines.config.params import Params
 from pipelines.datasets.posts import GOLD
 from pipelines.datasets.split_posts import split_digest
-from pipelines.packaging.model_described import Described, TrainingRecords
+from pipelines.packaging.model_described import Described, TrainingSet
 from pipelines.packaging.refusals import NothingToPack, NotPackable, public, refuse_deleted
 from pipelines.registry.versions import sha256
 from pipelines.taxonomy import load as scheme_of
@@ -69,7 +69,7 @@ def filled(
         data_commit=told.data_commit,
         split_digest=split_digest(corpus, root=root),
         votes_digest=None if told.subset == GOLD else _silver(name, corpus=corpus, params=params, root=root),
-        train=TrainingRecords(**told.train.model_dump()),
+        train=TrainingSet(**told.train.model_dump()),
         spec=told.spec.model_copy(update={"base": public(told.base)}),
         scrub=params.collect.scrub,
         # for an encoder the batch of the stage ``predict_finetuned``

@@ -26,8 +26,8 @@ from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import voted
-from pipelines.train.finetuned import VOTE, Causal, Predictor, Said
+from pipelines.train import finetuned
+from pipelines.train.prediction import VOTE, Prediction, Predictor
 from pipelines.vault.vault import Vault
 
 KINDS = ("local", "votes", "ensemble", "saved", "registered")
@@ -46,7 +46,7 @@ class NotUntuned(ConfigError):
 class BaselineAnswers:
     """A model's predictions by record id, their cost if known, and in ``more`` the counts of its kind."""
 
-    said: Mapping[str, Said]
+    said: Mapping[str, Prediction]
     spent: Spent | None
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -141,7 +141,7 @@ def _local(spec: LocalModel, *, desk: BaselineContext) -> BaselineAnswers:
         seed=section.seed,
         folder=desk.settings.home / "train",
     )
-    return desk.asked(Causal(generator))
+    return desk.asked(generator)
 
 
 def _registered(spec: RegisteredModel, *, desk: BaselineContext) -> BaselineAnswers:
@@ -152,9 +152,9 @@ def _registered(spec: RegisteredModel, *, desk: BaselineContext) -> BaselineAnsw
 
 
 def _votes(spec: VotesModel, *, desk: BaselineContext) -> BaselineAnswers:
-    rows = voted.read(desk.corpus, labeller=spec.labeller, task=desk.task, root=desk.root)
+    rows = finetuned.votes(desk.corpus, labeller=spec.labeller, task=desk.task, root=desk.root)
     said = {
-        record_id: Said(
+        record_id: Prediction(
             outcome=rows[record_id]["outcome"],
             labels=frozenset(rows[record_id]["labels"] or ()),
             scores=tuple(rows[record_id]["scores"] or ()),
@@ -174,18 +174,18 @@ def _ensemble(spec: EnsembleModel, *, desk: BaselineContext) -> BaselineAnswers:
         raise NoSilver(corpus=desk.corpus, ensemble=spec.ensemble)
     asked = set(desk.ids)
     said = {
-        row["record_id"]: Said(str(Outcome.ABSTAINED), frozenset())
+        row["record_id"]: Prediction(str(Outcome.ABSTAINED), frozenset())
         if row["labels"] is None
-        else Said(VOTE, frozenset(row["labels"]))
+        else Prediction(VOTE, frozenset(row["labels"]))
         for row in tables.read(path, name="silver").to_pylist()
         if row["category"] == desk.task.key and row["record_id"] in asked
     }
     members = dict.fromkeys(desk.params.ensembles[spec.ensemble].members)
-    bills = [voted.read(desk.corpus, labeller=member, task=desk.task, root=desk.root) for member in members]
+    bills = [finetuned.votes(desk.corpus, labeller=member, task=desk.task, root=desk.root) for member in members]
     return BaselineAnswers(said, _bill(bills, ids=said.keys()))
 
 
-def _bill(bills: Sequence[Mapping[str, voted.Row]], *, ids: Collection[str]) -> Spent:
+def _bill(bills: Sequence[Mapping[str, finetuned.Row]], *, ids: Collection[str]) -> Spent:
     """Sum up the cost of votes about some records; sorted, so that the order of rows does not change the last bit."""
     rows = [rows[record_id] for rows in bills for record_id in ids if record_id in rows]
     return Spent(

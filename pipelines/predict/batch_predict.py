@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,7 +24,7 @@ from pipelines.config.base import Positive, Section
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, CorpusError, RegistryError
-from pipelines.llm.outcome import Outcome
+from pipelines.predict.registered import BadAnswer, read_answers
 from pipelines.registry import client, trusted
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import NAMES, Registry, sha256, subject
@@ -260,34 +259,18 @@ def _meme(picture: bytes | None, text: bytes | None) -> Json:
 
 
 def _answers(answer: Any, *, asked: _Task, count: int) -> Iterator[Json]:
-    import pandas as pd
-
-    columns = ("labels", "probabilities", "abstain")
-    if not isinstance(answer, pd.DataFrame) or not {*columns} <= {*answer.columns} or len(answer) != count:
-        raise asked.unfit(f"its answer is not a table of {count} rows with {', '.join(columns)}")
-    for row in zip(*(answer[column].tolist() for column in columns), strict=True):
-        try:
-            yield _answer(*row, task=asked.task) | {"seed": None, "split": None}
-        except (TypeError, ValueError):
-            raise asked.unfit(f"an answer is not valid for '{asked.task.key}'") from None
-
-
-def _answer(labels: Any, scores: Any, abstain: Any, *, task: Task) -> Json:
-    """Return one answer as a row of the table.
-
-    Raises:
-        TypeError, ValueError: the answer does not match the signature.
-    """
-    named, given = set(labels), [float(score) for score in scores]
-    if not isinstance(abstain, bool | np.bool_):
-        raise TypeError("abstain")
-    if abstain:
-        return {"outcome": str(Outcome.ABSTAINED), "labels": [], "scores": given}
-    if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
-        raise ValueError("labels")
-    if given and (len(given) != len(task.labels) or not all(0 <= score <= 1 for score in given)):
-        raise ValueError("probabilities")
-    return {"outcome": str(Outcome.VOTE), "labels": sorted(named), "scores": given}
+    """Yield the rest of the row of each answer."""
+    try:
+        for one in read_answers(answer, task=asked.task, count=count):
+            yield {
+                "outcome": one.outcome,
+                "labels": sorted(one.labels),
+                "scores": list(one.scores),
+                "seed": None,
+                "split": None,
+            }
+    except BadAnswer as bad:
+        raise asked.unfit(f"an answer is not valid for '{asked.task.key}': {bad}") from None
 
 
 def _counts(found: pa.Table, *, asked: _Task, gone: int) -> Json:

@@ -20,7 +20,7 @@ from pipelines.errors import DataError
 from pipelines.llm.outcome import Outcome
 from pipelines.taxonomy import tiers_of
 from pipelines.taxonomy.task import Task
-from pipelines.train.finetuned import Said
+from pipelines.train.prediction import Prediction
 
 JOIN = "|"
 OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
@@ -38,7 +38,7 @@ class BadSaved(DataError):
 
 
 @dataclass(frozen=True)
-class Saved:
+class ExternalPredictions:
     """Content of a file of predictions.
 
     Args:
@@ -50,7 +50,7 @@ class Saved:
         malformed: number of answers with an unknown label, or a set that no rule repairs.
     """
 
-    said: Mapping[str, Said]
+    said: Mapping[str, Prediction]
     digest: str
     unknown: int
     elsewhere: int
@@ -58,7 +58,7 @@ class Saved:
     malformed: int
 
 
-def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: Collection[str]) -> Saved:
+def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: Collection[str]) -> ExternalPredictions:
     """Read a file of predictions.
 
     Args:
@@ -85,14 +85,14 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
         raise BadSaved(file=name, where=error.fields["where"], detail="it cannot be read") from None
     if missing := sorted({"record_id", "labels"} - {"record_id" if c == "recordid" else c for c in file.columns}):
         raise BadSaved(file=name, where="", detail=f"there is no column {', '.join(missing)}")
-    said: dict[str, Said] = {}
+    said: dict[str, Prediction] = {}
     mended: Counter[str] = Counter()
     for record_id, one, repairs in _answers(file.rows, name=name, task=task):
         said[record_id] = one
         mended.update(repairs if record_id in asked else ())
     wanted = {record_id: one for record_id, one in said.items() if record_id in asked}
     unknown = sum(record_id not in known for record_id in said)
-    return Saved(
+    return ExternalPredictions(
         said=wanted,
         digest=file.digest,
         unknown=unknown,
@@ -102,7 +102,7 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
     )
 
 
-def _answers(rows: Collection[Line], *, name: str, task: Task) -> Iterator[tuple[str, Said, tuple[str, ...]]]:
+def _answers(rows: Collection[Line], *, name: str, task: Task) -> Iterator[tuple[str, Prediction, tuple[str, ...]]]:
     """Yield record id, answer and repairs of each line."""
     seen: set[str] = set()
     for row in rows:
@@ -120,7 +120,7 @@ class _Fault(Exception):
     """Describes what is wrong with a line without quoting it."""
 
 
-def _answer(row: Line, *, task: Task) -> tuple[str, Said, tuple[str, ...]]:
+def _answer(row: Line, *, task: Task) -> tuple[str, Prediction, tuple[str, ...]]:
     if row.fault:
         raise _Fault("it has more or fewer fields than the header" if row.fault == "fields" else "not a JSON object")
     record_id = first(row.cells, ("record_id",))
@@ -133,11 +133,11 @@ def _answer(row: Line, *, task: Task) -> tuple[str, Said, tuple[str, ...]]:
     scores = _scores(row.cells.get("scores"), task=task)
     found = str(outcome or (Outcome.ABSTAINED if labels is None else Outcome.VOTE))
     if found != Outcome.VOTE:
-        return record_id, Said(found, frozenset(), scores), ()
+        return record_id, Prediction(found, frozenset(), scores), ()
     checked = task.category.check(labels or (), mode="repair", tiers=tiers_of("paper"))
     if checked.violations:
-        return record_id, Said(str(Outcome.MALFORMED), frozenset(), scores), ()
-    return record_id, Said(found, checked.labels, scores), checked.repairs
+        return record_id, Prediction(str(Outcome.MALFORMED), frozenset(), scores), ()
+    return record_id, Prediction(found, checked.labels, scores), checked.repairs
 
 
 def _strings(cell: object) -> list[str] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -47,15 +46,7 @@ class PredictionInput(Protocol):
         """Return a table of ``labels``, ``probabilities`` and ``abstain``."""
 
 
-@dataclass
-class Told:
-    """Number of inputs that were predicted, and number of abstentions among them."""
-
-    asked: int = 0
-    abstained: int = 0
-
-
-def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> Told:
+def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:
     """Load a model, predict every line, and write a line ``labels, probabilities, abstain`` for each, in order.
 
     Args:
@@ -70,7 +61,7 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
         BadLine: a line is invalid; the lines of earlier batches are answered.
         NoAnswer: the model fails.
     """
-    model, told, kind = load(reference), Told(), None
+    model, kind = load(reference), None
     for batch in _batches(lines):
         rows = []
         for number, line in batch:
@@ -78,12 +69,9 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
             rows.append(row)
         where = {"reference": reference, "first": batch[0][0], "last": batch[-1][0]}
         for row, answer in zip(rows, _answers(model, rows=rows, where=where), strict=True):
-            told.asked += 1
-            told.abstained += answer["abstain"]
             named = {"id": row["id"]} if "id" in row else {}
             out.write(json.dumps(named | answer) + "\n")
         out.flush()
-    return told
 
 
 def load(reference: str) -> PredictionInput:

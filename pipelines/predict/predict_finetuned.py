@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.models import KnnModel
+from pipelines.config.models import EncoderModel, SftModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets import posts
@@ -21,8 +21,9 @@ from pipelines.errors import DataError
 from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
-from pipelines.train import finetuned, voted
-from pipelines.train.finetuned import Card, Predictor, Said
+from pipelines.taxonomy import load as scheme_of
+from pipelines.train import finetuned
+from pipelines.train.prediction import Prediction, Predictor
 from pipelines.vault.vault import Vault
 
 PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
@@ -47,7 +48,7 @@ class Spent:
     cost: float
 
     @classmethod
-    def here(cls, said: Sequence[Said], *, seconds: float) -> Spent:
+    def here(cls, said: Sequence[Prediction], *, seconds: float) -> Spent:
         """Return the cost of predictions on this machine, which cost nothing per token."""
         read, written = sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)
         return cls(len(said), round(seconds, MICROSECONDS), read, written, 0.0)
@@ -85,8 +86,8 @@ def run(
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     seen = finetuned.lineage(folder)
     refuse_seen(material, seen=seen, model=card.name)
-    said = votes_for(card, corpus=corpus, material=material, root=root)
-    predictor = finetuned.open_model(folder, params=params, settings=settings, vault=vault, said=said)
+    said = finetuned.votes_for(card.spec, corpus=corpus, task=task, root=root)
+    predictor = open_model(folder, params=params, settings=settings, vault=vault, said=said)
     answers, seconds = ask(predictor, material.asked, name=card.name)
     spent = Spent.here(answers, seconds=seconds)
     place = root / "snapshot" / corpus / "predictions" / "finetuned" / subset / model
@@ -116,15 +117,54 @@ def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None
         raise SeenInTraining(model=model, items=items)
 
 
-def votes_for(card: Card, *, corpus: str, material: Posts, root: Path) -> dict[str, LabelSet] | None:
-    """Return the votes by record id that a kNN model is blended with, ``None`` without a labeller."""
-    if not isinstance(card.spec, KnnModel) or card.spec.labeller is None:
-        return None
-    task = material.task
-    return voted.labels(voted.read(corpus, labeller=card.spec.labeller, task=task, root=root))
+def open_model(
+    folder: Path,
+    *,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    said: Mapping[str, LabelSet] | None = None,
+) -> Predictor:
+    """Return a tuned model, ready to predict.
+
+    Args:
+        folder: the path from :func:`pipelines.train.finetuned.folder_of`, or a copy of that folder.
+        params: provides ``finetune.max_new_tokens`` and ``predict.batch``.
+        settings: provides a place for temporary tiny bases.
+        vault: its keys open the neighbours of a kNN model.
+        said: the votes, by record id, of the labeller that a kNN model is blended with.
+
+    Raises:
+        NoModel: the folder holds no model.
+        ModelOutdated: the model was tuned for other labels.
+        SealBroken: a neighbour was altered, or belongs to another vault.
+    """
+    card = finetuned.read(folder)
+    task = finetuned.task_asked(card, folder=folder)
+    spec = card.spec
+    if isinstance(spec, SftModel):
+        from pipelines.train.sft.generate import Generator
+
+        return Generator.open(
+            folder,
+            task=task,
+            scheme=scheme_of(card.scheme),
+            max_length=spec.max_length,
+            max_new_tokens=params.finetune.max_new_tokens,
+            batch=params.predict_finetuned.batch,
+            seed=card.seed,
+            folder=settings.home / "train",
+        )
+    if isinstance(spec, EncoderModel):
+        from pipelines.train.classifiers.encoder_predictor import EncoderPredictor
+
+        return EncoderPredictor.open(folder, task=task)
+    from pipelines.train.knn.knn import KnnPredictor
+
+    return KnnPredictor.open(folder, task=task, vault=vault, said=said)
 
 
-def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Said], float]:
+def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Prediction], float]:
     """Return a model's prediction for each example, and the seconds that they took."""
     began = time.monotonic()
     answers = predictor.predict(
@@ -136,7 +176,7 @@ def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tupl
 
 
 def rows_of(
-    material: Posts, answers: Sequence[Said | None], *, task: str, model: str, seed: int
+    material: Posts, answers: Sequence[Prediction | None], *, task: str, model: str, seed: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the table ``predictions``; a record without an answer has no row."""
     for example, said in zip(material.asked, answers, strict=True):
@@ -163,7 +203,7 @@ def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) 
         write_metrics(asdict(spent), folder / SPENT)
 
 
-def counted(material: Posts, answers: Sequence[Said | None]) -> dict[str, Any]:
+def counted(material: Posts, answers: Sequence[Prediction | None]) -> dict[str, Any]:
     """Count records and outcomes by the corpus's own splits; a record without an answer is ``missing``."""
     names = {VALIDATION: material.validation_name, TEST: TEST}
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in names.values()}

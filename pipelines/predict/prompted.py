@@ -8,8 +8,7 @@ vote has labels: a refusal is not a prediction.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +21,10 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import TEST, Example, only
 from pipelines.datasets.memes import load
-from pipelines.errors import ConfigError, TooManyFailed
+from pipelines.errors import ConfigError
 from pipelines.label import few_shot
 from pipelines.label.memes import MemeLabeller, described, meme
-from pipelines.llm.outcome import Answer, Outcome
+from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
 from pipelines.llm.prompts import Prompt, build, register
 from pipelines.progress import reporter
 from pipelines.storage import tables
@@ -47,7 +46,7 @@ class NotPrompted(ConfigError):
 
 
 @dataclass(frozen=True)
-class Question:
+class PromptedTask:
     """One task as a prompt: its items, and the labels that no example shows."""
 
     task: Task
@@ -57,10 +56,10 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Said:
+class PromptedAnswers:
     """Answers of one run of one task: one for each item, in their order."""
 
-    question: Question
+    question: PromptedTask
     run: int
     answers: Sequence[Answer]
 
@@ -106,15 +105,13 @@ def run(
     if not isinstance(spec, PromptedModel):
         raise NotPrompted(model=model)
     described(spec.labeller, params=params)
-    bench = Bench(corpus, model, spec, params, settings, vault, root)
+    prompting = PromptedRun(corpus, model, spec, params, settings, vault, root)
     # all prompts are built before the first request is sent
-    questions = [bench.question(key) for key in params.train.tasks]
+    questions = [prompting.question(key) for key in params.train.tasks]
     with AnswerStore.open(settings.answers_url) as answers:
-        said = [one for question in questions for one in bench.ask(question, answers=answers)]
+        said = [one for question in questions for one in prompting.ask(question, answers=answers)]
     found = [answer for one in said for answer in one.answers]
-    failed = sum(answer.outcome is Outcome.FAILED for answer in found)
-    if failed > params.votes.max_failed * len(found):
-        raise TooManyFailed(labeller=spec.labeller, failed=failed, records=len(found))
+    check_failures([answer.outcome for answer in found], labeller=spec.labeller, most=params.votes.max_failed)
     rows = [row for one in said for row in one.rows(model)]
     path = root / "snapshot" / corpus / "predictions" / "prompted" / model / "predictions.parquet"
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), path, name="predictions")
@@ -123,24 +120,15 @@ def run(
         "prompts": {q.task.key: q.prompt.digest for q in questions},
         "unshown": {q.task.key: list(q.unshown) for q in questions},
         "outcomes": {
-            q.task.key: _counts(str(a.outcome) for one in said if one.question is q for a in one.answers)
-            for q in questions
+            q.task.key: counted(a.outcome for one in said if one.question is q for a in one.answers) for q in questions
         },
     }
-    metrics = by_task | {
-        "runs": spec.runs,
-        "examples": spec.examples,
-        "reasons": _counts(a.reason for a in found if a.reason),
-        "repaired": sum(a.repaired for a in found),
-        "input_tokens": sum(a.input_tokens for a in found),
-        "output_tokens": sum(a.output_tokens for a in found),
-        "cost": round(sum(a.cost for a in found), 6),
-    }
+    metrics = by_task | {"runs": spec.runs, "examples": spec.examples, **spent(found)}
     return write_metrics(metrics, root / "metrics" / corpus / f"prompted-{model}.json")
 
 
 @dataclass(frozen=True)
-class Bench:
+class PromptedRun:
     """The inputs for running one prompted model."""
 
     corpus: str
@@ -161,7 +149,7 @@ class Bench:
         """Return whether the model gets the words that were read from a picture."""
         return self.params.train.mode == "improved"
 
-    def question(self, key: str) -> Question:
+    def question(self, key: str) -> PromptedTask:
         """Open a task's memes and build its prompt, with examples of train if the model uses any."""
         task = task_of(self.scheme, key)
         material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
@@ -173,16 +161,15 @@ class Bench:
             examples=few_shot.shown(drawn, task=task, words=self.words),
             secret=self.settings.secret(),
         )
-        if self.settings.mlflow_tracking_uri:
-            register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
+        register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
         unshown = few_shot.unshown(drawn, task=task) if drawn else []
-        return Question(task, prompt, only(material.test, splits=(TEST,)), unshown)
+        return PromptedTask(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
-    def ask(self, question: Question, *, answers: AnswerStore) -> Iterator[Said]:
+    def ask(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PromptedAnswers]:
         """Request an answer for every item with a picture, once a run; an item without one is an abstention, unsent."""
         memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
         for number in range(1, self.spec.runs + 1):
-            labeller = MemeLabeller(
+            labeller = MemeLabeller.named(
                 self.spec.labeller,
                 params=self.params,
                 settings=self.settings,
@@ -195,11 +182,11 @@ class Bench:
             progress = reporter(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
             found = labeller.label(list(memes.values()), progress=progress)
             told = dict(zip(memes, found, strict=True))
-            yield Said(
+            yield PromptedAnswers(
                 question, number, [told.get(e.item) or self._unseen(e, question=question) for e in question.items]
             )
 
-    def _unseen(self, example: Example, *, question: Question) -> Answer:
+    def _unseen(self, example: Example, *, question: PromptedTask) -> Answer:
         return Answer(
             record_id=example.item[0],
             labeller=self.spec.labeller,
@@ -208,7 +195,3 @@ class Bench:
             outcome=Outcome.ABSTAINED,
             reason=NO_PICTURE,
         )
-
-
-def _counts(words: Iterable[str]) -> dict[str, int]:
-    return dict(sorted(Counter(words).items()))

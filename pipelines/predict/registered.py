@@ -8,16 +8,18 @@ registry's client, like every consumer's: only registered code is run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines.config.settings import Settings
-from pipelines.datasets.post import Post
 from pipelines.errors import RegistryError
 from pipelines.llm.outcome import Outcome
 from pipelines.taxonomy.task import Task
-from pipelines.train.finetuned import VOTE, Said
+from pipelines.train.prediction import VOTE, Prediction
+
+if TYPE_CHECKING:
+    from pipelines.datasets.post import Post
 
 COLUMNS = ("labels", "probabilities", "abstain")
 # Ours: posts per call, so that progress is shown; a model may batch them otherwise.
@@ -67,21 +69,21 @@ class Registered:
         *,
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> list[Said]:
-        """See :meth:`pipelines.train.finetuned.Predictor.predict`; posts are looked up by ``record_ids``.
+    ) -> list[Prediction]:
+        """See :meth:`pipelines.train.prediction.Predictor.predict`; posts are looked up by ``record_ids``.
 
         Raises:
             AnswerUnfit: the model fails, or its answers do not match the signature.
         """
         ids = list(record_ids or ())
-        said: list[Said] = []
+        said: list[Prediction] = []
         for start in range(0, len(ids), TOGETHER):
             said += self._some([self._posts[record_id] for record_id in ids[start : start + TOGETHER]])
             if progress is not None:
                 progress(len(said))
         return said
 
-    def _some(self, posts: Sequence[Post]) -> Iterator[Said]:
+    def _some(self, posts: Sequence[Post]) -> list[Prediction]:
         import pandas as pd
 
         asked = pd.DataFrame({"title": [post.title for post in posts], "body": [post.body for post in posts]})
@@ -90,33 +92,54 @@ class Registered:
         except Exception as error:
             # a model's own message may quote its input
             raise self._unfit(f"it fails ({type(error).__name__})") from None
-        if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
-            raise self._unfit(f"its answer lacks some of the columns {', '.join(COLUMNS)}")
-        if len(answer) != len(posts):
-            raise self._unfit(f"{len(answer)} answers were returned for {len(posts)} posts")
-        return map(self._one, *(answer[column].tolist() for column in COLUMNS))
-
-    def _one(self, labels: Any, probabilities: Any, abstain: Any) -> Said:
-        if not isinstance(abstain, bool | np.bool_):
-            raise self._unfit("abstain is not true or false")
-        scores = self._scores([] if probabilities is None else probabilities)
-        if abstain:
-            return Said(str(Outcome.ABSTAINED), frozenset(), scores)
-        if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-            raise self._unfit("its labels are not a list")
-        named = frozenset(map(str, labels))
-        if not named <= {*self._task.labels} or (self._task.kind == "single" and len(named) != 1):
-            raise self._unfit("its labels are unknown to the task, or not exactly one is given")
-        return Said(VOTE, named, scores)
-
-    def _scores(self, values: Any) -> tuple[float, ...]:
         try:
-            scores = tuple(float(value) for value in values)
-        except (TypeError, ValueError):
-            raise self._unfit("its probabilities are not a list of numbers") from None
-        if scores and (len(scores) != len(self._task.labels) or not all(0 <= p <= 1 for p in scores)):
-            raise self._unfit("its probabilities are not one number from 0 to 1 for each label")
-        return scores
+            return list(read_answers(answer, task=self._task, count=len(posts)))
+        except BadAnswer as bad:
+            raise self._unfit(str(bad)) from None
 
     def _unfit(self, detail: str) -> AnswerUnfit:
         return AnswerUnfit(uri=self._uri, task=self._task.key, detail=detail)
+
+
+class BadAnswer(ValueError):
+    """Describes how a model's answer differs from its signature, without quoting it."""
+
+
+def read_answers(answer: Any, *, task: Task, count: int) -> Iterator[Prediction]:
+    """Yield the predictions of a model's table of answers.
+
+    Raises:
+        BadAnswer: it is not a table of ``count`` rows with the signature's columns, or a value does not fit the task.
+    """
+    import pandas as pd
+
+    if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
+        raise BadAnswer(f"its answer lacks some of the columns {', '.join(COLUMNS)}")
+    if len(answer) != count:
+        raise BadAnswer(f"{len(answer)} answers were returned for {count} posts")
+    for row in zip(*(answer[column].tolist() for column in COLUMNS), strict=True):
+        yield _prediction(*row, task=task)
+
+
+def _prediction(labels: Any, probabilities: Any, abstain: Any, *, task: Task) -> Prediction:
+    if not isinstance(abstain, bool | np.bool_):
+        raise BadAnswer("abstain is not true or false")
+    scores = _scores([] if probabilities is None else probabilities, task=task)
+    if abstain:
+        return Prediction(str(Outcome.ABSTAINED), frozenset(), scores)
+    if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
+        raise BadAnswer("its labels are not a list")
+    named = frozenset(map(str, labels))
+    if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
+        raise BadAnswer("its labels are unknown to the task, or not exactly one is given")
+    return Prediction(VOTE, named, scores)
+
+
+def _scores(values: Any, *, task: Task) -> tuple[float, ...]:
+    try:
+        scores = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        raise BadAnswer("its probabilities are not a list of numbers") from None
+    if scores and (len(scores) != len(task.labels) or not all(0 <= p <= 1 for p in scores)):
+        raise BadAnswer("its probabilities are not one number from 0 to 1 for each label")
+    return scores

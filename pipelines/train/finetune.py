@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,14 @@ from pipelines.config.models import EncoderModel, KnnModel, SftModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets import posts
-from pipelines.datasets.example import Example
 from pipelines.datasets.posts import GOLD, Posts
 from pipelines.errors import ConfigError, DataError
 from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import finetuned, voted
-from pipelines.train.finetuned import Card
+from pipelines.train import finetuned
+from pipelines.train.finetuned import Card, TrainingRecords
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
@@ -54,7 +53,7 @@ class NothingToLearn(DataError):
 
 
 @dataclass(frozen=True)
-class Bench:
+class FinetuneRun:
     """The inputs of one tuning run."""
 
     corpus: str
@@ -79,6 +78,11 @@ class Bench:
         """Return the folder of the checkpoints, which is removed at the end of the run."""
         return self.settings.home / "train" / self.corpus / f"finetune-{self.subset}-{self.model}"
 
+    @property
+    def trained_on(self) -> TrainingRecords:
+        """Return the number and the digest of the records of train."""
+        return finetuned.trained_on([example.item[0] for example in self.material.train])
+
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
         """Tune the model into ``out``; return the metrics of its kind."""
         section = self.params.finetune
@@ -93,16 +97,15 @@ class Bench:
         if isinstance(self.spec, SftModel):
             from pipelines.train.sft import sft
 
-            return asdict(sft.fit(self.spec, scheme=self.scheme, folder=self.folder, say=say, **given))
+            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, **given)
+            return asdict(sft.fit(job, say=say))
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder
 
             return encoder.fit(self.spec, folder=self.folder, say=say, **given)
         from pipelines.train.knn import knn
 
-        said = None
-        if self.spec.labeller is not None:
-            said = voted.labels(voted.read(self.corpus, labeller=self.spec.labeller, task=self.task, root=self.root))
+        said = finetuned.votes_for(self.spec, corpus=self.corpus, task=self.task, root=self.root)
         return knn.fit(self.spec, vault=self.vault, said=said, **given)
 
     def card(self) -> Card:
@@ -118,7 +121,7 @@ class Bench:
             base=base_of(self.spec),
             seed=self.params.finetune.seed,
             data_commit=commit_of(self.root),
-            train=finetuned.trained_on([example.item[0] for example in self.material.train]),
+            train=self.trained_on,
             spec=self.spec,
         )
 
@@ -168,16 +171,19 @@ def run(
     material = posts.load(
         corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root
     )
-    _check(material, corpus=corpus, model=model, subset=subset)
-    bench = Bench(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
+    for split, examples in (("train", material.train), (material.validation_name, material.validation)):
+        if not examples:
+            raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
+    tuning = FinetuneRun(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
     # files of an earlier attempt are not part of this model
-    shutil.rmtree(bench.out, ignore_errors=True)
-    bench.out.mkdir(parents=True)
-    told = _tuned(bench)
-    card = bench.card()
-    finetuned.write(bench.out, card=card, material=material)
-    shutil.rmtree(bench.folder, ignore_errors=True)
-    support = _support(material.train, task=task)
+    shutil.rmtree(tuning.out, ignore_errors=True)
+    tuning.out.mkdir(parents=True)
+    told = _tuned(tuning)
+    card = tuning.card()
+    finetuned.write(tuning.out, card=card, material=material)
+    shutil.rmtree(tuning.folder, ignore_errors=True)
+    counts = Counter(label for example in material.train for label in example.labels or ())
+    support = {label: counts[label] for label in task.labels}
     metrics = {
         "kind": spec.kind,
         "base": card.base,
@@ -203,36 +209,23 @@ def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base
 
 
-def _check(material: Posts, *, corpus: str, model: str, subset: str) -> None:
-    for split, examples in (("train", material.train), (material.validation_name, material.validation)):
-        if not examples:
-            raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
-
-
-def _tuned(bench: Bench) -> dict[str, Any]:
+def _tuned(tuning: FinetuneRun) -> dict[str, Any]:
     """Fit the model; log the parameters, the data's commit and the metrics of each epoch to MLflow."""
     from pipelines.train import tracking
 
-    commit = commit_of(bench.root)
-    section = bench.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
-    described = {**bench.spec.model_dump(), **section, "model": bench.model, "subset": bench.subset}
-    train = finetuned.trained_on([example.item[0] for example in bench.material.train])
+    commit = commit_of(tuning.root)
+    section = tuning.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
+    described = {**tuning.spec.model_dump(), **section, "model": tuning.model, "subset": tuning.subset}
     with tracking.run(
-        bench.settings,
-        experiment=EXPERIMENT.format(corpus=bench.corpus),
-        key=f"{bench.task.key}-{bench.subset}-{bench.model}-{bench.params.finetune.seed}-{commit}",
+        tuning.settings,
+        experiment=EXPERIMENT.format(corpus=tuning.corpus),
+        key=f"{tuning.task.key}-{tuning.subset}-{tuning.model}-{tuning.params.finetune.seed}-{commit}",
         params={name: str(value) for name, value in described.items()},
-        tags={"data_commit": commit, "corpus": bench.corpus, "train_digest": train.digest},
+        tags={"data_commit": commit, "corpus": tuning.corpus, "train_digest": tuning.trained_on.digest},
     ) as log:
 
         def say(epoch: Numbers) -> None:
             numbers = {name: value for name, value in epoch.items() if math.isfinite(value)}
             log.metrics(numbers, step=round(epoch["epoch"]))
 
-        return bench.fit(say)
-
-
-def _support(examples: Sequence[Example], *, task: Task) -> dict[str, int]:
-    """Count the examples that carry each label, in the scheme's order."""
-    counts = Counter(label for example in examples for label in example.labels or ())
-    return {label: counts[label] for label in task.labels}
+        return tuning.fit(say)

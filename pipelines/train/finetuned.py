@@ -1,4 +1,4 @@
-"""Write, read and open the folder of a tuned model: weights, card and lineage.
+"""Write and read the folder of a tuned model: weights, card and lineage.
 
 ``model.json`` is written last, so a folder that has one is complete. ``records.parquet`` has the rows of the table
 ``splits`` that the model was trained on or selected by: ids, by which a deletion finds all models that it affects.
@@ -7,29 +7,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from pipelines.config.base import Section
 from pipelines.config.models import EncoderModel, KnnModel, SftModel
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
 from pipelines.datasets.example import LabelSet
 from pipelines.datasets.posts import Posts
 from pipelines.errors import ConfigError, DataError
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.vault.vault import Vault
+from pipelines.train.prediction import VOTE
 
 CARD, LINEAGE = "model.json", "records.parquet"
-VOTE, MALFORMED = "vote", "malformed"
 
+Row = Mapping[str, Any]
 Tuned = Annotated[SftModel | EncoderModel | KnnModel, Field(discriminator="kind")]
 
 
@@ -38,6 +35,13 @@ class NoModel(ConfigError):
 
     message = "There is no tuned model in {folder}: {detail}."
     remedy = "Run `dvc pull --allow-missing`, or run the stage finetune of this subset and model."
+
+
+class NotVoted(ConfigError):
+    """A labeller's votes are missing."""
+
+    message = "There are no votes of labeller '{labeller}' for {corpus} in this folder."
+    remedy = "Run `dvc pull --allow-missing`, or `dvc repro votes@{corpus}-{labeller}`."
 
 
 class ModelOutdated(DataError):
@@ -50,41 +54,7 @@ class ModelOutdated(DataError):
     remedy = "Fine-tune the model again: `dvc repro finetune`."
 
 
-@dataclass(frozen=True)
-class Said:
-    """A model's prediction for one post, a row of the table ``predictions``.
-
-    ``scores`` are probabilities in the task's order of labels, empty if the model gives none. ``labels`` are set only
-    if the outcome is a vote.
-    """
-
-    outcome: str
-    labels: LabelSet
-    scores: tuple[float, ...] = ()
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-class Predictor(Protocol):
-    """A model that labels posts in this process."""
-
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Said]:
-        """Return a prediction for each text, in their order.
-
-        Args:
-            texts: texts of posts, as in ``Post.text``.
-            record_ids: the texts' records, for models that use other data of a record (a labeller's vote).
-            progress: called with the number of texts that are done.
-        """
-
-
-class Trained(Section):
+class TrainingRecords(Section):
     """Training records of a model: their number, and the SHA-256 of their sorted ids, one per line."""
 
     records: int
@@ -104,7 +74,7 @@ class Card(Section):
     base: str
     seed: int
     data_commit: str
-    train: Trained
+    train: TrainingRecords
     spec: Tuned
 
     @property
@@ -118,10 +88,10 @@ def folder_of(corpus: str, *, subset: str, model: str, root: Path) -> Path:
     return root / "snapshot" / corpus / "finetuned" / subset / model
 
 
-def trained_on(record_ids: Collection[str]) -> Trained:
+def trained_on(record_ids: Collection[str]) -> TrainingRecords:
     """Count records and digest their ids; the order does not matter."""
     lines = "".join(f"{record_id}\n" for record_id in sorted(set(record_ids)))
-    return Trained(records=len(set(record_ids)), digest=hashlib.sha256(lines.encode()).hexdigest())
+    return TrainingRecords(records=len(set(record_ids)), digest=hashlib.sha256(lines.encode()).hexdigest())
 
 
 def write(folder: Path, *, card: Card, material: Posts) -> None:
@@ -175,100 +145,28 @@ def task_asked(card: Card, *, folder: Path) -> Task:
     return task
 
 
-def open_model(
-    folder: Path,
-    *,
-    params: Params,
-    settings: Settings,
-    vault: Vault,
-    said: Mapping[str, LabelSet] | None = None,
-) -> Predictor:
-    """Return a tuned model, ready to predict.
-
-    Args:
-        folder: the path from :func:`folder_of`, or a copy of that folder.
-        params: provides ``finetune.max_new_tokens`` and ``predict.batch``.
-        settings: provides a place for temporary tiny bases.
-        vault: its keys open the neighbours of a kNN model.
-        said: the votes, by record id, of the labeller that a kNN model is blended with.
+def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Row]:
+    """Return a labeller's rows of the table ``votes`` for one task, by record id.
 
     Raises:
-        NoModel: the folder holds no model.
-        ModelOutdated: the model was tuned for other labels.
-        SealBroken: a neighbour was altered, or belongs to another vault.
+        NotVoted: the labeller has not voted.
     """
-    card = read(folder)
-    task = task_asked(card, folder=folder)
-    spec = card.spec
-    if isinstance(spec, SftModel):
-        from pipelines.train.sft.generate import Generator
-
-        generator = Generator.open(
-            folder,
-            task=task,
-            scheme=scheme_of(card.scheme),
-            max_length=spec.max_length,
-            max_new_tokens=params.finetune.max_new_tokens,
-            batch=params.predict_finetuned.batch,
-            seed=card.seed,
-            folder=settings.home / "train",
-        )
-        return Causal(generator)
-    if isinstance(spec, EncoderModel):
-        from pipelines.train.classifiers.encoder_predictor import EncoderPredictor
-
-        return Classifier(EncoderPredictor.open(folder, task=task))
-    from pipelines.train.knn.knn import KnnPredictor
-
-    return Classifier(KnnPredictor.open(folder, task=task, vault=vault, said=said), by_record=True)
+    path = root / "snapshot" / corpus / "votes" / labeller / "votes.parquet"
+    if not path.is_file():
+        raise NotVoted(corpus=corpus, labeller=labeller)
+    rows = tables.read(path, name="votes").to_pylist()
+    return {row["record_id"]: row for row in rows if row["category"] == task.key}
 
 
-class Causal:
-    """A causal model as a predictor: labels without probabilities."""
+def votes_for(spec: Tuned, *, corpus: str, task: Task, root: Path) -> dict[str, LabelSet] | None:
+    """Return the votes by record id that a kNN model is blended with, ``None`` without a labeller.
 
-    def __init__(self, generator: Any) -> None:
-        """Take a :class:`pipelines.train.sft.generate.Generator`."""
-        self._generator = generator
+    A refusal is not a vote.
 
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Said]:
-        """See :meth:`Predictor.predict`."""
-        return [
-            Said(
-                outcome=MALFORMED if one.labels is None else VOTE,
-                labels=one.labels or frozenset(),
-                input_tokens=one.input_tokens,
-                output_tokens=one.output_tokens,
-            )
-            for one in self._generator.answer(texts, progress=progress)
-        ]
-
-
-class Classifier:
-    """An encoder or a kNN model as a predictor: calibrated probabilities, and the label sets decided from them."""
-
-    def __init__(self, model: Any, *, by_record: bool = False) -> None:
-        """Take an ``EncoderPredictor``, or with ``by_record`` a ``KnnPredictor``, which may use a record's votes."""
-        self._model, self._by_record = model, by_record
-
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Said]:
-        """See :meth:`Predictor.predict`."""
-        whose = {"record_ids": record_ids} if self._by_record else {}
-        scores = self._model.probabilities(texts, progress=progress, **whose)
-        decided = self._model.labels(scores)
-        tokens = self._model.tokens(texts)
-        return [
-            Said(VOTE, labels, tuple(row), input_tokens=read)
-            for labels, row, read in zip(decided, scores.tolist(), tokens, strict=True)
-        ]
+    Raises:
+        NotVoted: the labeller has not voted.
+    """
+    if not isinstance(spec, KnnModel) or spec.labeller is None:
+        return None
+    rows = votes(corpus, labeller=spec.labeller, task=task, root=root)
+    return {r: frozenset(row["labels"]) for r, row in rows.items() if row["outcome"] == VOTE}

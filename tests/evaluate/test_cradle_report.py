@@ -262,7 +262,7 @@ def test_another_scheme_needs_no_paper() -> None:
     rng = random.Random(2)
     items = [(f"user{i:02d}", 0) for i in range(60)]
     labels = {item: frozenset({rng.choice(task.labels)}) for item in items}
-    gold = evaluate.Gold(dict.fromkeys(items, "test"), {i: i[0] for i in items}, {task.key: labels})
+    gold = evaluate.EvaluationGold(dict.fromkeys(items, "test"), {i: i[0] for i in items}, {task.key: labels})
     rows = [
         {"record_id": r, "image": 0, "task": task.key, "model": "mine", "seed": 0, "split": "test", "outcome": "vote",
          "labels": sorted(found if rng.random() < 0.7 else {task.labels[0]}), "scores": []}

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.evaluate import crisis_errors
 from pipelines.evaluate.benchmark import Board, Run, Sampling
+from pipelines.metrics import label_sets
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 
@@ -144,7 +145,7 @@ def test_only_what_is_less_grave_is_milder() -> None:
 def test_rules_that_answers_break_are_counted_once_an_answer(found: dict[str, Any]) -> None:
     assert found["violations"] == {"active_before_passive": 1}
     sets = iter([frozenset({SO, SP, NO}), frozenset({RP, HP}), None, frozenset[str](), frozenset({RP, HP})])
-    assert crisis_errors.violations(sets, category=TASK.category) == {
+    assert label_sets.violations(sets, category=TASK.category) == {
         "empty": 1,
         "exclusive": 1,
         "ongoing_before_past": 1,

@@ -140,7 +140,7 @@ def test_groups_are_those_of_the_split(tmp_path: Path, truth: Sets) -> None:
 def test_composition_counts_the_empty_set_as_none() -> None:
     labels = {"figurative": {("a", 0): frozenset(), ("b", 0): frozenset({"None"}), ("c", 0): frozenset({"Metaphor"})}}
     items = labels["figurative"]
-    gold = evaluate.Gold(dict.fromkeys(items, "train"), dict.fromkeys(items, "g"), labels)
+    gold = evaluate.EvaluationGold(dict.fromkeys(items, "train"), dict.fromkeys(items, "g"), labels)
     found = evaluate.composition(gold, scheme=SCHEME)["train"]["figurative"]
     assert found == {"Metaphor": 1, "Pun/Double meaning": 0, "Irony/sarcasm": 0, "None": 2}
 

@@ -52,7 +52,7 @@ def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: 
     items: list[Item] = [(f"r{i:03}", 0) for i in range(100)]
     split = {item: "test" if i < 60 else "validation" if i < 75 else "train" for i, item in enumerate(items)}
     labels = {key: {item: rng.choice(values) for item in items} for key, values in LABELS.items()}
-    gold = evaluate.Gold(split, {item: item[0] for item in items}, labels)
+    gold = evaluate.EvaluationGold(split, {item: item[0] for item in items}, labels)
     tasks = {key: task_of(SCHEME, key) for key in TASKS}
     rows = [
         {

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.label import aggregate
-from pipelines.label.aggregate import AGGREGATORS, Decision
-from pipelines.label.compare import Panel
+from pipelines.label.aggregate import AGGREGATORS, Decision, Panel
 from pipelines.storage import tables
 from pipelines.taxonomy import load
 
@@ -193,7 +192,7 @@ def test_k_of_n_votes_label_by_label() -> None:
 def test_k_of_n_obeys_the_rules_of_the_scheme() -> None:
     past, now = frozenset({"rape_past"}), frozenset({"rape_ongoing"})
     ballots = {"r": {"a": past, "b": now, "c": SETS[0]}}
-    got = aggregate.k_of_n(ballots, members="abc", records=["r"], fallback=None, category=CATEGORY, k=1)
+    got = Panel(ballots, members="abc", records=["r"], category=CATEGORY, k=1).apply("k_of_n")
     assert got["r"].labels == now  # ongoing before past, and no_crisis only alone
 
 
@@ -201,24 +200,25 @@ def test_weights_follow_what_a_member_gets_right() -> None:
     gold = {f"{i}": SETS[i % 3] for i in range(30)}
     wrong = dict.fromkeys(gold, SETS[4])
     ballots = {r: {"good": gold[r], "bad": wrong[r], "half": gold[r] if int(r) % 2 else wrong[r]} for r in gold}
-    weights = aggregate.weights_of(ballots, gold=gold, members=("good", "bad", "half"), classes=15)
+    members = ("good", "bad", "half")
+    weights = aggregate.weights_of(Panel(ballots, members=members, records=[], category=CATEGORY, gold=gold))
     assert weights["good"] > weights["half"] > weights["bad"]
     # two that are no better than chance do not outvote one that is right
-    got = aggregate.weighted(
+    got = Panel(
         {"x": {"good": SETS[0], "bad": SETS[1], "bad2": SETS[1]}},
         members=("good", "bad", "bad2"),
         records=["x"],
-        fallback=None,
+        category=CATEGORY,
         weights={**weights, "bad2": weights["bad"]},
-    )
+    ).apply("weighted")
     assert got["x"] == Decision(SETS[0], "consensus", "weighted")
 
 
 def test_equal_weights_are_a_tie() -> None:
     ballots = {"x": {"a": SETS[0], "b": SETS[1]}}
-    got = aggregate.weighted(
-        ballots, members=("a", "b", "c"), records=["x"], fallback=None, weights={"a": 1.0, "b": 1.0, "c": 9.0}
-    )
+    weights = {"a": 1.0, "b": 1.0, "c": 9.0}
+    panel = Panel(ballots, members=("a", "b", "c"), records=["x"], category=CATEGORY, weights=weights)
+    got = panel.apply("weighted")
     assert got["x"] == Decision(None, "none", "discarded")
 
 
@@ -230,9 +230,8 @@ def test_dawid_skene_learns_reliabilities() -> None:
         return rng.choice(SETS[:3]) if rng.random() < rate else labels
 
     ballots = {r: {"a": noisy(s, 0.05), "b": noisy(s, 0.5), "c": noisy(s, 0.5)} for r, s in truth.items()}
-    shared = {"members": ("a", "b", "c"), "records": sorted(truth), "fallback": None}
-    learnt = aggregate.dawid_skene(ballots, category=CATEGORY, **shared)
-    voted = aggregate.label_set_majority(ballots, **shared)
+    panel = Panel(ballots, members=("a", "b", "c"), records=sorted(truth), category=CATEGORY)
+    learnt, voted = panel.apply("dawid_skene"), panel.apply("label_set_majority")
     right = [sum(found[r].labels == truth[r] for r in truth) for found in (learnt, voted)]
     assert right[0] > right[1]
     assert all(d.labels is None or d.labels in CATEGORY.valid_sets() for d in learnt.values())
@@ -245,18 +244,16 @@ def test_mean_logit_weighs_how_sure_members_are() -> None:
 
     scores = {"x": {"a": sure("rape_past", 0.99), "b": sure("no_crisis", 0.4), "c": sure("no_crisis", 0.4)}}
     ballots = {"x": {"a": SETS[1], "b": SETS[0], "c": SETS[0]}}
-    got = aggregate.mean_logit(
-        ballots, members=("a", "b", "c"), records=["x", "y"], fallback=None, category=CATEGORY, scores=scores
-    )
+    panel = Panel(ballots, members=("a", "b", "c"), records=["x", "y"], category=CATEGORY, scores=scores)
+    got = panel.apply("mean_logit")
     assert got["x"] == Decision(SETS[1], "consensus", "mean_logit")
     assert got["y"] == Decision(None, "none", "discarded")
 
 
 def test_mean_logit_on_equal_probabilities_is_a_tie() -> None:
     same = tuple(0.5 for _ in CATEGORY.names)
-    got = aggregate.mean_logit(
-        {}, members=("a",), records=["x"], fallback=None, category=CATEGORY, scores={"x": {"a": same}}
-    )
+    panel = Panel({}, members=("a",), records=["x"], category=CATEGORY, scores={"x": {"a": same}})
+    got = panel.apply("mean_logit")
     assert got["x"].labels is None
 
 
@@ -264,9 +261,9 @@ def test_an_empty_set_is_a_vote_where_a_scheme_has_one() -> None:
     figurative = load("figsim").category("figurative")
     none, one = frozenset[str](), frozenset({figurative.names[0]})
     ballots = {"x": {"a": none, "b": none, "c": one}}
-    shared = {"members": "abc", "records": ["x"], "fallback": None}
-    assert aggregate.label_set_majority(ballots, **shared)["x"] == Decision(none, "consensus", "majority")
-    assert aggregate.k_of_n(ballots, category=figurative, k=2, **shared)["x"].labels == none
+    panel = Panel(ballots, members="abc", records=["x"], category=figurative)
+    assert panel.apply("label_set_majority")["x"] == Decision(none, "consensus", "majority")
+    assert panel.apply("k_of_n")["x"].labels == none
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BudgetSpent
-from pipelines.llm.budget import Budget, nano
+from pipelines.llm.budget import LabellingBudget, nano
 from pipelines.storage.answers import NANO, AnswerStore
 
 ANSWER = ("k", "0" * 32, b"sealed")
@@ -29,7 +29,7 @@ def work(answers: AnswerStore, *, limit: float, bound: int, costs: list[int], wo
     """Ask for each cost, many at once; return how many were sent before the budget ended."""
     sent = 0
 
-    async def worker(budget: Budget, left: Iterator[int]) -> None:
+    async def worker(budget: LabellingBudget, left: Iterator[int]) -> None:
         nonlocal sent
         for cost in left:
             try:
@@ -42,7 +42,7 @@ def work(answers: AnswerStore, *, limit: float, bound: int, costs: list[int], wo
 
     async def run() -> None:
         left = iter(costs)
-        with Budget(answers, limit=limit) as budget:
+        with LabellingBudget(answers, limit=limit) as budget:
             await asyncio.gather(*(worker(budget, left) for _ in range(workers)))
 
     asyncio.run(run())
@@ -65,7 +65,7 @@ def test_message_tells_the_sums(answers: AnswerStore) -> None:
     work(answers, limit=1.0, bound=nano(0.5), costs=[nano(0.4)] * 9, workers=3)
 
     async def one() -> None:
-        with Budget(answers, limit=1.0) as budget:
+        with LabellingBudget(answers, limit=1.0) as budget:
             await budget.reserve(nano(0.5))
 
     with pytest.raises(BudgetSpent, match=r"budget of 1\.00 US dollars is spent: 0\.8000 so far"):
@@ -74,7 +74,7 @@ def test_message_tells_the_sums(answers: AnswerStore) -> None:
 
 def test_unknown_end_stays_held_and_a_refused_request_does_not(answers: AnswerStore) -> None:
     async def run() -> None:
-        with Budget(answers, limit=1.0) as budget:
+        with LabellingBudget(answers, limit=1.0) as budget:
             await budget.reserve(100)
             await budget.reserve(10)
             await budget.release(10)
@@ -85,7 +85,7 @@ def test_unknown_end_stays_held_and_a_refused_request_does_not(answers: AnswerSt
 
 
 def test_batch_holds_the_first_that_fit(answers: AnswerStore) -> None:
-    with Budget(answers, limit=100 / NANO) as budget:
+    with LabellingBudget(answers, limit=100 / NANO) as budget:
         assert budget.hold([40, 40, 40, 10]) == 2
         assert answers.spent() == (0, 80)
         assert budget.hold([40]) == 0
@@ -96,7 +96,7 @@ def test_failing_database_reaches_waiting_callers(tmp_path: Path) -> None:
     answers = AnswerStore.open(f"sqlite:///{tmp_path}/answers.sqlite")
 
     async def run() -> None:
-        with Budget(answers, limit=1.0) as budget:
+        with LabellingBudget(answers, limit=1.0) as budget:
             await budget.reserve(10)
             answers.close()
             (tmp_path / "answers.sqlite-wal").unlink(missing_ok=True)

@@ -23,8 +23,7 @@ from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.batch import NoBatches
 from pipelines.llm.client import CannotSee, Client
-from pipelines.llm.outcome import Raw
-from pipelines.llm.provider_errors import Passing, Throttled
+from pipelines.llm.outcome import Passing, Raw, Throttled
 
 Api = Literal["openai", "anthropic", "google"]
 Reply = tuple[int, dict[str, str], Any]
@@ -318,10 +317,10 @@ def test_throttled_says_how_long(vendor: Vendor, api: Api) -> None:
     for headers, seconds in (({"Retry-After": "2"}, 2.0), ({}, None)):
         with pytest.raises(Throttled) as caught:
             ask(vendor, api, (429, headers, error))
-        assert caught.value.retry_after == seconds
+        assert caught.value.fields["retry_after"] == seconds
     with pytest.raises(Throttled) as caught:
         ask(vendor, api, (503, {"Retry-After": "3"}, error))
-    assert caught.value.retry_after == 3
+    assert caught.value.fields["retry_after"] == 3
     assert len(vendor.asked) == 3
 
 
@@ -330,7 +329,7 @@ def test_throttled_says_how_long(vendor: Vendor, api: Api) -> None:
 def test_the_providers_own_faults_pass(vendor: Vendor, api: Api, status: int, reason: str) -> None:
     with pytest.raises(Passing) as caught:
         ask(vendor, api, (status, {}, {"error": {"message": SECRET_WORDS}}))
-    assert caught.value.reason == reason
+    assert caught.value.fields["reason"] == reason
     assert len(vendor.asked) == 1
 
 
@@ -384,7 +383,7 @@ def test_a_trickling_answer_times_out_as_a_whole(api: Api) -> None:
                 return await asked.send("s", ["x"], schema=SCHEMA, key="k")
 
         asyncio.run(one())
-    assert caught.value.reason == "timeout"
+    assert caught.value.fields["reason"] == "timeout"
     assert time.monotonic() - began < 5
 
 
@@ -423,7 +422,7 @@ def test_no_server(api: Api) -> None:
 
     with pytest.raises(Passing) as caught:
         asyncio.run(one())
-    assert caught.value.reason == "connection"
+    assert caught.value.fields["reason"] == "connection"
 
 
 def test_without_a_key_nothing_goes_to_the_providers_own_address() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.label import compare
-from pipelines.label.compare import Panel
+from pipelines.label import aggregate, compare
+from pipelines.label.aggregate import Panel
 from pipelines.taxonomy import load
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
@@ -66,8 +66,8 @@ def test_no_weight_has_seen_the_record_that_it_decides() -> None:
 
 
 def test_groups_stay_in_one_fold() -> None:
-    assert len({compare.fold_of(f"g{i}") for i in range(50)}) == compare.FOLDS
-    assert compare.fold_of("g1") == compare.fold_of("g1")
+    assert len({aggregate.fold_of(f"g{i}") for i in range(50)}) == aggregate.FOLDS
+    assert aggregate.fold_of("g1") == aggregate.fold_of("g1")
 
 
 def test_a_table_is_the_same_in_any_order() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pipelines.label import statistics
-from pipelines.label.aggregate import Decision
-from pipelines.label.compare import Panel
+from pipelines.label.aggregate import Decision, Panel
 from pipelines.taxonomy import load
 
 CATEGORY = load("cradle").category()

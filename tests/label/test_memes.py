@@ -190,7 +190,7 @@ def test_each_vendor_is_asked_with_what_it_takes_of_the_papers_decoding(
     name: str, params: Params, settings: Settings, vault: Vault, answers: AnswerStore, vendors: Any
 ) -> None:
     vendors.calm()
-    asked = MemeLabeller(
+    asked = MemeLabeller.named(
         name,
         params=params,
         settings=settings,
@@ -222,7 +222,7 @@ def test_a_batch_is_asked_with_what_its_endpoint_takes(
 ) -> None:
     vendors.calm()
     batched = params.model_copy(update={"votes": params.votes.model_copy(update={"batch": True})})
-    labeller = MemeLabeller(
+    labeller = MemeLabeller.named(
         name, params=batched, settings=settings, prompt=prompt(), scheme=SCHEME, answers=answers, vault=vault
     )
     (found,) = labeller.label([meme(example(1, text="life is a leaky boat"), words=True)])
@@ -247,7 +247,7 @@ def test_a_repetition_is_asked_once_and_another_one_again(
     vendors.calm()
 
     def ask(repetition: int) -> list[Any]:
-        labeller = MemeLabeller(
+        labeller = MemeLabeller.named(
             "four",
             params=params,
             settings=settings,

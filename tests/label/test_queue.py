@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.label import review_queue
-from pipelines.label.aggregate import Decision, label_set_majority
+from pipelines.label.aggregate import Decision, Panel
 from pipelines.storage import seal
 from pipelines.taxonomy import load
 from pipelines.vault.vault import Vault
@@ -24,15 +24,12 @@ NOW_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def queued(votes: dict[str, frozenset[str]], *, refused: set[str] = frozenset(), injected: bool = False) -> tuple:
-    ballots = {"r": votes}
-    decisions = label_set_majority(ballots, members=MEMBERS, records=["r"], fallback=None)
+    panel = Panel({"r": votes}, members=MEMBERS, records=["r"], category=CATEGORY)
     found = review_queue.reasons(
-        decisions,
-        ballots=ballots,
+        panel.decide("label_set_majority"),
+        panel=panel,
         refused={"r": refused},
-        members=MEMBERS,
         injected={"r"} if injected else set(),
-        category=CATEGORY,
     )
     return found.get("r", ())
 
@@ -62,7 +59,8 @@ sets = st.sampled_from([NOTHING, PAST, NOW, ACTIVE])
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from(MEMBERS), sets))
 def test_no_silver_label_is_milder_than_a_vote_in_silence(votes: dict[str, frozenset[str]]) -> None:
-    decision = label_set_majority({"r": votes}, members=MEMBERS, records=["r"], fallback=None)["r"]
+    panel = Panel({"r": votes}, members=MEMBERS, records=["r"], category=CATEGORY)
+    decision = panel.decide("label_set_majority")["r"]
     if not queued(votes):
         assert decision != Decision(None, "none", "discarded")
         assert CATEGORY.severity(decision.labels) == max(CATEGORY.severity(labels) for labels in votes.values())

@@ -20,9 +20,11 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.packaging import model, model_code
 from pipelines.packaging.model_code import NotLocked, TooMuchCode
+from pipelines.predict import predict_finetuned
 from pipelines.registry import contents
 from pipelines.registry.versions import digest, listing
 from pipelines.train import finetuned
+from pipelines.train.prediction import Prediction
 from tests.registry import packs
 from tests.registry.packs import SUBSET, Made
 from tests.train import small_posts, small_tuned
@@ -59,12 +61,12 @@ def asked(model: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[frozenset[st
     return [(frozenset(row.labels), list(row.probabilities), bool(row.abstain)) for row in answer.itertuples()]
 
 
-def tuned(made: Made, tmp_path: Path) -> list[finetuned.Said]:
+def tuned(made: Made, tmp_path: Path) -> list[Prediction]:
     """What the stage ``predict`` would say of the same posts."""
     with packs.copied(made, to=tmp_path / "root") as corpus, pytest.MonkeyPatch.context() as patch:
         folder = finetuned.folder_of("posts", subset=SUBSET, model=made.kind, root=corpus.root)
         told = small_tuned.settings(tmp_path / "home", patch=patch)
-        predictor = finetuned.open_model(folder, params=small_tuned.params(), settings=told, vault=corpus.vault)
+        predictor = predict_finetuned.open_model(folder, params=small_tuned.params(), settings=told, vault=corpus.vault)
         material = corpus.load(None)
         return predictor.predict([material.posts[r].text for r in corpus.of("test")])
 

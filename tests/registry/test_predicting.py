@@ -73,9 +73,9 @@ def sandbox_posts(count: int) -> list[dict[str, str]]:
 
 def predicted(reference: str, rows: list[dict[str, Any]], *, folder: Path = Path()) -> list[dict[str, Any]]:
     out = io.StringIO()
-    told = predict.run(reference, lines=[json.dumps(row) + "\n" for row in rows], out=out, folder=folder)
+    predict.run(reference, lines=[json.dumps(row) + "\n" for row in rows], out=out, folder=folder)
     found = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert told == predict.Told(len(found), sum(row["abstain"] for row in found))
+    assert len(found) == len(rows)
     return found
 
 

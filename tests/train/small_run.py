@@ -20,11 +20,11 @@ import torch
 
 from pipelines.config.models import Train
 from pipelines.datasets.example import Example
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import Batch, Built
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.class_weights import weigh
-from pipelines.train.classifiers.loop import Fitted, fit
+from pipelines.train.classifiers.loop import FittedClassifier, fit
 
 WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")
 # of the labels in the order of the task
@@ -104,7 +104,7 @@ def plain(task: Task) -> Built:
     return built
 
 
-def a_run(folder: Path, *, task: Task, say: Any = lambda line: None, seed: int = 1, **changes: Any) -> Fitted:
+def a_run(folder: Path, *, task: Task, say: Any = lambda line: None, seed: int = 1, **changes: Any) -> FittedClassifier:
     """Fit the small model, from ``built`` if given, with ``train``, ``validation`` and changed settings."""
     built = changes.pop("built", None) or a_model(task)
     train = changes.pop("train", None) or captions(75, split="train", task=task)

@@ -20,7 +20,7 @@ from pipelines.datasets.example import Example
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.sft import instruct
-from pipelines.train.sft.sft import Fitted, fit
+from pipelines.train.sft.sft import SftJob, SftResult, fit
 
 SCHEME = load_scheme("cssrs")
 TASK: Task = task_of(SCHEME, next(iter(SCHEME.categories)))
@@ -49,24 +49,24 @@ def posts(count: int, *, split: str) -> list[Example]:
     return made
 
 
-def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Return the arguments of ``fit`` except ``say``; recipe and settings are changed by name."""
+def job(folder: Path, **changes: Any) -> SftJob:
+    """Return a job; recipe and settings are changed by name."""
     given = {"train": posts(20, split="train"), "validation": posts(9, split="validation"), "seed": 1}
     given |= {name: changes.pop(name) for name in list(changes) if name in given}
     settings = {name: changes.pop(name) for name in list(changes) if name in Finetune.model_fields}
-    return given | {
-        "spec": SPEC.model_copy(update=changes),
-        "settings": SETTINGS.model_copy(update=settings),
-        "task": TASK,
-        "scheme": SCHEME,
-        "folder": folder / "checkpoints",
-        "out": folder / "out",
-    }
+    return SftJob(
+        SPEC.model_copy(update=changes),
+        settings=SETTINGS.model_copy(update=settings),
+        task=TASK,
+        scheme=SCHEME,
+        folder=folder / "checkpoints",
+        out=folder / "out",
+        **given,
+    )
 
 
-def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> Fitted:
-    given = arguments(folder, **changes)
-    return fit(given.pop("spec"), say=say, **given)
+def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> SftResult:
+    return fit(job(folder, **changes), say=say)
 
 
 def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str] | None]:

@@ -20,7 +20,7 @@ from pipelines.datasets.posts import NoSilver
 from pipelines.storage import tables
 from pipelines.train import finetuned
 from pipelines.train.finetune import NothingToLearn, NotTuned
-from pipelines.train.voted import NotVoted
+from pipelines.train.finetuned import NotVoted
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.train import finetuned
-from pipelines.train.finetuned import Card, Trained
+from pipelines.train.finetuned import Card, TrainingRecords
 from tests.train import small_posts as small
 from tests.train import small_tuned
 
@@ -18,7 +18,7 @@ def card(**changed: object) -> Card:
     given = {
         "kind": "knn", "corpus": "posts", "model": "near", "subset": "gold", "task": "labels", "scheme": "cradle",
         "labels": small.TASK.labels, "base": "b", "seed": 1, "data_commit": "none",
-        "train": Trained(records=1, digest="d"), "spec": small_tuned.MODELS["knn"],
+        "train": TrainingRecords(records=1, digest="d"), "spec": small_tuned.MODELS["knn"],
     }  # fmt: skip
     return Card.model_validate(given | changed)
 
@@ -26,7 +26,7 @@ def card(**changed: object) -> Card:
 def test_the_digest_is_of_the_sorted_ids() -> None:
     ids = ["b" * 32, "a" * 32, "b" * 32]
     expected = hashlib.sha256(("a" * 32 + "\n" + "b" * 32 + "\n").encode()).hexdigest()
-    assert finetuned.trained_on(ids) == Trained(records=2, digest=expected)
+    assert finetuned.trained_on(ids) == TrainingRecords(records=2, digest=expected)
     assert finetuned.trained_on(ids[:1]).digest != expected
 
 

@@ -19,7 +19,8 @@ from pipelines.models.backbones import BaseMissing, BaseUnfit
 from pipelines.sandbox.reddit import labels, narratives
 from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.task import task_of
-from pipelines.train.sft.generate import Generated, Generator, leaps
+from pipelines.train.prediction import MALFORMED, VOTE, Prediction
+from pipelines.train.sft.generate import Generator, leaps
 from pipelines.train.sft.grammar import Grammar
 from pipelines.train.sft.instruct import completion, conversation, instruction
 from tests.train.byte_tokens import byte_level
@@ -106,7 +107,7 @@ def posts(count: int, *, seed: int, longest: int = 60) -> list[str]:
     return [f"Title: {n} Text: {' '.join(rng.choices(WORDS, k=rng.randint(1, longest)))}" for n in range(count)]
 
 
-def alone(folder: Path, text: str) -> Generated:
+def alone(folder: Path, text: str) -> Prediction:
     """Answer by the book: one post, no cache, no padding, every token of the answer chosen for itself."""
     tokenizer = tokens()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -117,14 +118,14 @@ def alone(folder: Path, text: str) -> Generated:
         while allowed := answers.next(written, room=ROOM):
             scores = model(torch.tensor([prompt + written]), use_cache=False).logits[0, -1]
             written.append(max(allowed, key=lambda token: float(scores[token])))
-    return Generated(answers.labels(written), True, len(prompt), len(written))
+    return Prediction(VOTE, answers.labels(written), input_tokens=len(prompt), output_tokens=len(written))
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gpt2", "windows"])
 def test_answers_are_those_of_each_post_alone(bases: Any, kind: str) -> None:
     folder = bases(kind)
     texts = posts(7, seed=1)
-    answers = opened(folder).answer(texts)
+    answers = opened(folder).predict(texts)
     assert answers == [alone(folder, text) for text in texts]
     assert len({answer.labels for answer in answers}) > 1
     assert len({answer.output_tokens for answer in answers}) > 1
@@ -137,26 +138,26 @@ def test_windows_and_states_are_left_to_the_library(bases: Any) -> None:
 
 def test_company_and_order_change_nothing(bases: Any) -> None:
     texts = posts(9, seed=2)
-    answers = opened(bases("qwen3"), batch=4).answer(texts)
-    turned = opened(bases("qwen3"), batch=2).answer(texts[::-1])
+    answers = opened(bases("qwen3"), batch=4).predict(texts)
+    turned = opened(bases("qwen3"), batch=2).predict(texts[::-1])
     assert answers == turned[::-1]
-    assert opened(bases("qwen3"), batch=1).answer(texts[:1]) == answers[:1]
+    assert opened(bases("qwen3"), batch=1).predict(texts[:1]) == answers[:1]
 
 
 def test_equal_posts_have_equal_answers_and_none_has_none(bases: Any) -> None:
     generator = opened(bases("qwen3"))
     [text] = posts(1, seed=3)
-    answers = generator.answer([text] * 5)
-    assert answers == generator.answer([text]) * 5
-    assert generator.answer([]) == []
+    answers = generator.predict([text] * 5)
+    assert answers == generator.predict([text]) * 5
+    assert generator.predict([]) == []
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "windows"])
 @pytest.mark.parametrize("spare", [0, 1, 5])
 def test_an_answer_ends_before_the_limit(bases: Any, kind: str, spare: int) -> None:
     shortest = len(grammar().opening) + grammar().start.least
-    answers = opened(bases(kind), max_new_tokens=shortest + spare).answer(posts(5, seed=4))
-    assert all(answer.valid and answer.labels for answer in answers)
+    answers = opened(bases(kind), max_new_tokens=shortest + spare).predict(posts(5, seed=4))
+    assert all(answer.outcome == VOTE and answer.labels for answer in answers)
     assert max(answer.output_tokens for answer in answers) <= shortest + spare
 
 
@@ -168,14 +169,14 @@ def test_a_limit_below_every_answer_is_refused(bases: Any) -> None:
 @pytest.mark.parametrize("kind", ["qwen3", "windows"])
 def test_a_long_post_is_shortened_and_answered(bases: Any, kind: str) -> None:
     texts = posts(3, seed=5, longest=30) + posts(2, seed=6, longest=3000)
-    answers = opened(bases(kind), max_length=1024).answer(texts)
-    assert all(answer.valid for answer in answers)
+    answers = opened(bases(kind), max_length=1024).predict(texts)
+    assert all(answer.outcome == VOTE for answer in answers)
     assert 1024 - ROOM - 8 < max(answer.input_tokens for answer in answers) <= 1024 - ROOM
 
 
 def test_unconstrained_answers_are_read_and_malformed_ones_are_counted(bases: Any) -> None:
-    answers = opened(bases("qwen3"), constrained=False).answer(posts(4, seed=7))
-    assert [(answer.labels, answer.valid) for answer in answers] == [(None, False)] * 4
+    answers = opened(bases("qwen3"), constrained=False).predict(posts(4, seed=7))
+    assert [(answer.outcome, answer.labels) for answer in answers] == [(MALFORMED, frozenset())] * 4
     assert all(0 < answer.output_tokens <= ROOM for answer in answers)
 
 
@@ -183,7 +184,7 @@ def test_a_model_that_has_learned_the_form_is_not_changed_by_the_grammar(bases: 
     sets = [frozenset({"no_crisis"}), frozenset({"rape_past"}), frozenset({"selfharm_ongoing", "rape_past"})]
     texts = ["Title: a Text: garden", "Title: b Text: night", "Title: c Text: home scar"]
     learn(bases("qwen3"), texts=texts, sets=sets, out=tmp_path)
-    free, bound = (opened(tmp_path, constrained=flag).answer(texts) for flag in (False, True))
+    free, bound = (opened(tmp_path, constrained=flag).predict(texts) for flag in (False, True))
     assert [answer.labels for answer in free] == sets
     assert [answer.labels for answer in bound] == sets
     assert [answer.output_tokens for answer in free] == [answer.output_tokens for answer in bound]
@@ -213,13 +214,13 @@ def learn(folder: Path, *, texts: Sequence[str], sets: Sequence[frozenset[str]],
 
 def test_settings_of_a_checkpoint_do_not_bend_the_choice(bases: Any, tmp_path: Path) -> None:
     texts = posts(4, seed=8)
-    answers = opened(bases("windows")).answer(texts)
+    answers = opened(bases("windows")).predict(texts)
     written = [tokens()(completion(answer.labels or frozenset(), task=TASK))["input_ids"] for answer in answers]
     model = AutoModelForCausalLM.from_pretrained(bases("windows"))
     model.generation_config.suppress_tokens = sorted({row[len(grammar().opening)] for row in written})
     model.save_pretrained(tmp_path)
     tokens().save_pretrained(tmp_path)
-    assert opened(tmp_path).answer(texts) == answers
+    assert opened(tmp_path).predict(texts) == answers
 
 
 def test_a_tiny_base_answers_posts_of_the_sandbox_alike_every_time(tmp_path: Path) -> None:
@@ -227,15 +228,15 @@ def test_a_tiny_base_answers_posts_of_the_sandbox_alike_every_time(tmp_path: Pat
     told = [narratives.write(chosen, rng=rng, words=40) for chosen in labels.cradle(12, rng=rng)]
     texts = [f"Title: {each.title} Text: {each.body}" for each in told]
     settings = {"task": TASK, "scheme": SCHEME, "max_length": 1024, "max_new_tokens": 128, "batch": 5, "seed": 1}
-    first, again = (Generator.open("tiny:qwen3", folder=tmp_path, **settings).answer(texts) for _ in range(2))
-    assert all(answer.valid for answer in first)
+    first, again = (Generator.open("tiny:qwen3", folder=tmp_path, **settings).predict(texts) for _ in range(2))
+    assert all(answer.outcome == VOTE for answer in first)
     assert first == again
     assert not list(tmp_path.iterdir())
 
 
 def test_progress_counts_what_is_done(bases: Any) -> None:
     told: list[int] = []
-    opened(bases("qwen3"), batch=2).answer(posts(5, seed=9), progress=told.append)
+    opened(bases("qwen3"), batch=2).predict(posts(5, seed=9), progress=told.append)
     assert told == [2, 4, 5]
 
 

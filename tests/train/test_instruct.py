@@ -25,7 +25,7 @@ POST = "Title: The letter Text: I said no, and it did not matter."
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return tiny.causal_tokenizer(tiny.frequent(tiny.CAUSAL_WORDS))
+    return tiny.causal_tokenizer()
 
 
 def asked(text: str, *, tokenizer: Any, max_length: int = 2000, room: int = 64) -> list[int]:
@@ -193,7 +193,7 @@ def test_the_tiny_base_s_tokens_give_every_text_back(tokenizer: Any, text: str) 
 
 
 def test_the_tiny_base_s_tokens_are_the_same_every_time(tokenizer: Any) -> None:
-    tiny._causal_tokenizer.cache_clear()
-    again = tiny.causal_tokenizer(tiny.frequent(tiny.CAUSAL_WORDS))
+    tiny.causal_tokenizer.cache_clear()
+    again = tiny.causal_tokenizer()
     assert again.get_vocab() == tokenizer.get_vocab()
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()

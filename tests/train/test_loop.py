@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from pipelines.datasets.example import Example, LeakRefused
 from pipelines.metrics.thresholds import BadScores
-from pipelines.models.built import Batch
+from pipelines.models.backbones import Batch
 from pipelines.train.classifiers.batches import MEGA, ahead, shuffled
 from pipelines.train.classifiers.class_weights import Weights, weigh
 from pipelines.train.classifiers.inference import Diverged, predict
@@ -108,21 +108,21 @@ def test_examples_of_another_split_are_refused_before_anything_is_made(tmp_path:
 def test_predictions_are_in_the_order_of_the_examples(task: Any) -> None:
     built = a_model(task)
     examples = captions(70, split="test", task=task)
-    scores = predict(built, examples=examples, task=task, settings=SETTINGS)
+    scores = predict(built, examples=examples, task=task, batch=SETTINGS.batch)
     mixed = random.Random(1).sample(range(70), 70)
-    again = predict(built, examples=[examples[i] for i in mixed], task=task, settings=SETTINGS)
+    again = predict(built, examples=[examples[i] for i in mixed], task=task, batch=SETTINGS.batch)
     assert scores.shape == (70, len(task.labels))
     assert len(np.unique(scores.round(5), axis=0)) > 20, "the test needs examples that differ"
     np.testing.assert_allclose(again, scores[mixed], atol=1e-6)
     for row, example in zip(scores, examples, strict=True):
-        alone = predict(built, examples=[example], task=task, settings=SETTINGS)
+        alone = predict(built, examples=[example], task=task, batch=SETTINGS.batch)
         np.testing.assert_allclose(alone[0], row, atol=1e-6)
     if task.kind == "single":
         np.testing.assert_allclose(scores.sum(axis=1), 1, atol=1e-5)
 
 
 def test_nothing_is_predicted_of_nothing() -> None:
-    assert predict(a_model(MULTI), examples=[], task=MULTI, settings=SETTINGS).shape == (0, 3)
+    assert predict(a_model(MULTI), examples=[], task=MULTI, batch=SETTINGS.batch).shape == (0, 3)
 
 
 def test_a_model_that_loses_rows_is_refused() -> None:
@@ -131,7 +131,7 @@ def test_a_model_that_loses_rows_is_refused() -> None:
 
     built = replace(a_model(MULTI), prepare=forgetful)
     with pytest.raises(BadScores):
-        predict(built, examples=captions(1, split="test", task=MULTI), task=MULTI, settings=SETTINGS)
+        predict(built, examples=captions(1, split="test", task=MULTI), task=MULTI, batch=SETTINGS.batch)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from pipelines.train.sft import packing
-from pipelines.train.sft.packing import IGNORED, Sample, packable, padded, plan, row, shared
+from pipelines.train.sft.packing import IGNORED, TokenizedSample, packable, padded, plan, row, shared
 
 SIZES = {
     "vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "initializer_range": 0.5,
 }  # fmt: skip
 SAMPLES = [
-    Sample((1, 2, 3, 4, 5, 10, 11, 12, 40, 41), 2),
-    Sample((1, 2, 3, 4, 5, 13, 42), 1),
-    Sample((1, 2, 3, 4, 5, 14, 15, 16, 17, 18, 19, 43, 44, 45), 3),
-    Sample((1, 2, 3, 4, 5, 13, 46), 1),
+    TokenizedSample((1, 2, 3, 4, 5, 10, 11, 12, 40, 41), 2),
+    TokenizedSample((1, 2, 3, 4, 5, 13, 42), 1),
+    TokenizedSample((1, 2, 3, 4, 5, 14, 15, 16, 17, 18, 19, 43, 44, 45), 3),
+    TokenizedSample((1, 2, 3, 4, 5, 13, 46), 1),
 ]
 
 
@@ -77,7 +77,7 @@ def test_no_conversation_sees_another() -> None:
     model = a_model()
     model.set_attn_implementation(packing.ATTENTION)
     before = losses(model, row(SAMPLES, shared=5))
-    other = [SAMPLES[0], SAMPLES[1], Sample((*SAMPLES[2].ids[:5], *range(20, 29)), 3), SAMPLES[3]]
+    other = [SAMPLES[0], SAMPLES[1], TokenizedSample((*SAMPLES[2].ids[:5], *range(20, 29)), 3), SAMPLES[3]]
     after = losses(model, row(other, shared=5))
     same = [0, 1, 2, 6]  # the answers of all but the third
     torch.testing.assert_close(after[same], before[same], rtol=1e-6, atol=1e-6)
@@ -108,14 +108,14 @@ def test_what_is_shared_ends_before_the_last_token_of_a_prompt() -> None:
     assert shared(SAMPLES) == 5
     assert shared([SAMPLES[1], SAMPLES[3]]) == 5  # all of the prompt is the same: its last token stays
     assert shared([SAMPLES[1]]) == 5
-    assert shared([SAMPLES[0], Sample((9, 9, 9), 1)]) == 0
+    assert shared([SAMPLES[0], TokenizedSample((9, 9, 9), 1)]) == 0
     assert shared([]) == 0
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=8), st.integers(1, 3)), min_size=1))
 @settings(max_examples=60, deadline=None)
 def test_what_is_shared_is_the_longest_that_all_begin_with(parts: list[tuple[list[int], int]]) -> None:
-    made = [Sample((*prompt, *[7] * answer), answer) for prompt, answer in parts]
+    made = [TokenizedSample((*prompt, *[7] * answer), answer) for prompt, answer in parts]
     found = shared(made)
     prompts = [s.ids[: -s.answer] for s in made]
     assert len({p[:found] for p in prompts}) == 1

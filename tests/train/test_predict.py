@@ -14,9 +14,8 @@ from pipelines.evaluate.benchmark import Sampling
 from pipelines.predict import baselines, predict_finetuned
 from pipelines.predict.predict_finetuned import SeenInTraining
 from pipelines.storage import tables
-from pipelines.train import finetune, finetuned, voted
-from pipelines.train.finetuned import ModelOutdated, NoModel
-from pipelines.train.voted import NotVoted
+from pipelines.train import finetune, finetuned
+from pipelines.train.finetuned import ModelOutdated, NoModel, NotVoted
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
@@ -70,7 +69,7 @@ def test_every_record_of_dev_and_test_gets_a_row(posts: SmallPosts, settings: Se
 def test_an_answer_belongs_to_its_own_record(posts: SmallPosts, settings: Settings) -> None:
     predicted(posts, settings, model="encoder")
     rows = rows_of(posts, model="encoder")
-    opened = finetuned.open_model(
+    opened = predict_finetuned.open_model(
         folder(posts, model="encoder"), params=small_tuned.params(), settings=settings, vault=posts.vault
     )
     for example in posts.load(None).asked[::5]:
@@ -105,10 +104,12 @@ def test_a_blend_follows_its_labeller(posts: SmallPosts, settings: Settings) -> 
 
 
 def test_a_refusal_of_a_labeller_is_not_an_answer(posts: SmallPosts) -> None:
-    rows = voted.read("posts", labeller="claude", task=small.TASK, root=posts.root)
+    spec = small_tuned.params().models["knn-gpt"].model_copy(update={"labeller": "claude"})
+    given = {"corpus": "posts", "task": small.TASK, "root": posts.root}
+    rows = finetuned.votes(labeller="claude", **given)
     refused = {record for record, row in rows.items() if row["outcome"] == "refused"}
     assert refused
-    assert voted.labels(rows).keys() == rows.keys() - refused
+    assert finetuned.votes_for(spec, **given).keys() == rows.keys() - refused
 
 
 def move(posts: SmallPosts, *, record: str, split: str) -> None:

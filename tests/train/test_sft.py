@@ -19,7 +19,7 @@ from pipelines.models.backbones import BaseUnfit, opened
 from pipelines.train.sft import instruct, recipe, sft
 from pipelines.train.sft.sft import NothingToTune
 from pipelines.train.sft.tuner import TuningDiverged
-from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, arguments, posts
+from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, job, posts
 
 LEARNING = {
     "train": posts(64, split="train"), "validation": posts(16, split="validation"), "epochs": 14,
@@ -135,11 +135,11 @@ def test_long_posts_are_cut_and_counted_and_every_row_ends_in_its_answer(tmp_pat
     long = [
         replace(example, text=example.text * (40 if n < 3 else 1)) for n, example in enumerate(posts(20, split="train"))
     ]
-    given = arguments(tmp_path, train=long)
+    given = job(tmp_path, train=long)
     with opened(SPEC.base, seed=1, folder=tmp_path) as place:
         tokenizer = AutoTokenizer.from_pretrained(place)
     prompt = instruct.instruction(SCHEME, category=TASK.key)
-    read = sft._Reader(given["spec"], prompt=prompt, tokenizer=tokenizer, task=TASK, room=32)
+    read = sft._Reader(given, prompt=prompt, tokenizer=tokenizer)
     rows = [read(example) for example in long]
     assert len(rows) == 20
     assert read.truncated == 3

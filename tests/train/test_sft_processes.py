@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from pipelines.train.sft import launch
-from tests.train.small_tuning import a_run, arguments
+from tests.train.small_tuning import a_run, job
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +68,7 @@ def test_two_processes_tune_what_one_does_and_are_handed_their_posts_in_memory(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     said: list[dict[str, float]] = []
-    found = launch.group(arguments(tmp_path / "two"), processes=2, gpu=False, say=said.append)
+    found = launch.group(job(tmp_path / "two"), processes=2, gpu=False, say=said.append)
     assert said == found["history"]
     alone = a_run(tmp_path / "one")
     assert found["tokens"] == alone.tokens
@@ -82,7 +82,7 @@ def test_two_processes_tune_what_one_does_and_are_handed_their_posts_in_memory(
 def test_a_group_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "MODULE", "pipelines.nowhere")
     with pytest.raises(launch.GroupFailed, match="status 1"):
-        launch.group(arguments(tmp_path), processes=2, gpu=False, say=lambda line: None)
+        launch.group(job(tmp_path), processes=2, gpu=False, say=lambda line: None)
 
 
 def test_each_gpu_gets_a_process_and_a_process_of_a_group_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

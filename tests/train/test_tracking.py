@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.config.settings import Settings
 from pipelines.train import tracking
-from pipelines.train.classifiers.confusion import confusion
+from pipelines.train.classifiers.train import confusion
 from tests import mlflow_database
 
 ROOT = Path(__file__).resolve().parents[2]

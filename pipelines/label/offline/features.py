@@ -55,19 +55,24 @@ def _frequent(rows: Rows) -> npt.NDArray[np.intp]:
     return np.flatnonzero(np.bincount(rows.indices, minlength=rows.shape[1]) >= MIN_TEXTS)
 
 
-class Characters:
+class _Ngrams:
+    def __init__(self, **options: Any) -> None:
+        from sklearn.feature_extraction.text import CountVectorizer
+
+        self._counts = CountVectorizer(**options, min_df=MIN_TEXTS, dtype=np.float64)
+
+    def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
+        """Return counts, or which n-grams occur, shape (texts, n-grams)."""
+        return (self._counts.fit_transform if learn else self._counts.transform)(texts).tocsr()
+
+
+class Characters(_Ngrams):
     """TF-IDF of character n-grams inside word borders: robust to typos, inflection and scrubbing."""
 
     C = 10.0  # ours: unit-length rows of a few hundred texts need little shrinkage
 
     def __init__(self) -> None:
-        from sklearn.feature_extraction.text import CountVectorizer
-
-        self._counts = CountVectorizer(analyzer="char_wb", ngram_range=(2, 5), min_df=MIN_TEXTS, dtype=np.float64)
-
-    def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return n-gram counts, shape (texts, n-grams)."""
-        return (self._counts.fit_transform if learn else self._counts.transform)(texts).tocsr()
+        super().__init__(analyzer="char_wb", ngram_range=(2, 5))
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
         """Return classifiers fitted on TF-IDF weights from the training texts' document frequencies."""
@@ -79,21 +84,13 @@ class Characters:
         return lambda some: np.asarray(weigh.transform(some[:, columns]) @ weights + intercepts)
 
 
-class WordFeatures:
+class WordFeatures(_Ngrams):
     """Words and word pairs, each scaled by how much likelier it is under a label (NB-SVM, Wang & Manning 2012)."""
 
     C = 1.0  # ours: the ratios already set the scale
 
     def __init__(self) -> None:
-        from sklearn.feature_extraction.text import CountVectorizer
-
-        self._counts = CountVectorizer(
-            ngram_range=(1, 2), token_pattern=WORD, min_df=MIN_TEXTS, binary=True, dtype=np.float64
-        )
-
-    def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return which words and pairs occur, shape (texts, n-grams)."""
-        return (self._counts.fit_transform if learn else self._counts.transform)(texts).tocsr()
+        super().__init__(ngram_range=(1, 2), token_pattern=WORD, binary=True)
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
         """Return classifiers, each fitted on columns scaled by the label's own log ratio (add-one smoothing)."""

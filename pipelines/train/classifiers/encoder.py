@@ -17,19 +17,20 @@ from transformers import AutoModelForSequenceClassification
 from pipelines.config.models import EncoderModel, Finetune
 from pipelines.datasets.example import Example
 from pipelines.metrics import calibration, recall_constraints
-from pipelines.models.backbones import Headed, opened
-from pipelines.models.built import Built
+from pipelines.models.backbones import Built, Headed, opened
 from pipelines.models.encoder import EncoderWords, built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.class_weights import weigh
-from pipelines.train.classifiers.encoder_predictor import Recipe
 from pipelines.train.classifiers.inference import machine, predict
+from pipelines.train.classifiers.steps import EncoderRecipe
 
 Floats = npt.NDArray[np.float64]
 
 # SPEC 1.2, item 8.
 MAX_POS_WEIGHT = 20.0
+# FigSIM's Table 9, as for every model that the loop fits.
+CLIP = 1.0
 
 
 def fit(
@@ -71,14 +72,17 @@ def fit(
         NothingToCalibrate: dev has no gold.
         BadParams: a recall floor names a label that is not in the task.
     """
-    recipe = _recipe(spec, settings=settings)
+    recipe = EncoderRecipe(
+        **spec.model_dump(exclude={"kind"}), mode="improved", clip=CLIP, min_positives=recall_constraints.MIN_POSITIVES,
+        checkpoint_steps=settings.checkpoint_steps,
+    )  # fmt: skip
     model, words = _new(spec, task=task, seed=seed, folder=folder)
     weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
     fitted = loop.fit(
         model, train=train, validation=validation, task=task, settings=recipe, seed=seed, folder=folder,
         weights=weights, say=say,
     )  # fmt: skip
-    raw = predict(model, examples=validation, task=task, settings=recipe)
+    raw = predict(model, examples=validation, task=task, batch=recipe.batch)
     calibrated = calibration.fit(raw, examples=validation, task=task)
     thresholds, metrics = recall_constraints.learned(
         calibrated(raw), raw=raw, examples=validation, task=task, floors=settings.recall_floors
@@ -97,10 +101,6 @@ def fit(
         "truncated": sum(words.cuts(example.text) for example in train),
         **metrics,
     }
-
-
-def _recipe(spec: EncoderModel, *, settings: Finetune) -> Recipe:
-    return Recipe(**spec.model_dump(exclude={"kind"}), checkpoint_steps=settings.checkpoint_steps)
 
 
 def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Built, EncoderWords]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from pipelines.datasets.example import Example
 from pipelines.errors import DataError
 from pipelines.metrics.thresholds import BadScores
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.batches import ahead, cut
 
@@ -31,15 +31,10 @@ class Diverged(DataError):
     remedy = "Lower train.learning_rate or train.clip in params.yaml."
 
 
-class Batched(Protocol):
-    """Settings that state the batch size of training."""
-
-    @property
-    def batch(self) -> int: ...
-
-
-def predict(built: Built, *, examples: Sequence[Example], task: Task, settings: Batched) -> npt.NDArray[np.float32]:
+def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int) -> npt.NDArray[np.float32]:
     """Return probabilities of shape (examples, labels) in the order of ``examples``, independent of the batching.
+
+    ``batch`` is that of training.
 
     Rows of a single-label task add up to 1 (softmax); cells of a multi-label task are independent (sigmoid).
 
@@ -50,12 +45,12 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, settings: 
     module = built.module.to(where.device).eval()
     lengths = [built.length(example) for example in examples]
     order = sorted(range(len(examples)), key=lambda i: -lengths[i])
-    batches = cut(order, batch=AT_ONCE * settings.batch)[where.process_index :: where.num_processes]
+    batches = cut(order, batch=AT_ONCE * batch)[where.process_index :: where.num_processes]
     found: list[tuple[list[int], npt.NDArray[np.float32]]] = []
     with torch.no_grad():
-        for rows, batch in prepared(built, examples=examples, batches=batches, machine=where):
+        for rows, tensors in prepared(built, examples=examples, batches=batches, machine=where):
             with autocast(where):
-                logits = module(**on(where, batch)).float()
+                logits = module(**on(where, tensors)).float()
             if logits.shape != (len(rows), len(task.labels)):
                 raise BadScores(task=task.key, detail=f"{len(rows)} examples gave logits of {tuple(logits.shape)}")
             found.append((rows, (logits.softmax(-1) if task.kind == "single" else logits.sigmoid()).cpu().numpy()))

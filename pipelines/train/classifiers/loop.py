@@ -21,21 +21,19 @@ from accelerate.utils import gather_object
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
 from pipelines.metrics.label_sets import figures, tally
 from pipelines.metrics.thresholds import MIDDLE, decide, tune
-from pipelines.models.built import Built
+from pipelines.models.backbones import Built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import checkpoint
 from pipelines.train.classifiers.class_weights import Weights
 from pipelines.train.classifiers.inference import Diverged, predict
-from pipelines.train.classifiers.steps import Loop, Recipe, reproducible
+from pipelines.train.classifiers.steps import Loop, TrainingSettings, reproducible
 
-# Ours: prediction keeps no gradients, so larger batches fit into the same memory.
-AT_ONCE = 4
 Floats = npt.NDArray[np.float64]
 Say = Callable[[dict[str, float]], None]
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedClassifier:
     """Result of a run; the module that was passed in then has the best epoch's weights.
 
     Args:
@@ -59,12 +57,12 @@ def fit(
     train: Sequence[Example],
     validation: Sequence[Example],
     task: Task,
-    settings: Recipe,
+    settings: TrainingSettings,
     seed: int,
     folder: Path,
     weights: Weights,
     say: Say,
-) -> Fitted:
+) -> FittedClassifier:
     """Fit a model on train and keep its best epoch by validation macro-F1; on a tie, the earlier one.
 
     In mode ``paper``, each epoch is scored with thresholds tuned on its own validation scores, as we read FigSIM; in
@@ -92,13 +90,13 @@ def fit(
         loop = Loop(built, examples=train, task=task, settings=settings, seed=seed, weights=weights)
         history, resumed = _epochs(loop, validation=validation, folder=folder, say=say)
         checkpoint.load_best(folder, module=built.module)
-        scores = predict(built, examples=validation, task=task, settings=settings)
+        scores = predict(built, examples=validation, task=task, batch=settings.batch)
         thresholds = _tuned(scores, validation=validation, loop=loop)
         loop.machine.wait_for_everyone()
         if loop.machine.is_main_process:
             checkpoint.finish(folder)
         loop.machine.wait_for_everyone()
-    return Fitted(_best(history), tuple(history), thresholds, folder / checkpoint.MODEL, resumed)
+    return FittedClassifier(_best(history), tuple(history), thresholds, folder / checkpoint.MODEL, resumed)
 
 
 def _epochs(loop: Loop, *, validation: Sequence[Example], folder: Path, say: Say) -> tuple[list[dict[str, float]], int]:
@@ -143,7 +141,7 @@ def _judged(loop: Loop, *, validation: Sequence[Example], epoch: int) -> dict[st
     loss = loop.mean_loss()
     if not math.isfinite(loss):
         raise Diverged(task=loop.task.key, detail=f"the loss of epoch {epoch} is {loss}")
-    scores = predict(loop.built, examples=validation, task=loop.task, settings=loop.settings)
+    scores = predict(loop.built, examples=validation, task=loop.task, batch=loop.settings.batch)
     thresholds: Floats = np.full(len(loop.task.labels), MIDDLE)
     if loop.settings.mode == "paper":
         thresholds = _tuned(scores, validation=validation, loop=loop)

@@ -11,13 +11,15 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from pipelines.config.base import Section
+from pipelines.config.models import Train
 from pipelines.datasets.example import Example, targets
-from pipelines.models.built import Batch, Built
+from pipelines.models.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.batches import shuffled
 from pipelines.train.classifiers.class_weights import Weights
@@ -29,37 +31,37 @@ BYTES_PER_PARAMETER = 16
 SHORT_OF_MEMORY = 0.25
 
 
-class Recipe(Protocol):
-    """Settings of a fit: the section ``train``, or the equivalent of a tuned encoder."""
+class EncoderRecipe(Section):
+    """Settings of a tuned encoder's fit: its entry in ``params.models``, completed as in the section ``train``."""
 
-    @property
-    def mode(self) -> Literal["paper", "improved"]: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def warmup(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def clip(self) -> float: ...
-    @property
-    def min_positives(self) -> int: ...
-    @property
-    def checkpoint_steps(self) -> int: ...
+    mode: Literal["paper", "improved"]
+    base: str
+    max_tokens: int
+    epochs: int
+    batch: int
+    learning_rate: float
+    warmup: float
+    weight_decay: float
+    clip: float
+    min_positives: int
+    checkpoint_steps: int
 
-    def model_dump(self, *, mode: str, exclude: set[str]) -> dict[str, Any]:
-        """Return everything that the weights depend on, as JSON."""
+
+TrainingSettings = Train | EncoderRecipe
 
 
 class Loop:
     """The optimiser steps over the examples, epoch by epoch."""
 
     def __init__(
-        self, built: Built, *, examples: Sequence[Example], task: Task, settings: Recipe, seed: int, weights: Weights
+        self,
+        built: Built,
+        *,
+        examples: Sequence[Example],
+        task: Task,
+        settings: TrainingSettings,
+        seed: int,
+        weights: Weights,
     ) -> None:
         self.built, self.examples, self.task, self.settings, self.seed = built, examples, task, settings, seed
         self.machine = machine()
@@ -128,7 +130,7 @@ class Loop:
         return float(self.machine.reduce(self.loss, reduction="sum")) / len(self.examples)
 
 
-def optimizer(module: Any, *, settings: Recipe, device: Any) -> Any:
+def optimizer(module: Any, *, settings: TrainingSettings, device: Any) -> Any:
     """Return AdamW without weight decay for parameters with fewer than two axes: biases, norms and scales."""
     learned = [p for p in module.parameters() if p.requires_grad]
     groups = [

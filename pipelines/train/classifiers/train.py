@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -24,10 +24,14 @@ from pipelines.models import TRAINABLE
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.taxonomy.task import task_of
 from pipelines.train.classifiers.class_weights import weigh
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 EXPERIMENT = "{corpus}_train"
 SEVERITY = "severity"
@@ -101,13 +105,18 @@ def _trained(
     root: Path,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Fit, predict, and log; return the prediction rows and the run's metrics."""
+    from pipelines.datasets.example import targets
+    from pipelines.metrics import label_sets
     from pipelines.metrics.thresholds import decide
     from pipelines.models import build
     from pipelines.train import tracking
     from pipelines.train.classifiers import inference, loop
 
     task, train = material.task, params.train
-    cues = _cues(corpus, spec=spec, model=model, vault=vault, root=root)
+    # the extra input of M3H: its labeller's remarks, from the stage rationales
+    cues: dict[str, Any] = {}
+    if isinstance(spec, M3hModel):
+        cues["cues"] = features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)
     weights = weigh(material.train, task=task, max_pos_weight=train.max_pos_weight)
     key = f"{task.key}-{model}-{seed}-{commit_of(root)}"
     folder = settings.home / "train" / corpus / f"{task.key}-{model}-{seed}"
@@ -127,12 +136,15 @@ def _trained(
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
         for examples in (material.validation, material.test):
-            scores = inference.predict(built, examples=examples, task=task, settings=train)
+            scores = inference.predict(built, examples=examples, task=task, batch=train.batch)
             sets = decide(scores, task=task, thresholds=fitted.thresholds)
             rows += _rows(examples, scores=scores.tolist(), sets=sets)
         log.weights(fitted.state)
         if examples := material.validation:
-            log.figure(_figure(rows[: len(examples)], examples=examples, task=task), "confusion")
+            predicted = label_sets.matrix([row["labels"] for row in rows[: len(examples)]], labels=task.labels)
+            truth = targets(examples, task=task).astype(bool)
+            figure = confusion(truth, predicted=predicted, labels=task.labels, single=task.kind == "single")
+            log.figure(figure, "confusion")
     shutil.rmtree(folder, ignore_errors=True)
     best = next(epoch for epoch in fitted.history if epoch["epoch"] == fitted.epoch)
     return rows, {
@@ -150,13 +162,6 @@ def _trained(
 LOGGED = {"mode", "epochs", "batch", "learning_rate", "warmup", "weight_decay", "clip", "max_pos_weight", "max_tokens"}
 
 
-def _cues(corpus: str, *, spec: Model, model: str, vault: Vault, root: Path) -> dict[str, Any]:
-    """Return the extra input of M3H: its labeller's remarks, from the stage ``rationales``."""
-    if not isinstance(spec, M3hModel):
-        return {}
-    return {"cues": features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)}
-
-
 def _rows(
     examples: tuple[Example, ...], *, scores: list[list[float]], sets: list[frozenset[str]]
 ) -> Iterator[dict[str, Any]]:
@@ -171,12 +176,34 @@ def _rows(
         }
 
 
-def _figure(rows: list[dict[str, Any]], *, examples: tuple[Example, ...], task: Task) -> Any:
+def confusion(
+    truth: npt.NDArray[np.bool_], *, predicted: npt.NDArray[np.bool_], labels: tuple[str, ...], single: bool
+) -> Any:
+    """Return a matplotlib figure of counts: true by predicted class, or right and wrong predictions of each label.
+
+    Args:
+        truth: shape (examples, labels).
+        predicted: the same shape.
+        labels: the names of the second axis.
+        single: whether each row has exactly one label.
+    """
     import numpy as np
+    from matplotlib.figure import Figure
 
-    from pipelines.datasets.example import targets
-    from pipelines.train.classifiers.confusion import confusion
-
-    predicted = np.array([[label in row["labels"] for label in task.labels] for row in rows], bool)
-    truth = targets(examples, task=task).astype(bool)
-    return confusion(truth, predicted=predicted, labels=task.labels, single=task.kind == "single")
+    if single:
+        counts, columns = truth.astype(int).T @ predicted.astype(int), labels
+    else:
+        parts = (truth & predicted, ~truth & predicted, truth & ~predicted, ~truth & ~predicted)
+        counts = np.stack([part.sum(axis=0) for part in parts], axis=1)
+        columns = ("right", "over", "under", "rightly absent")
+    figure = Figure(figsize=(2.5 + len(columns), 1.5 + 0.6 * len(labels)), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylabel("annotators")
+    axes.set_xlabel("model")
+    for row, column in np.ndindex(counts.shape):
+        dark = counts[row, column] * 2 > counts[row].sum()
+        axes.text(column, row, str(counts[row, column]), ha="center", va="center", color="white" if dark else "black")
+    return figure

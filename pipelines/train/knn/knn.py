@@ -6,7 +6,7 @@ and the calibration are chosen on dev.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +23,11 @@ from pipelines.metrics import calibration, recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.taxonomy.task import Task
 from pipelines.train.knn.neighbours import Index, embedded, write
+from pipelines.train.prediction import CalibratedPredictor
 from pipelines.vault.vault import Vault
 
 Floats = npt.NDArray[np.float64]
-Said = Mapping[str, LabelSet]
+Votes = Mapping[str, LabelSet]
 
 # Ours: probability of a label that a labeller names, before its weight is chosen on dev.
 TRUSTED = 0.9
@@ -110,7 +111,7 @@ def fit(
     settings: Finetune,
     out: Path,
     vault: Vault,
-    said: Said | None,
+    said: Votes | None,
 ) -> dict[str, Any]:
     """Write the index of train to ``out``, and choose the number of neighbours and the labeller's weight on dev.
 
@@ -167,15 +168,16 @@ def fit(
     }
 
 
-class KnnPredictor:
+class KnnPredictor(CalibratedPredictor):
     """An index with its chosen settings, for inference; create it with :meth:`open`."""
 
-    def __init__(self, index: Index, *, mixed: Mixed, thresholds: Floats, task: Task, said: Said) -> None:
+    def __init__(self, index: Index, *, mixed: Mixed, thresholds: Floats, task: Task, said: Votes) -> None:
         """Use :meth:`open`."""
-        self._index, self._mixed, self._thresholds, self._task, self._said = index, mixed, thresholds, task, said
+        super().__init__(task, chunk=CHUNK)
+        self._index, self._mixed, self._thresholds, self._said = index, mixed, thresholds, said
 
     @classmethod
-    def open(cls, out: Path, *, task: Task, vault: Vault, said: Said | None = None) -> KnnPredictor:
+    def open(cls, out: Path, *, task: Task, vault: Vault, said: Votes | None = None) -> KnnPredictor:
         """Load what :func:`fit` wrote, except posts that were taken down since.
 
         Args:
@@ -196,28 +198,6 @@ class KnnPredictor:
         index = Index.open(out, task=task, vault=vault)
         return cls(index, mixed=Mixed.of_json(stored["mixed"]), thresholds=thresholds, task=task, said=said or {})
 
-    def probabilities(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> Floats:
-        """Return calibrated probabilities, shape (texts, labels), in the order of texts and of the task's labels.
-
-        ``record_ids`` are the ids of the texts' records: without them the labeller's answers are not used.
-        ``progress`` is called with the number of texts that are done.
-        """
-        rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
-        for start in range(0, len(texts), CHUNK):
-            some = embedded(texts[start : start + CHUNK], model=self._model)
-            ids = [None] * len(some) if record_ids is None else record_ids[start : start + CHUNK]
-            shares = self._index.shares(some, neighbours=self._mixed.neighbours)
-            rows.append(self._mixed(shares, answers=_answers(ids, said=self._said), task=self._task))
-            if progress is not None:
-                progress(start + len(some))
-        return np.concatenate(rows)
-
     def labels(self, scores: Floats) -> list[frozenset[str]]:
         """Return the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
         return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
@@ -229,6 +209,12 @@ class KnnPredictor:
         tokens = Tokenizer.from_file(str(embedding.folder() / "tokenizer.json"))
         tokens.no_truncation()
         return [min(len(tokens.encode(text).ids), embedding.MOST_TOKENS) for text in texts]
+
+    def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats:
+        """Return probabilities; without ``record_ids`` the labeller's answers are not used."""
+        shares = self._index.shares(embedded(texts, model=self._model), neighbours=self._mixed.neighbours)
+        ids = [None] * len(texts) if record_ids is None else record_ids
+        return self._mixed(shares, answers=_answers(ids, said=self._said), task=self._task)
 
     @cached_property
     def _model(self) -> embedding.MiniLM:
@@ -263,7 +249,7 @@ def _chosen(
     return min(found, key=lambda pair: pair[0])[1], tried
 
 
-def _answers(record_ids: Sequence[str | None], *, said: Said | None) -> list[LabelSet | None]:
+def _answers(record_ids: Sequence[str | None], *, said: Votes | None) -> list[LabelSet | None]:
     return [None if said is None or record_id is None else said.get(record_id) for record_id in record_ids]
 
 
@@ -271,7 +257,7 @@ def _answered(answers: Sequence[LabelSet | None]) -> list[int]:
     return [n for n, labels in enumerate(answers) if labels is not None]
 
 
-def _consistent(labeller: str | None, *, said: Said | None) -> None:
+def _consistent(labeller: str | None, *, said: Votes | None) -> None:
     if labeller is not None and said is None:
         raise BadParams(where="models", detail=f"a kNN model that is blended with '{labeller}' needs its answers")
     if labeller is None and said is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,9 @@ from transformers.cache_utils import DynamicLayer
 from pipelines.models.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
+from pipelines.train.prediction import MALFORMED, VOTE, Prediction
 from pipelines.train.sft.grammar import Grammar, common
 from pipelines.train.sft.instruct import conversation, instruction, read
-
-LabelSet = frozenset[str]
-
-
-@dataclass(frozen=True)
-class Generated:
-    """One answer; a malformed one, possible only without constraint, has ``labels`` ``None`` and ``valid`` false.
-
-    ``input_tokens`` counts the prompt, ``output_tokens`` the answer without its end token.
-    """
-
-    labels: LabelSet | None
-    valid: bool
-    input_tokens: int
-    output_tokens: int
 
 
 class Generator:
@@ -119,10 +104,17 @@ class Generator:
             constrained=constrained,
         )
 
-    def answer(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> list[Generated]:
-        """Return an answer for each text, in their order; ``progress`` is called with the number that is done.
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        record_ids: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Prediction]:
+        """Return labels without probabilities; see :meth:`pipelines.train.prediction.Predictor.predict`.
 
-        Posts of similar length share a batch, the longest first, so that running out of memory shows at once.
+        Posts of similar length share a batch, the longest first, so that running out of memory shows at once. An answer
+        is malformed only without constraint. ``record_ids`` are not used.
 
         Raises:
             NoTemplate: the base has no chat template.
@@ -135,7 +127,7 @@ class Generator:
             for text in texts
         ]
         order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
-        answers: dict[int, Generated] = {}
+        answers: dict[int, Prediction] = {}
         with torch.inference_mode():
             for which, written in self._batches(prompts, order=order):
                 answers |= {i: self._read(tokens, prompt=prompts[i]) for i, tokens in zip(which, written, strict=True)}
@@ -168,13 +160,14 @@ class Generator:
         written = whole[:, width:].tolist()
         return [row[: next((i for i, token in enumerate(row) if token in self._ends), len(row))] for row in written]
 
-    def _read(self, written: list[int], *, prompt: list[int]) -> Generated:
+    def _read(self, written: list[int], *, prompt: list[int]) -> Prediction:
         labels = (
             self._grammar.labels(written)
             if self._grammar
             else read(self._tokenizer.decode(written, skip_special_tokens=True), task=self._task)
         )
-        return Generated(labels, labels is not None, len(prompt), len(written))
+        outcome = MALFORMED if labels is None else VOTE
+        return Prediction(outcome, labels or frozenset(), input_tokens=len(prompt), output_tokens=len(written))
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -203,7 +196,7 @@ class Leap:
         self._model, self._shared = model, shared
         self._cache = DynamicCache(config=model.config)
         if shared:
-            Rows(model, cache=self._cache, count=1, seen=0).read([shared])
+            CachedRows(model, cache=self._cache, count=1, seen=0).read([shared])
 
     @classmethod
     def over(cls, prompts: Sequence[list[int]], *, model: Any) -> Leap:
@@ -214,7 +207,7 @@ class Leap:
         """Return the answer's tokens after each prompt, taking the most probable option at each choice."""
         cache = deepcopy(self._cache)
         cache.batch_repeat_interleave(len(prompts))
-        rows = Rows(self._model, cache=cache, count=len(prompts), seen=len(self._shared))
+        rows = CachedRows(self._model, cache=cache, count=len(prompts), seen=len(self._shared))
         written = [list(grammar.opening) for _ in prompts]
         states = [grammar.start for _ in prompts]
         unread = [prompt[len(self._shared) :] + answer for prompt, answer in zip(prompts, written, strict=True)]
@@ -233,7 +226,7 @@ class Leap:
         return written
 
 
-class Rows:
+class CachedRows:
     """Rows of tokens in a model's cache that can be extended; new tokens are padded on the left and masked."""
 
     def __init__(self, model: Any, *, cache: Any, count: int, seen: int) -> None:

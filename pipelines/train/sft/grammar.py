@@ -125,6 +125,7 @@ class Grammar:
 
 def common(rows: Sequence[tuple[int, ...]]) -> int:
     """Return the length of the common prefix of all rows."""
+    # a common prefix of the first and last row in sorted order is common to all
     first, last = min(rows), max(rows)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 

@@ -71,13 +71,11 @@ def command(count: int, *, gpu: bool) -> list[str]:
     return [*line, "--fsdp_cpu_ram_efficient_loading", "true", "-m", MODULE]
 
 
-def group(
-    given: dict[str, Any], *, processes: int, say: Callable[[dict[str, float]], None], gpu: bool = True
-) -> dict[str, Any]:
+def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None], gpu: bool = True) -> dict[str, Any]:
     """Tune in ``processes`` processes and return the result of ``sft.tune``.
 
     Args:
-        given: the arguments of ``sft.tune`` except ``say``.
+        job: the ``sft.SftJob``.
         processes: number of processes.
         say: called after every epoch.
         gpu: whether each has a GPU.
@@ -88,7 +86,7 @@ def group(
     file = os.memfd_create("given")
     try:
         with os.fdopen(os.dup(file), "wb") as handed:
-            pickle.dump(given, handed)
+            pickle.dump(job, handed)
         environment = {**os.environ, GIVEN: f"/proc/{os.getpid()}/fd/{file}"}
         found = _followed(command(processes, gpu=gpu), environment=environment, say=say, processes=processes)
     finally:

@@ -22,12 +22,14 @@ import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from pipelines.train.sft.grammar import common
+
 IGNORED = -100  # label that the library's losses ignore
 ATTENTION = "tails"
 
 
 @dataclass(frozen=True)
-class Sample:
+class TokenizedSample:
     """One conversation: ``ids`` end with the ``answer`` (at least one) tokens that are learned."""
 
     ids: tuple[int, ...]
@@ -47,18 +49,16 @@ class PackingPlan:
     steps: tuple[tuple[tuple[tuple[tuple[int, ...], ...], ...], ...], ...]
 
 
-def shared(samples: Sequence[Sample]) -> int:
+def shared(samples: Sequence[TokenizedSample]) -> int:
     """Return the length of the common prefix of all samples, excluding the last token before an answer.
 
     That token is left to the tails, because the token after it differs between samples.
     """
     least = min((len(s.ids) - s.answer for s in samples), default=1) - 1
-    first, last = (edge(s.ids[:least] for s in samples) if samples else () for edge in (min, max))
-    # a common prefix of the first and last sample in sorted order is common to all
-    return next((i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a != b), max(least, 0))
+    return common([s.ids[:least] for s in samples]) if least > 0 else 0
 
 
-def row(samples: Sequence[Sample], *, shared: int) -> dict[str, Any]:
+def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:
     """Return the tensors of one row.
 
     Args:
@@ -83,7 +83,7 @@ def row(samples: Sequence[Sample], *, shared: int) -> dict[str, Any]:
     }
 
 
-def padded(samples: Sequence[Sample], *, pad: int) -> dict[str, Any]:
+def padded(samples: Sequence[TokenizedSample], *, pad: int) -> dict[str, Any]:
     """Return the samples as a batch of one row each, for models that are not :func:`packable`.
 
     Returns:

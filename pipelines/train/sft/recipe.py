@@ -18,7 +18,7 @@ from pipelines.errors import BadParams
 from pipelines.models.backbones import had
 from pipelines.train.classifiers.steps import BYTES_PER_PARAMETER
 from pipelines.train.sft import launch, packing
-from pipelines.train.sft.packing import Sample
+from pipelines.train.sft.packing import TokenizedSample
 
 # Ours: tokens of a packed row. Fewer leave a GPU idle; more need memory and gain no more than a bigger batch would.
 ROW = 4096
@@ -28,7 +28,12 @@ ACTIVATION_BYTES, BYTES_FROZEN, SHARE = 40, 2, 0.7
 
 
 def plans(
-    spec: SftModel, *, rows: Sequence[Sample], judged: Sequence[Sample], beginning: int | None, seed: int
+    spec: SftModel,
+    *,
+    rows: Sequence[TokenizedSample],
+    judged: Sequence[TokenizedSample],
+    beginning: int | None,
+    seed: int,
 ) -> list[packing.PackingPlan]:
     """Return the plans of training and of validation; validation is a single step."""
     start = beginning or 0

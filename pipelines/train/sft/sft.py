@@ -33,8 +33,8 @@ from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.steps import reproducible
 from pipelines.train.sft import instruct, launch, packing, recipe
-from pipelines.train.sft.packing import Sample
-from pipelines.train.sft.tuner import Keeper, Rows, Steps, Tuner, best, clear, newest
+from pipelines.train.sft.packing import TokenizedSample
+from pipelines.train.sft.tuner import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
 ADAPTER = "adapter"
 SHARD = "5GB"
@@ -50,7 +50,7 @@ class NothingToTune(DataError):
 
 
 @dataclass(frozen=True)
-class Fitted:
+class SftResult:
     """Result of a run; the best epoch's weights are in ``out``.
 
     Args:
@@ -69,24 +69,9 @@ class Fitted:
     truncated: int
 
 
-def fit(
-    spec: SftModel,
-    *,
-    train: Sequence[Example],
-    validation: Sequence[Example],
-    task: Task,
-    scheme: Scheme,
-    seed: int,
-    settings: Finetune,
-    folder: Path,
-    out: Path,
-    say: Callable[[dict[str, float]], None],
-) -> Fitted:
-    """Tune the base of ``spec`` and write its weights and tokenizer to ``out`` in the format of ``from_pretrained``.
-
-    With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
-    safetensors, in the number format of the base. If several GPUs are visible, one process for each runs
-    (``launch.py``).
+@dataclass(frozen=True)
+class SftJob:
+    """The inputs of one run.
 
     Args:
         spec: base and recipe.
@@ -98,7 +83,25 @@ def fit(
         settings: provides ``checkpoint_steps`` and ``max_new_tokens``, the room reserved for an answer.
         folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
         out: folder of the result.
-        say: called after every epoch; twice if a kill comes between the call and the checkpoint.
+    """
+
+    spec: SftModel
+    train: Sequence[Example]
+    validation: Sequence[Example]
+    task: Task
+    scheme: Scheme
+    seed: int
+    settings: Finetune
+    folder: Path
+    out: Path
+
+
+def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
+    """Tune the base of a job and write its weights and tokenizer to ``out`` in the format of ``from_pretrained``.
+
+    With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
+    safetensors, in the number format of the base. If several GPUs are visible, one process for each runs
+    (``launch.py``). ``say`` is called after every epoch; twice if a kill comes between the call and the checkpoint.
 
     Raises:
         LeakRefused: examples of another split.
@@ -110,38 +113,23 @@ def fit(
         TuningDiverged: the loss became infinite or undefined.
         GroupFailed: one of several processes ended early.
     """
-    for examples, split in ((train, TRAIN), (validation, VALIDATION)):
+    for examples, split in ((job.train, TRAIN), (job.validation, VALIDATION)):
         if not only(examples, splits={split}):
-            raise NothingToTune(split=split, task=task.key)
-    given: dict[str, Any] = {
-        "spec": spec, "train": train, "validation": validation, "task": task, "scheme": scheme, "seed": seed,
-        "settings": settings, "folder": folder, "out": out,
-    }  # fmt: skip
+            raise NothingToTune(split=split, task=job.task.key)
     processes = launch.processes()
-    made = tune(**given, say=say) if processes == 1 else launch.group(given, processes=processes, say=say)
-    return Fitted(**{**made, "history": tuple(made["history"])})
+    made = tune(job, say=say) if processes == 1 else launch.group(job, processes=processes, say=say)
+    return SftResult(**{**made, "history": tuple(made["history"])})
 
 
-def tune(
-    *,
-    spec: SftModel,
-    train: Sequence[Example],
-    validation: Sequence[Example],
-    task: Task,
-    scheme: Scheme,
-    seed: int,
-    settings: Finetune,
-    folder: Path,
-    out: Path,
-    say: Callable[[dict[str, float]], None],
-) -> dict[str, Any]:
+def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
     """Run :func:`fit` in this process, alone or as one of a group, and return the result."""
+    spec, folder, seed = job.spec, job.folder, job.seed
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with opened(spec.base, seed=seed, folder=folder) as place, reproducible(seed):
         tokenizer = had(AutoTokenizer, place, base=spec.base)
-        prompt = instruct.instruction(scheme, category=task.key)
-        said = _Reader(spec, prompt=prompt, tokenizer=tokenizer, task=task, room=settings.max_new_tokens)
-        rows, judged = ([said(example) for example in examples] for examples in (train, validation))
+        prompt = instruct.instruction(job.scheme, category=job.task.key)
+        said = _Reader(job, prompt=prompt, tokenizer=tokenizer)
+        rows, judged = ([said(example) for example in examples] for examples in (job.train, job.validation))
         model = recipe.base_of(spec, place=place)
         packed = spec.packing and packing.packable(model)
         if packed:
@@ -152,13 +140,13 @@ def tune(
         plans = recipe.plans(spec, rows=rows, judged=judged, beginning=beginning, seed=seed)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         steps, judge = (
-            Steps(Rows(samples, shared=beginning, pad=pad), plan=plan)
+            Steps(RowCollator(samples, shared=beginning, pad=pad), plan=plan)
             for samples, plan in zip((rows, judged), plans, strict=True)
         )
         # with FSDP, only the first process has read the weights
         mine = "" if launch.rank() else _key(spec, model=model, samples=(rows, judged), prompt=prompt, seed=seed)
         key = str(broadcast_object_list([mine])[0])
-        keeper = Keeper(key=key, every=settings.checkpoint_steps, task=task.key, say=say)
+        keeper = Keeper(key=key, every=job.settings.checkpoint_steps, task=job.task.key, say=say)
         arguments = recipe.arguments(spec, model=model, plan=plans[0], folder=folder, seed=seed, beginning=beginning)
         tuner = Tuner(
             model, arguments, train=steps, validation=judge, keeper=keeper, processing_class=tokenizer,
@@ -167,7 +155,7 @@ def tune(
         history = _trained(tuner, folder=folder, key=key)
         if tuner.is_world_process_zero():
             chosen = folder / f"checkpoint-{int(best(history)['step'])}"
-            _write(spec, place=place, chosen=chosen, tokenizer=tokenizer, out=out)
+            _write(spec, place=place, chosen=chosen, tokenizer=tokenizer, out=job.out)
         tuner.accelerator.wait_for_everyone()
         # the next run in this process may need another precision
         AcceleratorState._reset_state()
@@ -183,12 +171,12 @@ def tune(
 class _Reader:
     """Makes samples from examples; every sample ends with the whole answer and the end token (trap 3)."""
 
-    def __init__(self, spec: SftModel, *, prompt: Prompt, tokenizer: Any, task: Task, room: int) -> None:
-        self._spec, self._prompt, self._tokenizer, self._task = spec, prompt, tokenizer, task
-        self._room = room
+    def __init__(self, job: SftJob, *, prompt: Prompt, tokenizer: Any) -> None:
+        self._spec, self._task, self._room = job.spec, job.task, job.settings.max_new_tokens
+        self._prompt, self._tokenizer = prompt, tokenizer
         self.truncated = 0
 
-    def __call__(self, example: Example) -> Sample:
+    def __call__(self, example: Example) -> TokenizedSample:
         if example.labels is None:
             raise LeakRefused(items=1, found=example.split, allowed=f"{TRAIN} and {VALIDATION}")
         answer = instruct.completion(example.labels, task=self._task)
@@ -201,7 +189,7 @@ class _Reader:
             room=max(self._room, len(ids)),
         )  # fmt: skip
         self.truncated += cut
-        return Sample((*asked, *ids), len(ids))
+        return TokenizedSample((*asked, *ids), len(ids))
 
 
 def _trained(tuner: Tuner, *, folder: Path, key: str) -> list[dict[str, float]]:
@@ -234,7 +222,7 @@ def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Pat
     tokenizer.save_pretrained(str(out))
 
 
-def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[Sample]], prompt: Prompt, seed: int) -> str:
+def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[TokenizedSample]], prompt: Prompt, seed: int) -> str:
     """Return a digest of everything that the result depends on; a run resumes only from checkpoints with its digest."""
     begin = [(name, list(t.shape), t.flatten()[:16].float().tolist()) for name, t in model.named_parameters()]
     facts = {

@@ -22,7 +22,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import SFTTrainer
 
 from pipelines.train.classifiers.inference import Diverged
-from pipelines.train.sft.packing import IGNORED, PackingPlan, Sample, padded, row
+from pipelines.train.sft.packing import IGNORED, PackingPlan, TokenizedSample, padded, row
 
 WHOLE, JUDGED = "whole.json", "eval_loss"
 
@@ -33,7 +33,7 @@ class TuningDiverged(Diverged):
     remedy = "Lower learning_rate of the model in params.yaml."
 
 
-class Rows:
+class RowCollator:
     """Makes the model's input rows from samples: packed with a common prefix, or padded.
 
     Args:
@@ -42,7 +42,7 @@ class Rows:
         pad: the token that fills padded rows.
     """
 
-    def __init__(self, samples: Sequence[Sample], *, shared: int | None, pad: int) -> None:
+    def __init__(self, samples: Sequence[TokenizedSample], *, shared: int | None, pad: int) -> None:
         self.samples, self._shared, self._pad = samples, shared, pad
         self._short = min(samples, key=lambda s: len(s.ids))
 
@@ -58,7 +58,7 @@ class Rows:
 class Steps(Dataset):  # type: ignore[misc]
     """This process's rows in the order of one epoch, each with ``answers``: the answer tokens of its whole step."""
 
-    def __init__(self, rows: Rows, *, plan: PackingPlan) -> None:
+    def __init__(self, rows: RowCollator, *, plan: PackingPlan) -> None:
         self.rows, self.plan = rows, plan
         self.epoch, self.process = 0, 0
 

@@ -16,7 +16,7 @@ def main() -> None:
     launch.leave_with(handed)
     # the parent's own memory, which no other user can write
     given = pickle.loads(handed.read_bytes())  # noqa: S301
-    found = tune(**given, say=lambda epoch: launch.tell(said=epoch))
+    found = tune(given, say=lambda epoch: launch.tell(said=epoch))
     if not launch.rank():
         launch.tell(found=found)
 
