@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.annotate.manifest import opened
+from pipelines.config import renamed
 from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus, StepFailed
 from pipelines.label import summary
@@ -56,7 +57,7 @@ def gather(settings: Settings) -> dict[str, Any]:
 def _parts(folder: Path) -> dict[str, Any]:
     """Return the metrics of one corpus by part."""
     parts: dict[str, Any] = {}
-    score, dedupe, split = (_metrics(folder / f"{name}.json") for name in ("quality", "dedupe", "split"))
+    score, dedupe, split = (_metrics(renamed.metrics(folder, name)) for name in ("quality", "dedupe", "split"))
     if score:
         parts |= {key: score[key] for key in ("collect", "ocr", "truth") if key in score}
     if dedupe:

@@ -27,18 +27,24 @@ def test_without_a_corpus_it_says_how_to_begin(settings: Settings) -> None:
         status.gather(settings)
 
 
-def test_each_part_appears_when_it_exists(
-    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    work = tmp_path / "work"
+def published(settings: Settings, *, work: Path, **metrics: object) -> None:
+    """Commit these metrics files of memes to a new corpus repository."""
     (work / "metrics" / "memes").mkdir(parents=True)
-    (work / "metrics" / "memes" / "split.json").write_text(json.dumps(SPLIT))
+    for name, content in metrics.items():
+        (work / "metrics" / "memes" / f"{name}.json").write_text(json.dumps(content))
     (work / ".dvc").mkdir()
     (work / ".dvc" / "config").touch()
     git("init", "--quiet", "-b", "corpus", cwd=work)
     git("add", "--all", cwd=work)
     git("commit", "--quiet", "-m", "snapshot", cwd=work)
     git("clone", "--quiet", "--bare", str(work), settings.repo)
+
+
+def test_each_part_appears_when_it_exists(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "work"
+    published(settings, work=work, split=SPLIT)
     found = status.gather(settings)
     assert not list((settings.home / "scratch").iterdir())
     assert found["commit"] == publish.head(settings) == git("rev-parse", "HEAD", cwd=work)
@@ -46,3 +52,12 @@ def test_each_part_appears_when_it_exists(
     assert "collect" not in found and "dedupe" not in found
     status.show(found)
     assert "leakage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["quality", "score"])
+def test_a_corpus_that_was_not_upgraded_has_the_same_parts(settings: Settings, tmp_path: Path, name: str) -> None:
+    quality = {"collect": {"kept": 5}, "ocr": {"word_recall": 0.9}, "truth": {"precision": 1.0, "recall": 0.5}}
+    published(settings, work=tmp_path / "work", **{name: quality, "dedupe": {"pairs": 3, "dropped": 2}})
+    found = status.gather(settings)
+    assert {key: found[key] for key in quality} == quality
+    assert found["dedupe"] == {"pairs": 3, "dropped": 2, "precision": 1.0, "recall": 0.5}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 # Earlier name -> present name, of a section of params.yaml and of the stage that reads it.
@@ -46,3 +47,10 @@ def path(name: str) -> str:
     """Return the present path of an out; a stage's metrics file has the name of the stage."""
     found = re.fullmatch(r"(metrics/[^/]+/)([a-z_]+)((?:-[^/]*)?\.json)", name)
     return f"{found[1]}{STAGES.get(found[2], found[2])}{found[3]}" if found else name
+
+
+def metrics(folder: Path, step: str) -> Path:
+    """Return the metrics file of a stage in a folder; it has the earlier name until the corpus is upgraded."""
+    present = folder / f"{step}.json"
+    earlier = (folder / f"{old}.json" for old, new in STAGES.items() if new == step)
+    return next((path for path in (present, *earlier) if path.exists()), present)

@@ -160,7 +160,8 @@ def find(name: str, number: int | None, *, registry: Registry, journal: Journal)
         if row.event == "withdrawn" and row.from_version == number:
             raise Withdrawn(name=name, version=number, at=row.at[:10], number=row.number, why=row.why)
     registered = [row for row in rows if row.event == "registered" and row.to_version == number]
-    if len({row.files for row in registered}) != 1 or not registered[0].files:
+    # a takedown registers the files again, without the deleted ids: the last row has the digest to verify
+    if not registered or not registered[-1].files:
         raise NotOnRecord(name=name, version=number)
     if RECORDED in version.tags:
         # the chain of a journal that was cut at its end is intact; the version's own tag reveals the cut

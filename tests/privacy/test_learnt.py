@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from pipelines.config.takedown import Takedown
 from pipelines.promotion import promote
-from pipelines.registry import contents
+from pipelines.registry import client, contents
 from pipelines.registry.candidate import Context, enter, registration
+from pipelines.registry.verified import FilesChanged
 from pipelines.registry.versions import CHAMPION, DIGEST, Version, digest
 from pipelines.takedown import affected_models
 from pipelines.takedown.redaction import Gone
@@ -77,6 +79,23 @@ def test_a_version_is_tagged_and_its_list_loses_the_ids_and_it_stays_sound(conte
     assert not [i for i in ids[:3] if i.encode() in disk]
     assert not [p for p in (context.settings.home / "registry").glob("*/*") if Gone(ids[:3]).within(p)]
     assert digest(Path(other.source)) == again(other, context=context).tags[DIGEST], "the other one is untouched"
+
+
+def test_a_champion_is_loaded_after_takedowns_but_not_with_its_earlier_files(context: Context, tmp_path: Path) -> None:
+    ids = trained(context.root)
+    version = add(context, knows=6)
+    promote.promote(NAME, 1, who="ada", why="a test", context=context)
+    before = shutil.copytree(version.source, tmp_path / "before")
+    cache = tmp_path / "cache"
+    assert client.load(f"{NAME}@champion", cache=cache).files == version.digest
+    for taken in (1, 2):
+        Noted().run(ids[:taken], context=context)
+        model = client.load(f"{NAME}@champion", cache=cache)
+        assert (model.version, model.files) == (1, again(version, context=context).digest)
+    shutil.rmtree(version.source)
+    before.rename(version.source)
+    with pytest.raises(FilesChanged):
+        client.load(f"{NAME}@champion", cache=tmp_path / "other")
 
 
 def test_the_next_takedown_adds_to_the_count(context: Context) -> None:
