@@ -52,7 +52,7 @@ STAGES = {
     "memes": (("dedupe", "sample", "split", "quality"), ("gold",)),
     "posts": (
         ("dedupe", "sample", "split", "quality"),
-        ("gold", "votes-characters", "votes-words", "votes-embedding", "silver-offline", "probe-offline"),
+        ("gold", "votes-characters", "votes-words", "votes-embedding", "silver-offline", "injection_test-offline"),
     ),
 }
 
