@@ -53,7 +53,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.evaluate.benchmark import MISSING, VOTE, Board, Json, Run
-from pipelines.evaluate.errors import Rates, TaskAnswers, gather
+from pipelines.evaluate.label_errors import Rates, TaskAnswers, gather
 from pipelines.metrics import label_sets
 from pipelines.taxonomy import Category
 

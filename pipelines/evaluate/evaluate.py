@@ -77,9 +77,9 @@ from pathlib import Path
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
-from pipelines.evaluate import benchmark, crisis_errors, errors, paired, reliability, sources
+from pipelines.evaluate import benchmark, crisis_errors, label_errors, paired, reliability, sources
 from pipelines.evaluate.benchmark import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
-from pipelines.evaluate.errors import Traits
+from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.runs import DEV, TEST, TRAIN, EvaluationGold, runs_of
 from pipelines.evaluate.sources import Origin
 from pipelines.llm.capabilities import capabilities
@@ -200,7 +200,7 @@ def measure(
             **vars(origin),
             "kind": origin.kind or kinds.get(name),
             **_model(board, runs=made, figures=figures),
-            "errors": errors.analyse(board, runs=made, traits=traits),
+            "errors": label_errors.analyse(board, runs=made, traits=traits),
             "dev": {"n": len(dev.items), "by_seed": _by_seed(dev, runs=on_dev)} if dev and on_dev else None,
             "calibration": reliability.calibration(board, runs=made),
             "floors": reliability.floors(board, runs=made, dev=dev, dev_runs=on_dev, wanted=beside.floors),

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.evaluate.benchmark import Board, Json, Run, number
-from pipelines.evaluate.errors import Rates, gather
+from pipelines.evaluate.label_errors import Rates, gather
 from pipelines.metrics.label_sets import Floats, matrix
 from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
 

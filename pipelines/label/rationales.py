@@ -27,8 +27,9 @@ from pipelines.datasets.memes import memes
 from pipelines.datasets.post import Post
 from pipelines.label.memes import described, meme
 from pipelines.label.remote import Remote
-from pipelines.llm.outcome import DECLINES, Answer, Outcome, Raw, check_failures, counted, parse
+from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures, counted
 from pipelines.llm.prompts import Prompt, register
+from pipelines.llm.response_parser import DECLINES, parse
 from pipelines.progress import reporter
 from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
 from pipelines.storage.metrics_file import write_metrics

@@ -111,24 +111,24 @@ async def collect(client: Client, job: str) -> Mapping[str, Raw] | None:
 
 
 def _one(client: Client, model: Model[Any], result: Any, request: Any, effective: dict[str, Any]) -> Raw:
-    from pipelines.llm import response_parser
+    from pipelines.llm import provider_response
 
     try:
-        return response_parser.read(model.batch_decode(result, request), asked=client.asked, effective=effective)
+        return provider_response.read(model.batch_decode(result, request), asked=client.asked, effective=effective)
     except Exception as error:
-        return response_parser.understand(error, asked=client.asked, exchange=None, effective=effective)
+        return provider_response.understand(error, asked=client.asked, exchange=None, effective=effective)
 
 
 def _fault(client: Client, error: Exception) -> Exception:
     """Return the project's error for an error of a batch call; only the items of a batch can be refused as content."""
     from pydantic_ai.exceptions import ModelAPIError
 
-    from pipelines.llm import response_parser
+    from pipelines.llm import provider_response
 
     if isinstance(error, CorpusError) or not isinstance(error, ModelAPIError | TimeoutError):
         return error
     try:
-        response_parser.understand(error, asked=client.asked, exchange=None, effective={})
+        provider_response.understand(error, asked=client.asked, exchange=None, effective={})
     except CorpusError as meant:
         return meant
     return client.asked.refused("the batch was rejected")

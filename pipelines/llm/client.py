@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelRequest
     from pydantic_ai.models import Model, ModelRequestParameters
 
-    from pipelines.llm.response_parser import Target
+    from pipelines.llm.provider_response import Target
 
 # the providers' own addresses, fixed so that no environment variable of the SDKs can send posts elsewhere
 ADDRESSES = {
@@ -80,10 +80,10 @@ class Client:
         """
         import httpx2
 
-        from pipelines.llm import response_parser, transport
+        from pipelines.llm import provider_response, transport
 
-        self._reading, self._wire = response_parser, transport
-        self.asked: Target = response_parser.Target(
+        self._reading, self._wire = provider_response, transport
+        self.asked: Target = provider_response.Target(
             labeller=self.name, provider=self.labeller.provider, api=self.provider.api
         )
         if self._endpoint.url is None and not self._endpoint.key.get_secret_value():

@@ -1,36 +1,19 @@
-"""Turn a raw answer into labels or another outcome; no other module does this.
-
-A refusal is never a vote: the five outcomes are distinguished here, once, and only ``vote`` carries labels. Repairs are
-small, local and named (a code fence, a thinking block, the closing brace, repairs by the scheme's rules); everything
-else is malformed. An object inside prose is also malformed, because the prose may retract it
-("I would rather not judge this: {"labels": []}" must not become a vote for the empty set).
-"""
+"""Define the outcomes of asking a model about a record; only ``vote`` carries labels, and a refusal is never one."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import LabellingError, TooManyFailed
 
 if TYPE_CHECKING:
-    from pipelines.llm.prompts import Prompt
-    from pipelines.taxonomy.scheme import Category, Scheme
+    pass
 
-FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)
-THINKING = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)
-# prose that declines; only tested on text that is not JSON, so a miss changes a word in a report and never a vote
-DECLINES = re.compile(
-    r"\A\W*(?:(?:i(?:['\u2019]m| am)(?: really| so| very)? sorry)|sorry\b|i apologi[sz]e|unfortunately\b"
-    r"|(?:i(?:['\u2019]m| am) (?:not able|unable|not comfortable))"
-    r"|(?:i (?:can(?:['\u2019]t|not| not)|won['\u2019]t|will not|must decline|decline)))",
-    re.IGNORECASE,
-)
 # the client's words for an answer of unknown shape, and for a post that exceeds the model's context
 UNREADABLE, TOO_LONG = "unreadable", "too_long"
 
@@ -145,131 +128,3 @@ class Raw:
     def from_json(cls, data: bytes) -> Raw:
         """Return the answer that :meth:`to_json` wrote."""
         return cls(**json.loads(data))
-
-
-class _TwiceError(ValueError):
-    """An object has a key twice, so its value is ambiguous."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise _TwiceError
-    return values
-
-
-def _load(text: str) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_once)
-    except _TwiceError:
-        raise
-    except (ValueError, RecursionError):
-        return None
-
-
-def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
-    """Return the JSON object of an answer, the repairs applied, and the reason if there is no object.
-
-    Repairs, ours unless named: ``thinking`` (a reasoning block before the answer), ``fence`` (the whole answer in a
-    code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10 removes).
-    """
-    repairs: list[str] = []
-    rest = text.strip().removeprefix("\ufeff").strip()
-    if without := THINKING.sub("", rest):
-        repairs += ["thinking"] if without != rest else []
-        rest = without
-    if rest.startswith("```") and (fenced := FENCE.match(rest)):
-        repairs.append("fence")
-        rest = fenced[1].strip()
-    if not rest:
-        return None, (), "empty"
-    try:
-        value = _load(rest)
-        if value is None and rest.startswith("{") and (value := _load(rest + "}")) is not None:
-            repairs.append("brace")
-    except _TwiceError:
-        return None, (), "wrong_shape"
-    if isinstance(value, dict):
-        return value, tuple(repairs), ""
-    return None, (), "not_json" if value is None and rest != "null" else "wrong_shape"
-
-
-def _labels(
-    value: Any, *, category: Category, mode: Literal["paper", "improved"]
-) -> tuple[Outcome, str, tuple[str, ...], tuple[str, ...]]:
-    """Return the outcome, reason, labels and rule repairs of one category's value."""
-    from pipelines.taxonomy import tiers_of
-
-    if category.kind == "single":
-        value = [value] if isinstance(value, str) else None
-    if not isinstance(value, list) or not all(isinstance(label, str) for label in value):
-        return Outcome.MALFORMED, "wrong_shape", (), ()
-    checked = category.check(value, mode="repair", tiers=tiers_of(mode))
-    if checked.unknown:
-        return Outcome.MALFORMED, "unknown_label", (), ()
-    if checked.violations:
-        return Outcome.MALFORMED, "rule_violation", (), ()
-    return Outcome.VOTE, "", tuple(sorted(checked.labels)), checked.repairs
-
-
-def _overall(raw: Raw) -> tuple[dict[str, Any] | None, tuple[str, ...], Outcome, str]:
-    """Return the object of an answer and its repairs, or the outcome and reason that apply to every category."""
-    if raw.refused is not None:
-        return None, (), Outcome.REFUSED, raw.refused
-    if raw.text is None:
-        named = raw.finish if raw.finish in (UNREADABLE, TOO_LONG) else "empty"
-        return None, (), Outcome.MALFORMED, "truncated" if raw.truncated else named
-    value, repairs, reason = parse(raw.text)
-    if value is None and reason == "not_json" and DECLINES.match(raw.text):
-        return None, (), Outcome.REFUSED, "model_refusal"
-    if value is None:
-        return None, (), Outcome.MALFORMED, "truncated" if raw.truncated else reason
-    return value, repairs, Outcome.VOTE, ""
-
-
-def interpret(
-    raw: Raw,
-    *,
-    record_id: str,
-    labeller: str,
-    prompt: Prompt,
-    scheme: Scheme,
-    mode: Literal["paper", "improved"],
-    cost: float,
-) -> list[Answer]:
-    """Return one row per requested category of a raw answer, in the order of the prompt's schema.
-
-    The scheme's rules are applied before the vote: (a) to (c) of SPEC 23 in ``paper`` mode, (a) to (e) in
-    ``improved``. An unexpected key makes the whole answer malformed, a missing key only its own category. Tokens and
-    ``cost`` (US dollars) are those of the one request: only the first row carries them, so that sums are right.
-    """
-    keys = list(prompt.schema["properties"])
-    value, repairs, outcome, reason = _overall(raw)
-    if value is not None and set(value) - set(keys):
-        value, outcome, reason = None, Outcome.MALFORMED, "wrong_shape"
-    answers = []
-    for index, key in enumerate(keys):
-        labels: tuple[str, ...] = ()
-        named: tuple[str, ...] = ()
-        found, why = outcome, reason
-        if value is not None and key not in value:
-            found, why = Outcome.MALFORMED, "truncated" if raw.truncated else "wrong_shape"
-        elif value is not None:
-            found, why, labels, rules = _labels(value[key], category=scheme.category(key), mode=mode)
-            named = tuple(dict.fromkeys((*repairs, *rules))) if found is Outcome.VOTE else ()
-        answers.append(
-            Answer(
-                record_id=record_id,
-                labeller=labeller,
-                category=key,
-                prompt=prompt.digest,
-                outcome=found,
-                reason="+".join(named) or why,
-                repaired=bool(named),
-                labels=labels,
-                input_tokens=raw.input_tokens if index == 0 else 0,
-                output_tokens=raw.output_tokens if index == 0 else 0,
-                cost=cost if index == 0 else 0.0,
-            )
-        )
-    return answers

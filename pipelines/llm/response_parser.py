@@ -1,156 +1,157 @@
-"""Classify a provider's answer or error: an outcome for the record, a reason to wait, or the end of the run.
+"""Turn a raw answer into labels or another outcome; no other module does this.
 
-Refusals take many forms (SPEC 2.2): an answer with ``refusal``, a stop reason, a blocked prompt, no choices at all, a
-400 that names a content policy. All of them are answers, so that they are neither requested again nor counted as votes.
-Error texts may quote a post: none is passed on.
+A refusal is never a vote: the five outcomes are distinguished here, once, and only ``vote`` carries labels. Repairs are
+small, local and named (a code fence, a thinking block, the closing brace, repairs by the scheme's rules); everything
+else is malformed. An object inside prose is also malformed, because the prose may retract it
+("I would rather not judge this: {"labels": []}" must not become a vote for the empty set).
 """
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic_ai.exceptions import (
-    ModelAPIError,
-    ModelConnectionError,
-    ModelContextWindowExceededError,
-    ModelHTTPError,
-    ModelOverloadedError,
-    ModelQuotaExceededError,
-    ModelTimeoutError,
-)
-from pydantic_ai.messages import ModelResponse, TextPart
+from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Answer, Outcome, Raw
 
-from pipelines.errors import LabellerRefused
-from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
-from pipelines.llm.transport import Exchange
+if TYPE_CHECKING:
+    from pipelines.llm.prompts import Prompt
+    from pipelines.taxonomy.scheme import Category, Scheme
 
-# how providers and gateways word a content policy in an error; kept strict, because an unrelated 400 must end the run
-POLICY = re.compile(
-    r"content[_ -]?(?:policy|filter|management)|usage polic|safety system|moderation_blocked|flagged"
-    r"|prohibited_content|invalid_prompt|responsibleai"
-)
-POLICY_STATUS = frozenset({400, 403, 422, 451})
-WORD = re.compile(r"\A[a-z0-9_.-]{1,40}\Z")
-LONGEST_MESSAGE = 500
-COUNTS = (
-    ("prompt_tokens", "input_tokens", "promptTokenCount"),
-    ("completion_tokens", "output_tokens", "candidatesTokenCount", "thoughtsTokenCount"),
+FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)
+THINKING = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)
+# prose that declines; only tested on text that is not JSON, so a miss changes a word in a report and never a vote
+DECLINES = re.compile(
+    r"\A\W*(?:(?:i(?:['\u2019]m| am)(?: really| so| very)? sorry)|sorry\b|i apologi[sz]e|unfortunately\b"
+    r"|(?:i(?:['\u2019]m| am) (?:not able|unable|not comfortable))"
+    r"|(?:i (?:can(?:['\u2019]t|not| not)|won['\u2019]t|will not|must decline|decline)))",
+    re.IGNORECASE,
 )
 
 
-@dataclass(frozen=True)
-class Target:
-    """The target of a request, for errors and for what differs by protocol."""
-
-    labeller: str
-    provider: str
-    api: Literal["openai", "anthropic", "google"]
-
-    def refused(self, detail: str) -> LabellerRefused:
-        """Return the error that ends this labeller's run."""
-        variable = self.provider.upper().replace("-", "_")
-        return LabellerRefused(labeller=self.labeller, detail=detail, provider=variable)
+class _TwiceError(ValueError):
+    """An object has a key twice, so its value is ambiguous."""
 
 
-def read(response: ModelResponse, *, asked: Target, effective: dict[str, Any]) -> Raw:
-    """Return the answer of a complete response."""
-    details = response.provider_details or {}
-    texts = [part.content for part in response.parts if isinstance(part, TextPart)]
-    named = response.finish_reason or details.get("finish_reason") or ""
-    return Raw(
-        text="".join(texts) if texts else None,
-        finish=str(named).lower(),
-        refused=_refusal(response, details, asked=asked),
-        input_tokens=response.usage.input_tokens,
-        output_tokens=response.usage.output_tokens,
-        effective=effective,
-        truncated=response.finish_reason == "length",
-    )
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise _TwiceError
+    return values
 
 
-def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Target) -> str | None:
-    if response.finish_reason != "content_filter" and "refusal" not in details:
-        # Google sends no candidate at all; others send an empty list of choices
-        nothing = asked.api == "google" and not response.parts and response.finish_reason is None
-        return "empty" if nothing and "finish_reason" not in details else None
-    if asked.api == "anthropic" or "refusal" in details:
-        return "model_refusal"
-    return "blocked_prompt" if "block_reason" in details else "content_filter"
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except _TwiceError:
+        raise
+    except (ValueError, RecursionError):
+        return None
 
 
-def understand(error: Exception, *, asked: Target, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
-    """Return the answer that an error represents: a refusal, a post that is too long, a response of unknown shape.
+def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
+    """Return the JSON object of an answer, the repairs applied, and the reason if there is no object.
 
-    Raises:
-        Throttled: the provider asks the client to wait.
-        Passing: a temporary failure: a timeout, no connection, the provider's own fault.
-        LabellerRefused: the key, the model, the account or the request itself is rejected.
-        Exception: ``error`` itself if no response had arrived: it is a fault of our code.
-
-    ``exchange`` is ``None`` for one item of a batch.
+    Repairs, ours unless named: ``thinking`` (a reasoning block before the answer), ``fence`` (the whole answer in a
+    code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10 removes).
     """
-    if isinstance(error, TimeoutError | ModelTimeoutError):
-        raise Passing(reason="timeout") from None
-    if isinstance(error, ModelConnectionError):
-        raise Passing(reason="connection") from None
-    if isinstance(error, ModelHTTPError):
-        return _status(error, asked=asked, effective=effective)
-    if exchange is None:
-        # one item of a batch: an error without a status means that it was never run
-        if isinstance(error, ModelAPIError):
-            raise Passing(reason="not_run") from None
-        return _without_text(UNREADABLE, effective)
-    if exchange.response is None:
-        raise error
-    body = exchange.body()
-    if isinstance(body.get("error"), dict):
-        raise Passing(reason="server") from None
-    if exchange.response.status_code != 200:
-        raise asked.refused(f"HTTP {exchange.response.status_code}") from None
-    empty = "choices" in body and not body["choices"]
-    return _without_text("empty" if empty else UNREADABLE, effective, refused="empty" if empty else None, body=body)
+    repairs: list[str] = []
+    rest = text.strip().removeprefix("\ufeff").strip()
+    if without := THINKING.sub("", rest):
+        repairs += ["thinking"] if without != rest else []
+        rest = without
+    if rest.startswith("```") and (fenced := FENCE.match(rest)):
+        repairs.append("fence")
+        rest = fenced[1].strip()
+    if not rest:
+        return None, (), "empty"
+    try:
+        value = _load(rest)
+        if value is None and rest.startswith("{") and (value := _load(rest + "}")) is not None:
+            repairs.append("brace")
+    except _TwiceError:
+        return None, (), "wrong_shape"
+    if isinstance(value, dict):
+        return value, tuple(repairs), ""
+    return None, (), "not_json" if value is None and rest != "null" else "wrong_shape"
 
 
-def _status(error: ModelHTTPError, *, asked: Target, effective: dict[str, Any]) -> Raw:
-    words, status = _words(error), error.status_code
-    if isinstance(error, ModelQuotaExceededError) or "insufficient_quota" in words:
-        raise asked.refused("insufficient_quota") from None
-    if status in POLICY_STATUS and POLICY.search(words):
-        return _without_text("content_filter", effective, refused="content_filter")
-    if isinstance(error, ModelContextWindowExceededError) or status == 413:
-        return _without_text(TOO_LONG, effective)
-    if status == 429 or (status >= 500 and error.retry_after is not None):
-        raise Throttled(retry_after=error.retry_after) from None
-    if status >= 500 or status in (408, 409, 425):
-        raise Passing(reason="overloaded" if isinstance(error, ModelOverloadedError) else "server") from None
-    code = next((c for c in _codes(error) if WORD.match(c)), "")
-    raise asked.refused(f"HTTP {status} {code}".strip()) from None
+def _labels(
+    value: Any, *, category: Category, mode: Literal["paper", "improved"]
+) -> tuple[Outcome, str, tuple[str, ...], tuple[str, ...]]:
+    """Return the outcome, reason, labels and rule repairs of one category's value."""
+    from pipelines.taxonomy import tiers_of
+
+    if category.kind == "single":
+        value = [value] if isinstance(value, str) else None
+    if not isinstance(value, list) or not all(isinstance(label, str) for label in value):
+        return Outcome.MALFORMED, "wrong_shape", (), ()
+    checked = category.check(value, mode="repair", tiers=tiers_of(mode))
+    if checked.unknown:
+        return Outcome.MALFORMED, "unknown_label", (), ()
+    if checked.violations:
+        return Outcome.MALFORMED, "rule_violation", (), ()
+    return Outcome.VOTE, "", tuple(sorted(checked.labels)), checked.repairs
 
 
-def _codes(error: ModelHTTPError) -> list[str]:
-    """Return the machine words of an error; a body of unknown shape may hold other types in their place."""
-    return [c for c in (error.provider_error_code, error.provider_error_type) if isinstance(c, str)]
+def _overall(raw: Raw) -> tuple[dict[str, Any] | None, tuple[str, ...], Outcome, str]:
+    """Return the object of an answer and its repairs, or the outcome and reason that apply to every category."""
+    if raw.refused is not None:
+        return None, (), Outcome.REFUSED, raw.refused
+    if raw.text is None:
+        named = raw.finish if raw.finish in (UNREADABLE, TOO_LONG) else "empty"
+        return None, (), Outcome.MALFORMED, "truncated" if raw.truncated else named
+    value, repairs, reason = parse(raw.text)
+    if value is None and reason == "not_json" and DECLINES.match(raw.text):
+        return None, (), Outcome.REFUSED, "model_refusal"
+    if value is None:
+        return None, (), Outcome.MALFORMED, "truncated" if raw.truncated else reason
+    return value, repairs, Outcome.VOTE, ""
 
 
-def _words(error: ModelHTTPError) -> str:
-    """Return the machine words and the start of the message of an error, in lower case."""
-    found = _codes(error)
-    body: object = error.body
-    while isinstance(body, dict):
-        found += [value[:LONGEST_MESSAGE] for value in body.values() if isinstance(value, str)]
-        found += ["flagged"] if "flagged_input" in body else []
-        body = body.get("error") or body.get("innererror") or body.get("metadata")
-    return " ".join(found).lower()
+def interpret(
+    raw: Raw,
+    *,
+    record_id: str,
+    labeller: str,
+    prompt: Prompt,
+    scheme: Scheme,
+    mode: Literal["paper", "improved"],
+    cost: float,
+) -> list[Answer]:
+    """Return one row per requested category of a raw answer, in the order of the prompt's schema.
 
-
-def _without_text(
-    finish: str, effective: dict[str, Any], *, refused: str | None = None, body: dict[str, Any] | None = None
-) -> Raw:
-    usage = (body or {}).get("usage") or (body or {}).get("usageMetadata")
-    counts = usage if isinstance(usage, dict) else {}
-    read_, written = (sum(n for name in names if isinstance(n := counts.get(name), int)) for names in COUNTS)
-    return Raw(
-        text=None, finish=finish, refused=refused, input_tokens=read_, output_tokens=written, effective=effective
-    )
+    The scheme's rules are applied before the vote: (a) to (c) of SPEC 23 in ``paper`` mode, (a) to (e) in
+    ``improved``. An unexpected key makes the whole answer malformed, a missing key only its own category. Tokens and
+    ``cost`` (US dollars) are those of the one request: only the first row carries them, so that sums are right.
+    """
+    keys = list(prompt.schema["properties"])
+    value, repairs, outcome, reason = _overall(raw)
+    if value is not None and set(value) - set(keys):
+        value, outcome, reason = None, Outcome.MALFORMED, "wrong_shape"
+    answers = []
+    for index, key in enumerate(keys):
+        labels: tuple[str, ...] = ()
+        named: tuple[str, ...] = ()
+        found, why = outcome, reason
+        if value is not None and key not in value:
+            found, why = Outcome.MALFORMED, "truncated" if raw.truncated else "wrong_shape"
+        elif value is not None:
+            found, why, labels, rules = _labels(value[key], category=scheme.category(key), mode=mode)
+            named = tuple(dict.fromkeys((*repairs, *rules))) if found is Outcome.VOTE else ()
+        answers.append(
+            Answer(
+                record_id=record_id,
+                labeller=labeller,
+                category=key,
+                prompt=prompt.digest,
+                outcome=found,
+                reason="+".join(named) or why,
+                repaired=bool(named),
+                labels=labels,
+                input_tokens=raw.input_tokens if index == 0 else 0,
+                output_tokens=raw.output_tokens if index == 0 else 0,
+                cost=cost if index == 0 else 0.0,
+            )
+        )
+    return answers

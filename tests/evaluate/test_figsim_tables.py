@@ -11,7 +11,7 @@ import pytest
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.benchmark import Board, Run, Sampling
-from pipelines.evaluate.errors import Traits, analyse
+from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.metrics.tables import Sheet
 from pipelines.report.figsim import tables
 from pipelines.taxonomy import load

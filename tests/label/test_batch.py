@@ -13,8 +13,9 @@ from pipelines.datasets.post import Post
 from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.client import Client
-from pipelines.llm.outcome import Outcome, Raw, interpret
+from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompts import build
+from pipelines.llm.response_parser import interpret
 from pipelines.taxonomy import load
 
 APIS: tuple[Literal["openai", "anthropic", "google"], ...] = ("openai", "anthropic", "google")

@@ -12,8 +12,9 @@ from pipelines.config.params import load
 from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.llm.client import Client
-from pipelines.llm.outcome import Outcome, Raw, interpret
+from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompts import Prompt, build, delimiter
+from pipelines.llm.response_parser import interpret
 from pipelines.taxonomy import load as load_scheme
 from tests.label import tiny_model
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.llm.outcome import Answer, Outcome, Raw, interpret, parse
+from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompts import build
+from pipelines.llm.response_parser import interpret, parse
 from pipelines.storage import tables
 from pipelines.taxonomy import load
 

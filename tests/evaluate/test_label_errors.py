@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.evaluate.benchmark import Board, Run, Sampling
-from pipelines.evaluate.errors import Traits, analyse
+from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 
