@@ -74,7 +74,8 @@ SINKS = (
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
             "curate/sample", "curate/split/split", "label/rationales", "label/silver", "label/votes",
             "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
-            "report/report", "storage/seal", "storage/tables", "takedown/objects", "takedown/redaction",
+            "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/objects",
+            "takedown/redaction",
             "train/classifiers/train", "train/finetuned", "train/knn/neighbours", "workspace/results",
             "workspace/stages",
         ),
@@ -246,6 +247,6 @@ SINKS = (
         "",
         paths=_home("secret", "argilla-accounts.json", "rounds.lock", "kernels", "label-studio-env"),
         settings=("home", "label_studio_env"),
-        writers=("annotate/backends/argilla/argilla", "config/settings", "vault/engine"),
+        writers=("annotate/backends/argilla/argilla", "config/private_file", "config/settings", "vault/engine"),
     ),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from pipelines.annotate.form import build_form
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.config.settings import Settings
 from pipelines.storage import tables
-from pipelines.storage.answers import AnswerStore, BatchJob
+from pipelines.storage.answers import AnswerStore, BatchJob, LedgerChange, sealed
 from pipelines.storage.seal import write_rows
 from pipelines.takedown.redaction import Gone
 from pipelines.taxonomy import load as load_scheme
@@ -191,7 +191,8 @@ def _around(settings: Settings, *, vault: Vault) -> None:
     keys = vault.keys(ids.values())
     with AnswerStore.open(settings.answers_url) as answers:
         for n, record_id in ids.items():
-            answers.put(f"{n:064x}", record_id=record_id, under=keys[record_id], data=b"an answer", cost=3)
+            answer = sealed(f"{n:064x}", record_id=record_id, under=keys[record_id], data=b"an answer")
+            answers.write([LedgerChange(pay=3, answer=answer)])
         answers.begin(BatchJob("batch-1", {f"{n:064x}": ids[n] for n in range(4)}, 5), labeller="one")
     for name in ("resume/memes-2022-12", "train/memes/severity-bert-1/checkpoint-000000001/model.safetensors"):
         (settings.home / name).parent.mkdir(parents=True, exist_ok=True)
