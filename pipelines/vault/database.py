@@ -100,6 +100,16 @@ _APPEND_ONLY = {
 }
 
 
+# ANALYZE would copy keys and names as a histogram into pg_statistic, which no rewrite of the table erases. A change of
+# type, even to the same one, removes the histogram that an earlier release let it make.
+_NO_STATISTICS = [
+    f"ALTER TABLE records ALTER COLUMN {column} TYPE bytea, ALTER COLUMN {column} SET STATISTICS 0"
+    for column in ("key", "fullname")
+]
+_HAS_STATISTICS = """SELECT count(*) FROM pg_attribute WHERE attrelid = 'records'::regclass
+    AND attname IN ('key', 'fullname') AND attstattarget IS DISTINCT FROM 0"""
+
+
 class Database(Engine):
     """The engine of a vault, which can erase freed bytes."""
 
@@ -124,6 +134,9 @@ class Database(Engine):
             metadata.create_all(connection)
             if new:
                 for statement in _APPEND_ONLY[self.backend]:
+                    connection.exec_driver_sql(statement)
+            if self.backend == "postgresql" and connection.exec_driver_sql(_HAS_STATISTICS).scalar_one():
+                for statement in _NO_STATISTICS:
                     connection.exec_driver_sql(statement)
 
     def rewrite(self) -> None:
