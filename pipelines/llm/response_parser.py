@@ -42,7 +42,7 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class Target:
-    """The target of a request, for errors and for what differs by protocol."""
+    """The labeller and provider that a request is sent to, for errors and for differences between protocols."""
 
     labeller: str
     provider: str
@@ -81,13 +81,13 @@ def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Target)
 
 
 def understand(error: Exception, *, asked: Target, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
-    """Return the answer that an error represents: a refusal, a post that is too long, a response of unknown shape.
+    """Convert an error to an answer: a refusal, a post that is too long, or a response of unknown shape.
 
     Raises:
         Throttled: the provider asks the client to wait.
         Passing: a temporary failure: a timeout, no connection, the provider's own fault.
         LabellerRefused: the key, the model, the account or the request itself is rejected.
-        Exception: ``error`` itself if no response had arrived: it is a fault of our code.
+        Exception: ``error`` itself if no response had arrived, because it is then a fault of our code.
 
     ``exchange`` is ``None`` for one item of a batch.
     """
