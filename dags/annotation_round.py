@@ -1,5 +1,4 @@
-"""
-### annotation_round
+"""### annotation_round
 
 One annotation round, from sampling items to gold: **open** draws the items and fills a queue for each annotator, who
 does not see the others' answers; **annotators** waits for people; **pull** imports their answers and lists missing ones
@@ -11,8 +10,8 @@ round that reviews gold starts with **review** instead); **close** removes the r
 Triggered manually, with a corpus and a round of its protocol: `airflow dags trigger annotation_round --conf
 '{"corpus": "memes", "round": "calibration"}'`. Waiting holds no worker and survives restarts. If annotation is not
 complete after `pull`, clear `annotators` and its downstream tasks. If `close` reports items that wait for the
-adjudicator, clear `adjudicator` or `review`, or close the round manually with `--abandon` and clear `close`. The same
-steps without Airflow: `corpus round --help`.
+adjudicator, clear `adjudicator` (in a review: `review`) and its downstream tasks; or run `corpus round close CORPUS
+ROUND --gold --reason CODE --abandon` and clear `close`. The same steps without Airflow: `corpus round --help`.
 """
 
 from __future__ import annotations

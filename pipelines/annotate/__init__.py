@@ -1,1 +1,1 @@
-"""From rounds of annotation to gold."""
+"""Run annotation rounds, validate the answers, and build gold labels from them."""

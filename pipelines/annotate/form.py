@@ -1,4 +1,4 @@
-"""Build annotation forms from the taxonomy, independently of the backend that renders them."""
+"""Build annotation forms from a label scheme, independently of the backend that renders them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATIONALE = "Why: what decides it, and by which part of the guideline? No names,
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One label that may be chosen, and its definition."""
+    """One label that an annotator may choose, with its definition."""
 
     value: str
     hint: str
@@ -25,7 +25,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class FormQuestion:
-    """One category. ``required`` is false for an adjudicator, who decides only the disputed categories."""
+    """The question about one category; ``required`` is false for adjudicators, who decide only disputed categories."""
 
     key: str
     text: str
@@ -36,7 +36,7 @@ class FormQuestion:
 
 @dataclass(frozen=True)
 class Form:
-    """A complete form. ``guideline`` is Markdown; ``note`` is the caption of the free-text field."""
+    """A complete annotation form; ``guideline`` is Markdown, ``note`` the caption of the free-text field."""
 
     title: str
     content: Literal["images", "texts"]
@@ -58,7 +58,7 @@ def build_form(
     contacts: Sequence[str],
     adjudication: bool = False,
 ) -> Form:
-    """Return the form of an annotator, or of the adjudicator.
+    """Return the form of the annotators, or with ``adjudication`` that of the adjudicator.
 
     An annotator must answer every category and may write a note; an adjudicator answers the disputed categories and
     must give a rationale.
@@ -87,16 +87,17 @@ def build_form(
 
 
 def read_values(category: Category, values: Sequence[str]) -> Checked:
-    """Return the label set of a person's answer to one question.
+    """Check one category of a person's answer; return the label set with repairs and violations.
 
-    Only the spelling is repaired: aliases and duplicate labels. Every other fault is a violation, named as in the
-    scheme's check: ``unknown_label`` (also for a label that annotators are not offered), ``empty`` (nothing chosen,
-    which differs from choosing the label for nothing), ``several``, ``exclusive``, and the scheme's own rules of the
-    tier ``improved`` (SPEC 23, (d) and (e)).
+    Only aliases and duplicate labels are repaired. Every other fault is a violation, named as in the scheme's check:
+    ``unknown_label`` (also for a label that the form does not show), ``empty`` (no choice at all, as opposed to the
+    choice "None"), ``several``, ``exclusive``, and the scheme's own rules of the tier ``improved`` (SPEC 23, (d) and
+    (e)).
 
     Returns:
-        the set in the annotators' label space (empty for "None" if that label is outside the task), and the repairs. If
-        there are violations, the set is empty and has no meaning; ``problem`` returns their kind.
+        The label set in the annotators' label space (empty for "None" if that label is outside the task), with the
+        repairs. If there are violations, ignore the set, which is then empty; :func:`problem` returns the kind of the
+        violations.
     """
     checked = category.check(values, mode="repair", tiers=tiers_of("improved"), task=False)
     strange = checked.labels - {label.name for label in offered(category)}

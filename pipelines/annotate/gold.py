@@ -1,8 +1,8 @@
 """Build the gold labels from people's decisions, checked against the scheme, and mark prompt examples (stage ``gold``).
 
-Gold is the reference for every vote and states the origin of each label set. A few records of dev appear in the prompt
-as examples (CRADLE B); they are marked ``example``, because a labeller that was shown the answer cannot be scored on
-it. Labels are the annotators' own; later steps map them to the models' label space
+Gold is the reference for scoring votes; each label set has its origin. A few records of dev are shown in prompts as
+examples (CRADLE B). They are marked ``example``, because a labeller that was shown an answer must not be scored on it.
+Labels are in the annotators' label space; later steps map them to the models' label space
 (``Category.check(mode="repair", task=True)``).
 """
 
@@ -48,7 +48,7 @@ class GoldLabel:
 
 @dataclass(frozen=True)
 class GoldSource:
-    """A source of gold: ``where`` names it in errors; ``waiting`` are items that will get gold from it later."""
+    """A source of gold: ``where`` is its name in errors, ``known`` its labels, ``waiting`` its unsettled items."""
 
     where: str
     known: Mapping[Question, GoldLabel]
@@ -59,15 +59,15 @@ class GoldSource:
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
     """Write ``snapshot/<corpus>/gold/gold.parquet`` for the items of ``gold.<corpus>.splits``, and its metrics.
 
-    Sources in rising precedence: the sandbox's truth, the published file, the rounds that count (``gold`` in the
-    manifest and, once decided, ``go_on``) in the order of opening. Only the settled labels of a round count, whether or
-    not it is closed: ``single`` (one annotator assigned), ``agreed`` (several, all with the same answer) or
-    ``adjudicated``.
+    Later sources override earlier ones: the sandbox's ground truth, the published file, then the rounds in the order of
+    their opening. A round is used if its manifest sets ``gold`` and no decision has rejected it (``go_on: false``).
+    Open rounds contribute too, but only settled labels: ``single`` (one annotator was assigned and answered),
+    ``agreed`` (all assigned annotators gave the same answer) or ``adjudicated``.
 
     Returns:
-        ``records`` (items with gold) by split, ``labels``, ``examples``, ``without`` (items of those splits without
-        gold), ``how`` (rows by origin), ``pending`` (items of running rounds that lack a category), ``rounds`` (rows
-        from each round).
+        Counts: ``records`` (items with gold, by split), ``labels``, ``examples``, ``without`` (items of those splits
+        without gold), ``how`` (rows by origin), ``pending`` (items of rounds that are not closed in which a category is
+        unsettled), ``rounds`` (rows from each round).
 
     Raises:
         BadParams: a source has an unknown category, an unknown label or a set that the scheme forbids, or the published
@@ -117,11 +117,12 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 def settle(
     annotations: Sequence[Row], *, assignments: Sequence[Row], log: Sequence[Row], scheme: Scheme, name: str
 ) -> dict[Question, GoldLabel]:
-    """Return the gold of one round by item and category: the last decision, or the set that all annotators gave.
+    """Return one round's gold by item and category: the last adjudication, else the set that all annotators gave.
 
     Args:
         annotations: rows of the table ``annotations``.
-        assignments: rows of the table ``assignments``; there is no agreement while an assigned answer is missing.
+        assignments: rows of the table ``assignments``; an item is unsettled while an assigned annotator has not
+            answered.
         log: rows of the table ``adjudications``.
         scheme: the corpus's scheme.
         name: the round's name.

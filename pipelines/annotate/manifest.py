@@ -1,6 +1,6 @@
 """Read and write the manifest of a round: its fixed settings and its status.
 
-It is stored in git as plain YAML and holds digests, counts, dates and pseudonyms, never content.
+A manifest is plain YAML in git. It holds digests, counts, dates and pseudonyms, never content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BadManifest(DataError):
 
 
 class RoundDecision(Section):
-    """The decision at the close of a round: whether the round becomes gold, and the reason as a code, not as prose."""
+    """The decision at the close of a round: whether its labels become gold (``go_on``), and the reason as a code."""
 
     go_on: bool
     reason: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
@@ -40,13 +40,13 @@ class RoundDecision(Section):
 
 
 class RoundManifest(Section):
-    """One round.
+    """The manifest of one round.
 
     ``scheme_digest`` and ``guideline`` are the first 16 hex digits of the SHA-256 of the scheme's file and of the
     rendered guideline. ``blinding`` is always ``queues``: each annotator has a queue of their own and sees no other
-    person's answers and no votes. ``size`` is the number of drawn items, which may be less than the protocol's.
-    ``base`` is the commit of the corpus repository that the items were drawn from. The protocol's fields have the same
-    meaning as in ``Planned``.
+    person's answers and no votes. ``size`` is the number of drawn items, which may be less than the size in the
+    protocol. ``base`` is the commit of the corpus repository from which the items were drawn. Fields copied from the
+    protocol are explained in :class:`pipelines.annotate.protocol.Planned`.
     """
 
     corpus: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -88,7 +88,7 @@ class RoundManifest(Section):
 
 
 def folder(root: Path, corpus: str, name: str) -> Path:
-    """Return where a round is kept: ``annotations/<corpus>/<round>``.
+    """Return the folder of a round: ``annotations/<corpus>/<round>``.
 
     Raises:
         UnknownRound: the name is not valid for a round.
@@ -99,7 +99,7 @@ def folder(root: Path, corpus: str, name: str) -> Path:
 
 
 def read(path: Path) -> RoundManifest:
-    """Return the manifest that a file holds.
+    """Read a manifest from a file.
 
     Raises:
         BadManifest: the file is invalid; the error names every faulty key, never a value.
@@ -108,7 +108,7 @@ def read(path: Path) -> RoundManifest:
 
 
 def write(manifest: RoundManifest, path: Path) -> None:
-    """Write a manifest as YAML with the keys in the class's order; the same values give the same bytes.
+    """Write a manifest as YAML, keys in the order of the class's fields; the same values give the same bytes.
 
     Raises:
         BadManifest: the values are inconsistent (``model_copy`` does not validate changed fields).
@@ -123,10 +123,10 @@ def write(manifest: RoundManifest, path: Path) -> None:
 
 
 def opened(root: Path, corpus: str) -> list[RoundManifest]:
-    """Return all opened rounds of a corpus, closed ones included, sorted by opening date and name.
+    """Return the manifests of a corpus, including those of closed rounds, sorted by opening date and name.
 
     Raises:
-        BadManifest: a manifest is invalid or is in another round's folder.
+        BadManifest: a manifest is invalid, or is in the folder of another round.
     """
     found = []
     for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):

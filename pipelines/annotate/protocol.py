@@ -1,6 +1,7 @@
 """Load annotation protocols: the rounds of a corpus with their sizes, overlaps and the use of their labels.
 
-A protocol is one YAML file in ``protocols/``; adding one needs no code. The two included ones are the papers' own.
+A protocol is one YAML file in ``protocols/``; adding a protocol needs no code. The two included protocols are the
+papers'.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ class BadProtocol(ConfigError):
 
 
 class Planned(Section):
-    """One round of a protocol.
+    """One planned round of a protocol.
 
-    ``overlap`` is the number of annotators that answer each item, 0 if only the adjudicator does. ``annotators`` is how
-    many of ``round.annotators`` take part. ``gold`` says whether its labels become gold, ``agreement`` whether its
-    figures are part of the published agreement. ``splits`` are the splits to draw from, ``None`` for the whole sample.
-    ``draw`` is the source of its items: a seeded draw, or the items whose gold differs from all labellers in
-    ``against``.
+    ``overlap`` is the number of annotators who answer each item, 0 if only the adjudicator does. ``annotators`` is the
+    number of ``round.annotators`` who take part. ``gold`` is whether the round's labels become gold, ``agreement``
+    whether the round counts in the published agreement. ``splits`` are the splits to draw from, ``None`` for the whole
+    sample. ``draw`` is how items are selected: ``sample``, a seeded draw, or ``disagreement``, the items whose gold
+    differs from the votes of all labellers in ``against``.
     """
 
     name: Name
@@ -75,7 +76,7 @@ class Planned(Section):
 
 
 class Protocol(Section):
-    """All rounds of a corpus in the order in which they take place; ``source`` is the section of the paper."""
+    """The planned rounds of a corpus in order; ``source`` is the section of the paper that describes them."""
 
     name: Name
     title: str
@@ -100,7 +101,7 @@ def load(name: str) -> Protocol:
 
     Raises:
         UnknownProtocol: no such protocol exists.
-        BadProtocol: its file is invalid.
+        BadProtocol: the protocol's file is invalid.
     """
     if name not in available():
         raise UnknownProtocol(name=name, known=", ".join(available()))
@@ -108,7 +109,7 @@ def load(name: str) -> Protocol:
 
 
 def load_file(path: Path) -> Protocol:
-    """Return the protocol that a data file describes.
+    """Read a protocol from a file.
 
     Raises:
         BadProtocol: the file is invalid; the error names every faulty key.

@@ -1,7 +1,7 @@
 """Validate annotators' answers against the scheme; return rows for the table ``annotations`` and counts of problems.
 
-An answer outside the scheme counts as missing and does not affect the item's other answers. Skips are counted in total
-and never per person, so that skipping has no consequences for an annotator.
+A label set outside the scheme counts as missing and does not affect the item's other categories. Skips are counted in
+total and never per person, so that skipping has no consequences for an annotator.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ANSWERED, SKIPPED = "answered", "skipped"
 
 @dataclass(frozen=True)
 class ReadAnswers:
-    """The result of a pull.
+    """The validated answers of a round.
 
-    ``rows`` are plain rows of the table ``annotations`` for :func:`pipelines.storage.seal.write_rows`: one for
-    each answered category, or one for each category of a skipped item, without labels. Only the first row of an answer
-    carries its note and its seconds, so that sums are correct. ``problems`` counts by pseudonym and by name
-    (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the others.
-    ``answered`` counts the items that each pseudonym has finished, *including skipped ones*, so that one person's skips
-    cannot be derived from it. ``skipped`` counts the skips of all annotators together.
+    ``rows`` are unencrypted rows of the table ``annotations`` for :func:`pipelines.storage.seal.write_rows`: one for
+    each answered category, or, for a skipped item, one for each category without labels. Only the first row of an
+    answer has the note and the seconds, so that sums are correct. ``problems`` counts by pseudonym and by name
+    (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the other names.
+    ``answered`` counts the items that each pseudonym has finished, *including skipped items*, so that the count does
+    not reveal one person's skips. ``skipped`` counts the skips of all annotators together.
     """
 
     rows: list[dict[str, object]]
@@ -54,16 +54,18 @@ def read(
 ) -> ReadAnswers:
     """Return the validated answers of a round's queues; the result does not depend on the order of the input.
 
-    If an item has several answers, the latest complete and valid one counts, or the latest of all if none is. A
-    category whose labels are unknown to the scheme or break its rules counts as unanswered; the item's other categories
-    are kept. Answers to unassigned items and answers from another account are left out.
+    Of several answers to an item, the latest complete and valid answer counts, or the latest if none is complete and
+    valid. A category counts as unanswered if a label is unknown to the scheme or the set breaks the scheme's rules; the
+    item's other categories are kept. Answers to unassigned items and answers from another person's account are left
+    out.
 
     Args:
-        answers: the unchecked content of each pseudonym's queue.
+        answers: the answers in each pseudonym's queue, not yet validated.
         assignments: rows of the table ``assignments``.
         scheme: the corpus's scheme.
         manifest: the round's manifest.
-        accounts: the account (``Answer.by``) of each pseudonym; a pseudonym without one may answer from any account.
+        accounts: the account (``AnnotatorAnswer.by``) of each pseudonym; a pseudonym without an entry may answer from
+            any account.
     """
     asked: dict[str, dict[Item, Row]] = defaultdict(dict)
     for assignment in assignments:
@@ -87,7 +89,7 @@ def read(
 
 
 def item_of(row: Row) -> Item:
-    """Return the item of a row of any table."""
+    """Return the item of a row: (record id, image)."""
     return str(row["record_id"]), cast(int, row["image"])
 
 
@@ -97,7 +99,7 @@ def labels_of(row: Row) -> frozenset[str]:
 
 
 def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
-    """Return the annotators that each item was assigned to, sorted."""
+    """Return each item's assigned annotators, sorted."""
     found: dict[Item, set[str]] = defaultdict(set)
     for row in assignments:
         found[item_of(row)].add(str(row["annotator"]))
@@ -105,7 +107,7 @@ def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
 
 
 def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[str]]]:
-    """Return the label sets of all answered rows, by question and annotator."""
+    """Return the label sets of the answered rows by (item, category), then by annotator; skips are left out."""
     found: dict[Question, dict[str, frozenset[str]]] = defaultdict(dict)
     for row in annotations:
         if row["outcome"] == ANSWERED:
@@ -114,21 +116,21 @@ def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[s
 
 
 def agreed(given: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) -> frozenset[str] | None:
-    """Return the label set that every annotator gave, or ``None`` if an answer is missing or two differ."""
+    """Return the label set that all ``annotators`` gave, or ``None`` if an answer is missing or answers differ."""
     sets = {given.get(annotator) for annotator in annotators}
     return sets.pop() if len(sets) == 1 else None
 
 
 def latest(answer: AnnotatorAnswer) -> tuple[object, ...]:
-    """Return a sort key by time and id; ids are numbers as strings, so the longer one is the later one."""
+    """Return a sort key by time, then by id; ids are decimal numbers, so a longer id is a later one."""
     return answer.answered, len(answer.id), answer.id
 
 
 def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    """Return the valid label sets of an answer by category, and the faults of the rest.
+    """Return an answer's valid label sets by category, and its faults counted by name.
 
-    A category without a choice is unanswered (``incomplete``, once per item); a question that the scheme does not have
-    is ``outside_scheme``. A skip has neither labels nor faults.
+    A category without a choice is unanswered and counts as ``incomplete``, once per item. A category that the scheme
+    does not have counts as ``outside_scheme``. A skip has neither labels nor faults.
     """
     labels: dict[str, frozenset[str]] = {}
     faults: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Define the commands that build the partition of a month."""
+"""Define the commands that collect one month of a source and write its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define the commands that make a snapshot of all months."""
+"""Define the commands that deduplicate, sample and split the items of all months."""
 
 from __future__ import annotations
 

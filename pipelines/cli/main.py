@@ -109,7 +109,7 @@ app.add_typer(task, name="task", rich_help_panel="For Airflow")
 
 
 def main() -> None:
-    """Run a command; print an expected error as one line on stderr and exit with its status."""
+    """Run a command; print an expected error as one line on stderr and exit with the error's exit status."""
     gc.set_threshold(GC_THRESHOLD, 20, 100)
     # progress bars for many small artifact files are noise
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")

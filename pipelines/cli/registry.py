@@ -1,4 +1,4 @@
-"""Define the commands that register, promote, roll back and withdraw models, with who decided and why."""
+"""Define the commands that register, promote, roll back and withdraw models, and record who decided and why."""
 
 from __future__ import annotations
 

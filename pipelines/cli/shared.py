@@ -1,4 +1,4 @@
-"""Share arguments, output and vault access between the commands."""
+"""Provide arguments, output and vault access for all commands."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Month = Annotated[str, typer.Option(help="the partition, YYYY-MM")]
 
 
 def emit(value: Any) -> None:
-    """Print one JSON line (counts and digests), the last line of every step."""
+    """Print ``value`` (counts and digests) as one JSON line; this is the last line that a step prints."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **given: Any) -> None:
-    """Run a stage with params and vault, and settings if it needs them, and print its result."""
+    """Run a stage with parameters, vault and (if ``needs_settings``) settings, and print its result as JSON."""
     settings = Settings.from_env()
     with open_vault(settings) as vault:
         given |= {"settings": settings} if needs_settings else {}
@@ -33,7 +33,7 @@ def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = Tr
 
 
 def open_vault(settings: Settings) -> Vault:
-    """Return the open vault that the settings name."""
+    """Open the vault at ``settings.vault_url``."""
     from pipelines.vault.vault import Vault
 
     return Vault.open(settings.vault_url, secret=settings.secret())

@@ -1,4 +1,4 @@
-"""Define the commands that re-check posts, take records down and list retention."""
+"""Define the commands that re-check posts on Reddit, take records down and report retention."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def run_pending(
 
 @contextmanager
 def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
-    """Yield registry and journal of models, or ``None`` if no tracking server is configured."""
+    """Yield the model registry with its journal, or ``None`` if no MLflow tracking server is configured."""
     if not settings.mlflow_tracking_uri:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Define the commands that Airflow tasks run: steps and stages in scratch clones, and publishes."""
+"""Define the commands that Airflow tasks run: steps and stages in scratch clones, and commits of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of the vault: export and replay tombstones, rotate the secret."""
+"""Define the commands of the vault: export and replay tombstones, rotate the secret."""
 
 from __future__ import annotations
 

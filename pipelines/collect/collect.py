@@ -33,14 +33,14 @@ def run(
 ) -> dict[str, Any]:
     """Scan the corpus's source once and write ``posts`` and ``drops`` of the month under ``work/``.
 
-    A submission is kept only if the vault admits it: a tombstoned one is always left out.
+    Submissions of records that were taken down (tombstoned in the vault) are left out.
 
     Returns:
         ``submissions`` (seen), ``kept``, ``dropped`` by reason, and ``shards`` for the following tasks (at least 1).
 
     Raises:
         SourceError: the source is unreadable; nothing was written.
-        SourceNotApproved: a live source without an approval on record.
+        SourceNotApproved: the source is live and its approval is not stated in ``params.yaml``, or has ended.
     """
     settings_of = params.corpora[corpus]
     # sealed, private and removed when the source is fully read: a retry requests only the missing pages
@@ -89,7 +89,7 @@ def _unfit(item: Submission, *, content: str) -> str | None:
 
 
 def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:
-    """Return ``drops`` with numbers in place of the ids of tombstoned records: they are counted, not named."""
+    """Return ``drops`` with numbers in place of the ids of tombstoned records, which are counted and not identified."""
     numbers = count()
     return {f"{TOMBSTONED}/{month}/{next(numbers)}" if why == TOMBSTONED else r: why for r, why in drops.items()}
 

@@ -60,11 +60,10 @@ async def fetch_images(
     ``content_encoding``, ``too_large``, ``too_slow``, ``timeout``, ``truncated``, ``empty``, ``placeholder`` or
     ``connection``. All pictures are held in memory: pass at most one shard.
 
-    ``timeout_seconds`` limits one try with its redirects, without the time spent waiting for a slot. 5xx responses,
-    truncated responses and connection errors are retried ``retries`` times. A ``Retry-After`` holds back every job of
-    its host; it is limited by ``max_retry_after_seconds`` per job and does not count as a retry. ``contact`` fills the
-    user agent, ``resolver`` and ``tls`` replace the system's name
-    resolution and root certificates.
+    ``timeout_seconds`` limits one attempt with its redirects, without the time spent waiting for a slot. 5xx responses,
+    truncated responses and connection errors are retried ``retries`` times. A ``Retry-After`` delays every job of the
+    host; it is limited by ``max_retry_after_seconds`` per job and does not count as a retry. ``contact`` is inserted
+    into the user agent. ``resolver`` and ``tls`` replace the system's name resolution and root certificates.
 
     Raises:
         BadParams: the user agent is not printable ASCII.
@@ -95,7 +94,7 @@ def user_agent(params: Fetch, *, contact: str) -> str:
     """Return the crawler's user agent, with the operator's contact.
 
     Raises:
-        BadParams: it cannot be sent in a header.
+        BadParams: the user agent is not printable ASCII, so it cannot be sent in a header.
     """
     agent = params.user_agent.replace("{contact}", contact or "no contact given")
     if not (agent.isascii() and agent.isprintable()):

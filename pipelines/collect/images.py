@@ -51,7 +51,7 @@ def run(
     contact: str = "",
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Fetch, decode and read the pictures of one shard.
+    """Fetch and decode the pictures of one shard, and extract their text.
 
     A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on.
     Writes ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.

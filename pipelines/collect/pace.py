@@ -18,9 +18,10 @@ HEADER_BYTES = 131_072  # ours: httpcore rejects headers above 100 KiB
 
 
 class Refused(Exception):
-    """The drop reason of one picture; it is always caught inside ``fetch_images``.
+    """A picture is dropped for ``reason``; always caught inside ``fetch_images``.
 
-    ``passing`` marks a failure that a retry may resolve; ``wait`` is the delay that the host asked for, in seconds.
+    ``passing`` is true for a failure that a retry may resolve. ``wait`` is the delay that the host requested, in
+    seconds.
     """
 
     def __init__(self, reason: str, *, passing: bool = False, wait: float | None = None) -> None:
@@ -31,9 +32,9 @@ class Refused(Exception):
 
 
 class Meter:
-    """A counter of the bytes of one response, which ends a response that is too large or too slow.
+    """A counter of the bytes of one response; ends the response if it is too large or too slow.
 
-    The clock starts at the first byte (the total time limit covers the wait for it). Each window of
+    The clock starts at the first byte; only the total time limit covers the wait for that byte. Each window of
     ``WINDOW_SECONDS`` is checked separately, so that a fast start cannot compensate for a slow rest.
     """
 
@@ -86,10 +87,10 @@ METER: ContextVar[Meter] = ContextVar("METER")
 
 
 def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
-    """Return how many seconds a host asks to wait, or None if it does not ask.
+    """Return the delay in seconds that a response's ``Retry-After`` requests, or ``None`` without that header.
 
-    A date is compared with the response's own ``Date``, so that clock differences do not matter; without ``Date`` the
-    result is ``longest``, the maximum from the parameters.
+    A ``Retry-After`` date is compared with the response's own ``Date``, so that clock differences do not matter.
+    Without ``Date`` the result is ``longest``, the maximum from the parameters.
     """
     asked = headers.get("retry-after", "").strip()
     if not asked:
@@ -107,14 +108,14 @@ def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
 
 
 class HostGate:
-    """The limit on concurrent requests to one host; it admits no request while the host asks to wait."""
+    """The limit on concurrent requests to one host; no request starts while the host asks to wait."""
 
     def __init__(self, *, per_host: int) -> None:
         self._slots = asyncio.Semaphore(per_host)
         self._opens = 0.0
 
     def close(self, host: str, *, seconds: float, longest: float) -> None:
-        """Hold back every request to ``host`` for ``seconds``.
+        """Delay every request to ``host`` for ``seconds``.
 
         Raises:
             SourceThrottled: the host asks for more than ``longest`` seconds; the task is retried later.
@@ -125,7 +126,7 @@ class HostGate:
 
     @asynccontextmanager
     async def turn(self, total: asyncio.Semaphore) -> AsyncIterator[None]:
-        """Hold one of the host's slots and one of ``total``; a host that must wait takes no slot of ``total``."""
+        """Hold a slot of the host and one of ``total``; while the host asks to wait, no slot of ``total`` is taken."""
         async with self._slots:
             while True:
                 while (wait := self._opens - time.monotonic()) > 0:

@@ -1,7 +1,7 @@
 """Resolve hosts, refuse addresses that are not public, and connect only to checked addresses.
 
-The address comes from a post, so no byte may be sent to a name that points into this network, or that changes to do so
-between the check and the connection. Checking and connecting therefore happen in this one module.
+The host name comes from a post. No byte may be sent to a name that resolves into this network, even if its resolution
+changes between the check and the connection. This module therefore both checks and connects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SPECIAL = tuple(ip_network(net) for net in ("192.0.0.0/24", "192.88.99.0/24", "3
 
 
 def carried(address: Address) -> tuple[Address, ...]:
-    """Return the addresses reached through ``address``: the IPv4 in a transition form, else the address itself."""
+    """Return the addresses that ``address`` reaches: IPv4 addresses embedded in it, else ``address`` itself."""
     if isinstance(address, IPv4Address):
         return (address,)
     if int(address) > 1 and any(address in net for net in CARRIERS):

@@ -23,7 +23,7 @@ STEP = "texts"
 def run(
     corpus: str, *, window: Window, shard: int, params: Params, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Keep the English posts of one shard that have a length that can be labelled.
+    """Keep the English posts of one shard whose length is within ``texts.min_words`` and ``texts.max_words``.
 
     A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on.
     Writes ``data/<corpus>/<month>/texts/<shard>.parquet`` and the shard's drops under ``work/``.

@@ -1,1 +1,1 @@
-"""Parameters, settings and their validation; imports no feature."""
+"""Define and validate parameters and settings."""

@@ -1,4 +1,4 @@
-"""The sections of ``params.yaml`` for annotation rounds, agreement and gold."""
+"""Define the sections of ``params.yaml`` for annotation rounds, agreement and gold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.config.base import Fraction, Positive, Pseudonym, Section
 
 
 class Round(Section):
-    """Annotation rounds: backend, protocol, annotators, and what protects them."""
+    """The backend, protocols and people of annotation rounds, and the daily cap, warning and contacts."""
 
     backend: Literal["label_studio", "argilla", "files"]
     protocol: dict[str, str]
@@ -35,9 +35,10 @@ class Agreement(Section):
 
 
 class GoldParams(Section):
-    """The splits that have gold (``None``: every item of the sample), and its sources beside the rounds.
+    """The splits that get gold (``None``: all items of the sample), and the sources of gold besides annotation rounds.
 
-    ``truth`` is that of the sandbox, ``published`` a CSV file; answers from rounds take precedence over both.
+    ``truth`` is whether the sandbox's ground truth is used; ``published`` is a CSV file. Answers from rounds take
+    precedence over both.
     """
 
     splits: tuple[str, ...] | None

@@ -1,4 +1,4 @@
-"""The base of all sections of ``params.yaml``, and the types that they share."""
+"""Define the base class of all sections of ``params.yaml``, and shared types."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=Section)
 
 
 def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exception]) -> Model:
-    """Return the model of a YAML file; ``refuse`` makes the error of a file that is unreadable or invalid."""
+    """Read and validate a YAML file; ``refuse`` returns the error to raise for an unreadable or invalid file."""
     import yaml
 
     try:
@@ -38,5 +38,5 @@ def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exce
 
 
 def faults(error: ValidationError) -> str:
-    """Return the place and the message of every fault, never a value."""
+    """Describe every fault of a validation error by key and message, without values."""
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())

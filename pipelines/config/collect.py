@@ -1,4 +1,4 @@
-"""The sections of ``params.yaml`` that say what is collected, and how images and texts are read."""
+"""Define the sections of ``params.yaml`` for corpora, sources, images and texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Source(Section):
         """Refuse a live source without an access basis, an approval, an expiry in the future and a retention.
 
         Raises:
-            SourceNotApproved: naming what is missing.
+            SourceNotApproved: the check failed; the error names what is missing.
         """
         if not self.live:
             return
@@ -116,7 +116,7 @@ class Fingerprint(Section):
 
 
 class Images(Section):
-    """How the images of submissions are fetched, decoded, read and fingerprinted."""
+    """Parameters for fetching, decoding, OCR and fingerprints of images."""
 
     fetch: Fetch
     decode: Decode
@@ -125,7 +125,7 @@ class Images(Section):
 
 
 class Sandbox(Section):
-    """How much the offline Reddit holds, and the port that it answers on."""
+    """Months, number of submissions, seed and port of the sandbox's simulated Reddit."""
 
     seed: int
     months: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The sections of ``params.yaml`` for near-duplicates, the sample and the split."""
+"""Define the sections of ``params.yaml`` for near-duplicates, the sample and the split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sections of ``params.yaml`` for labellers, ensembles and their votes."""
+"""Define the sections of ``params.yaml`` for labellers, ensembles and votes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.config.base import Fraction, Positive, Section
 
 
 class Provider(Section):
-    """A service that answers: its protocol and the limits that its account has."""
+    """A service that serves language models: its protocol, and the limits of the account."""
 
     api: Literal["openai", "anthropic", "google"]
     concurrency: Positive
@@ -23,14 +23,14 @@ class Provider(Section):
 
 
 class Price(Section):
-    """US dollars for a million tokens, where the price list of genai-prices does not know a model."""
+    """A model's price in US dollars per million tokens; it replaces the price in the list of genai-prices."""
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
 
 
 class RemoteLabeller(Section):
-    """A language model that is asked over HTTP."""
+    """A language model that is called over HTTP."""
 
     kind: Literal["remote"]
     provider: str
@@ -50,7 +50,7 @@ Labeller = Annotated[RemoteLabeller | OfflineLabeller, Field(discriminator="kind
 
 
 class Ensemble(Section):
-    """Labellers that vote together; ``fallback`` names the member that decides on test where no majority does."""
+    """Labellers whose votes are aggregated; ``fallback`` names the member that decides undecided records of test."""
 
     members: tuple[str, ...]
     aggregate: Literal["label_set_majority", "k_of_n", "weighted", "dawid_skene", "mean_logit"]

@@ -1,4 +1,4 @@
-"""The sections of ``params.yaml`` for models: what is trained, asked, evaluated, reported and promoted."""
+"""Define the sections of ``params.yaml`` for models: training, prompting, evaluation, report and promotion."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pipelines.config.base import Fraction, Positive, Section
 
 
 class TextModel(Section):
-    """An encoder of text with a head."""
+    """A text encoder with a classification head."""
 
     kind: Literal["text"]
     base: str
 
 
 class ImageModel(Section):
-    """An encoder of pictures with a head."""
+    """An image encoder with a classification head."""
 
     kind: Literal["image"]
     base: str
 
 
 class FusionModel(Section):
-    """An encoder of both with a head on their joint features."""
+    """A text and image encoder with a classification head on the joint features."""
 
     kind: Literal["fusion"]
     base: str
@@ -47,7 +47,7 @@ class M3hModel(Section):
 
 
 class PromptedModel(Section):
-    """A labeller that is asked about the picture, with ``examples`` from train."""
+    """A labeller that is prompted with a meme's picture and ``examples`` labelled memes from train."""
 
     kind: Literal["prompted"]
     labeller: str
@@ -56,7 +56,7 @@ class PromptedModel(Section):
 
 
 class SftModel(Section):
-    """A causal model that is fine-tuned to answer with the JSON of the labels (CRADLE 5.2, F)."""
+    """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F)."""
 
     kind: Literal["sft"]
     base: str
@@ -75,7 +75,7 @@ class SftModel(Section):
 
 
 class EncoderModel(Section):
-    """An encoder of text with a head on every label, for those without large accelerators."""
+    """A text encoder with one output per label, for machines without a large accelerator."""
 
     kind: Literal["encoder"]
     base: str
@@ -88,9 +88,10 @@ class EncoderModel(Section):
 
 
 class KnnModel(Section):
-    """The votes of the nearest posts of train by sentence embedding, blended with a labeller's answer if one is named.
+    """Nearest neighbours in train by sentence embedding, blended with a labeller's answer if ``labeller`` is set.
 
-    ``blend`` are the weights of the labeller that dev chooses among.
+    ``neighbours`` are candidate numbers of neighbours, ``blend`` candidate weights of the labeller; the best are chosen
+    on dev.
     """
 
     kind: Literal["knn"]
@@ -100,7 +101,7 @@ class KnnModel(Section):
 
 
 class LocalModel(Section):
-    """A causal model that is prompted without tuning."""
+    """A causal language model that runs locally and is prompted without tuning."""
 
     kind: Literal["local"]
     base: str
@@ -109,21 +110,21 @@ class LocalModel(Section):
 
 
 class VotesModel(Section):
-    """A labeller, by the votes that it gave."""
+    """A labeller; its stored votes are the predictions."""
 
     kind: Literal["votes"]
     labeller: str
 
 
 class EnsembleModel(Section):
-    """An ensemble, by its silver."""
+    """An ensemble; its silver labels are the predictions."""
 
     kind: Literal["ensemble"]
     ensemble: str
 
 
 class SavedModel(Section):
-    """A file of predictions that came from elsewhere, at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
+    """A file of predictions from outside this project, at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
 
     kind: Literal["saved"]
     path: str
@@ -160,7 +161,7 @@ class Prompted(Section):
 
 
 class Finetune(Section):
-    """What is tuned on a corpus's labels (CRADLE 5.1, 5.2); ``recall_floors``: least recall by label, tuned on dev."""
+    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors``: required recall by label (tuned on dev)."""
 
     category: str
     ensemble: str
@@ -173,13 +174,13 @@ class Finetune(Section):
 
 
 class PredictFinetuned(Section):
-    """The number of posts that a fine-tuned model predicts together."""
+    """``batch`` is the number of posts per batch when a fine-tuned model predicts."""
 
     batch: Positive
 
 
 class Baselines(Section):
-    """Models that are evaluated without tuning: prompted, saved or registered."""
+    """The models that are evaluated without tuning on this corpus, as names of section ``models``."""
 
     models: tuple[str, ...]
 
@@ -190,13 +191,13 @@ class Evaluate(Section):
 
 
 class Report(Section):
-    """How each corpus's page is headed."""
+    """The title of each corpus's report."""
 
     titles: dict[str, str]
 
 
 class Train(Section):
-    """FigSIM's Table 9, and what it leaves open."""
+    """Training parameters: those of FigSIM's Table 9, and those that the paper does not state."""
 
     tasks: tuple[Literal["figurative", "severity", "related"], ...]
     models: tuple[str, ...]
@@ -215,23 +216,24 @@ class Train(Section):
 
 
 class Chosen(Section):
-    """A model that becomes a candidate: ``model`` of the section ``models``, and for posts the ``subset`` it learnt."""
+    """A model to register: a name of section ``models``, and for posts the ``subset`` it was tuned on."""
 
     model: str
     subset: Literal["unanimous", "consensus", "gold"] | None = None
 
 
 class Promote(Section):
-    """All values are ours; neither paper deploys a model.
+    """Parameters of the promotion gate; all values are ours, because neither paper deploys a model.
 
     Args:
-        min_probability: the least share of the paired bootstrap's resamples of the test (SPEC 2.5) in which the
-            candidate's macro-F1 is ahead, ties counting half: 0.95 is a one-sided test at 5 %.
-        severe: the severity (of the scheme) from which a label's recall has a floor though none is named.
-        tolerance: how far such a recall may lie below the champion's.
-        recall_floors: registered name -> label -> the least recall on test, for every candidate, the first one too.
-        min_positives: a label that fewer items of the test carry is reported and not judged: one item more or less
-            would decide.
+        min_probability: the minimum share of resamples in the paired bootstrap on test (SPEC 2.5) in which the
+            candidate's macro-F1 exceeds the champion's, ties counting half; 0.95 is a one-sided test at 5 %.
+        severe: labels of at least this severity (of the scheme) get a recall floor from the champion's recall.
+        tolerance: how far the candidate's recall of such a label may be below the champion's.
+        recall_floors: registered name -> label -> minimum recall on test; applies to every candidate, also without a
+            champion.
+        min_positives: a recall floor is not applied to a label with fewer items in test, because a single item could
+            decide; the recall is only reported.
     """
 
     min_probability: Fraction

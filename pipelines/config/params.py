@@ -1,6 +1,6 @@
-"""All configuration, read in one place: ``params.yaml`` with a profile over it, and the ``CORPUS_*`` environment.
+"""Read all parameters: ``params.yaml``, overridden by a profile.
 
-Steps receive frozen models; nothing else in the package reads a YAML file or the environment.
+Steps receive the parameters as frozen models.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 class Params(Section):
-    """Everything under ``params.yaml``; ``profile`` names the one that a corpus repository was begun with.
+    """All sections of ``params.yaml``; ``profile`` is the profile that the corpus repository was created with.
 
-    ``revisions`` has a number for each stage; it is raised when the stage's results change (docs/configuration.md).
+    ``revisions`` has a number for each stage; raise a stage's number when its results change (docs/configuration.md).
     """
 
     profile: str | None
@@ -136,7 +136,7 @@ class Params(Section):
 
 
 def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge ``over`` into ``base`` and return it: mappings merge, everything else replaces."""
+    """Merge ``over`` into ``base`` and return ``base``: mappings are merged recursively, other values replaced."""
     for key, value in over.items():
         below = base.get(key)
         base[key] = overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
@@ -144,10 +144,10 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read ``root/params.yaml`` with ``root/profiles/<profile>.yaml`` over it, by the parser that DVC reads it by.
+    """Read ``root/params.yaml``, overridden by ``root/profiles/<profile>.yaml``, with the YAML parser that DVC uses.
 
     Raises:
-        BadParams: naming the file and every key at fault, or the line that cannot be read.
+        BadParams: a file is invalid; the error names the file and every faulty key, or the unreadable line.
     """
     where = root / "params.yaml"
     try:

@@ -1,4 +1,4 @@
-"""The section ``release`` of ``params.yaml``: the columns that may be released, and the terms."""
+"""Define the section ``release`` of ``params.yaml``: the columns that may be released, and the terms."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Shape(Section):
     """The form and columns of a release of one corpus.
 
     Args:
-        form: ``figsim`` is ``annotations.csv`` and ``splits.csv``; ``cradle`` is a file a split, with the subset that
-            each label of train belongs to.
-        title: the title of its datasheet.
+        form: ``figsim`` has the files ``annotations.csv`` and ``splits.csv``; ``cradle`` has one file per split, in
+            train with the subset of each record.
+        title: the title of the release's datasheet.
         columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and, in the form
-            ``cradle``, ``agreement``. Authors, groups and content cannot be named here.
+            ``cradle``, ``agreement``. Authors, groups and content cannot be released.
     """
 
     form: Literal["figsim", "cradle"]
@@ -43,7 +43,7 @@ class Shape(Section):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The columns that are labels."""
+        """The columns of labels."""
         return tuple(c for c in self.columns if c not in (*METADATA, AGREEMENT))
 
     @property
@@ -53,13 +53,13 @@ class Shape(Section):
 
 
 class Release(Section):
-    """All values are ours; the papers release annotations and ids, and do not say which metadata goes with them.
+    """Parameters of releases; all values are ours, because the papers do not state which metadata they release.
 
     Args:
-        k: the least number of different authors who share every combination of metadata that is released.
-        licence: the text that goes into the package as ``LICENSE.txt``.
-        contact: the contact for consumers and persons concerned; ``None``: ``CORPUS_CONTACT``.
-        corpora: the shape of each corpus's release; a corpus that is not named here cannot be released.
+        k: the minimum number of authors for every released combination of metadata values.
+        licence: the text of ``LICENSE.txt`` in the package.
+        contact: the contact for users of the release and for persons concerned; ``None``: ``CORPUS_CONTACT``.
+        corpora: the shape of each corpus's release; a corpus without an entry cannot be released.
     """
 
     k: Annotated[int, Field(ge=2)]

@@ -1,4 +1,4 @@
-"""Read parameters, stages and metrics that were published under earlier names."""
+"""Map earlier names of parameters, stages and metrics files to the present names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NESTED = {"fetch": "images", "decode": "images", "ocr": "images", "fingerprint":
 
 
 def params(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of ``params.yaml`` or of a profile with every section at its present place.
+    """Return the content of ``params.yaml`` or of a profile with present names of all sections.
 
-    A file that has both names of a section keeps the values of both; the present name wins.
+    If a file has a section under both names, the values are merged; values under the present name take precedence.
     """
     found: dict[str, Any] = {}
     for name, section in values.items():
@@ -44,13 +44,13 @@ def stage(name: str) -> str:
 
 
 def path(name: str) -> str:
-    """Return the present path of an out; a stage's metrics file has the name of the stage."""
+    """Return the present path of a stage's output; only metrics files, which are named after stages, can change."""
     found = re.fullmatch(r"(metrics/[^/]+/)([a-z_]+)((?:-[^/]*)?\.json)", name)
     return f"{found[1]}{STAGES.get(found[2], found[2])}{found[3]}" if found else name
 
 
 def metrics(folder: Path, step: str) -> Path:
-    """Return the metrics file of a stage in a folder; it has the earlier name until the corpus is upgraded."""
+    """Return the metrics file of a stage in a folder; before `corpus upgrade` the file has the stage's earlier name."""
     present = folder / f"{step}.json"
     earlier = (folder / f"{old}.json" for old, new in STAGES.items() if new == step)
     return next((path for path in (present, *earlier) if path.exists()), present)

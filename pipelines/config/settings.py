@@ -21,7 +21,7 @@ def _port(variable: str) -> int | None:
 
 
 class Endpoint(Section):
-    """Where a provider answers and with which key; ``url`` is ``None`` for the provider's own address."""
+    """A provider's URL and API key; ``url`` is ``None`` for the provider's default URL."""
 
     url: str | None
     key: SecretStr
@@ -59,7 +59,7 @@ class Settings(Section):
 
     @classmethod
     def from_env(cls) -> Settings:
-        """Read the environment; everything defaults to a place under ``CORPUS_HOME`` (``var``)."""
+        """Read the environment; paths and databases default to places under ``CORPUS_HOME`` (default: ``var``)."""
         home = Path(os.environ.get("CORPUS_HOME", "var")).resolve()
 
         def env(name: str, default: str) -> str:
@@ -95,12 +95,12 @@ class Settings(Section):
         )
 
     def endpoint(self, provider: str) -> Endpoint:
-        """Return address and key of a provider: ``CORPUS_<PROVIDER>_URL`` (none: the provider's own), ``_KEY``."""
+        """Return a provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""
         name = f"CORPUS_{provider.upper().replace('-', '_')}"
         return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
 
     def secret(self) -> bytes:
-        """Return the project secret: ``CORPUS_SECRET`` (hex), else ``<home>/secret``, made on first use with mode 600.
+        """Return the project secret: ``CORPUS_SECRET`` (hex), else ``<home>/secret`` (created on first use, mode 600).
 
         Raises:
             BadParams: the secret is shorter than 32 bytes or not hexadecimal.

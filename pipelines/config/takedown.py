@@ -1,4 +1,4 @@
-"""The sections ``sweep`` (re-checks on Reddit) and ``takedown`` (its effect on models) of ``params.yaml``."""
+"""Define the sections ``sweep`` (re-checks on Reddit) and ``takedown`` (withdrawal of models) of ``params.yaml``."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ class Band(Section):
 
 
 class Sweep(Section):
-    """All values are ours.
+    """Parameters of a sweep, which re-checks records on Reddit; all values are ours.
 
     Args:
-        bands: by age, youngest first; the last one has no end.
-        requests: how many one run may send.
-        remain: the share of the client id's requests in Reddit's period that must be left to the collectors.
-        recheck_hours: how long after it was missed, or found deleted, a record is re-checked; less than a day,
-            so that every daily run does, and long enough that two misses are not one outage.
-        max_missing: from this share of a run's records on, what Reddit does not show is an outage and no deletion.
-        max_gone: the same for those missing and those marked as deleted or removed together.
-        few: so many are taken at their word whatever their share.
+        bands: re-check intervals by age, youngest first; the last band has ``until_days: null``.
+        requests: the maximum number of requests that one run sends.
+        remain: the share of the client id's requests in Reddit's rate-limit period that is left to the collectors.
+        recheck_hours: hours until a record that was missing or marked as deleted is re-checked; less than a day, so
+            that the next daily run re-checks the record, and long enough that one outage does not make it missing
+            twice.
+        max_missing: if a larger share of a run's records is missing on Reddit, the run stops, because an outage is more
+            likely.
+        max_gone: the same limit for the sum of missing records and records marked as deleted or removed.
+        few: up to this number of records, neither limit applies.
     """
 
     bands: tuple[Band, ...]
@@ -49,11 +51,11 @@ class Sweep(Section):
 
 
 class Takedown(Section):
-    """When a takedown withdraws a registered model version; the default is ours, not from a paper.
+    """The condition under which a takedown withdraws a registered model version; the default is ours.
 
     Args:
-        withdraw_share: the share of a version's training records from which on their takedown withdraws the version:
-            it loses its aliases, and rollback skips it. If a smaller share was taken down, the version is only tagged.
+        withdraw_share: if at least this share of a version's training records was taken down, the version is withdrawn:
+            it loses its aliases, and rollback skips it. With a smaller share, the version is only tagged.
     """
 
     withdraw_share: Fraction

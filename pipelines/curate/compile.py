@@ -1,4 +1,4 @@
-"""Compile the inner loops of ``dedupe`` and ``split`` before a task needs them, by running both on random items."""
+"""Compile the inner loops of the stages ``dedupe`` and ``split`` in advance, by running them on random items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3
 
 
 def run() -> dict[str, Any]:
-    """Compile every kernel for the types that the stages call it with; a kernel in the cache is not compiled again.
+    """Compile every numba kernel for the argument types of the stages, unless a compiled kernel is in the cache.
 
     Returns:
         ``items``, the number of random items.

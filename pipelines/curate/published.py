@@ -1,4 +1,4 @@
-"""Import a published split, which takes precedence, so that results are comparable with published ones."""
+"""Read a published split, which takes precedence, so that results are comparable with published results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADER = ["record_id", "image", "split"]
 
 
 def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
-    """Return the rows of the CSV ``record_id,image,split`` that ``split.published`` names; empty if it names none.
+    """Return the rows of the CSV file ``split.published`` (``record_id,image,split``); empty if it is not set.
 
     Raises:
         BadParams: the file is missing, or has another header, an unknown split, an image that is not a number, or an

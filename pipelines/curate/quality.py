@@ -29,9 +29,10 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 
     Returns:
         ``collect`` (submissions, kept, items, dropped by reason), for pictures ``ocr`` (engine, and ``word_recall`` on
-        English if the truth is known) and, with ``score.truth``, ``truth``: pair ``precision`` and ``recall`` of the
-        near-duplicates (mirrored copies are counted separately, as ``mirrored_missed``), ``unexpected`` (items in the
-        corpus that the truth does not keep) and ``missing`` (items that the truth keeps and the corpus lacks).
+        English if the truth is known) and, with ``score.truth``, ``truth``: ``precision`` and ``recall`` of
+        near-duplicate pairs (missed mirrored copies are counted separately, as ``mirrored_missed``), ``unexpected``
+        (items in the corpus that should have been dropped) and ``missing`` (items that should be in the corpus and are
+        not).
     """
     months = root / "data" / corpus
     posts = tables.concat(list(months.glob("*/posts.parquet")), name="posts", columns=["record_id"])
@@ -82,7 +83,7 @@ class Truth:
     mirrored: set[Pair]
 
     def word_recall(self, read: dict[Item, str], *, kinds: tuple[str, ...]) -> float | None:
-        """Return the share of the true words that were read in the items of ``read``; ``None`` without words."""
+        """Return the share of the true caption words that OCR read in ``read``; ``None`` without true words."""
         found = total = 0
         for item, text in read.items():
             true = Counter(words(scrub(self.texts.get(item, ""), kinds=kinds)[0]))

@@ -1,7 +1,7 @@
-"""Represent a record as a model sees it, and check its split before use.
+"""Represent a record as a model receives it, and check the record's split before use.
 
-Everything that is made of examples (weights, thresholds, few-shot prompts, fits) calls :func:`only` with the splits
-that it may use. Nothing here needs a vault or a table, so that a model can be served without them.
+Code that derives something from examples (weights, thresholds, few-shot prompts, fits) calls :func:`only` with the
+splits that it may use. This module needs neither vault nor tables, so that a model can be served without them.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ class NoSplit(NoGold):
 
 @dataclass(frozen=True)
 class Example:
-    """A meme as a model sees it. Its ``repr`` shows only item, split and group, so that no log can quote it.
+    """A meme as a model receives it; ``repr`` shows only item, split and group, so that no log contains content.
 
     Args:
         item: record and image.
         split: one of :data:`SPLITS`.
         text: text read from the picture, ``""`` if there is none.
         image: the encoded picture, or ``None``.
-        labels: the gold labels that the task shows to models; ``None`` if hidden, which differs from an empty set.
-        group: what must stay in one split (near-duplicates, an author).
+        labels: the gold labels in the task's label space; ``None`` if the labels are hidden, as opposed to an empty
+            set.
+        group: the group of items (near-duplicates, one author) that must be in one split.
     """
 
     item: Item
@@ -64,7 +65,7 @@ class Example:
 
 
 def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Example]:
-    """Return ``examples`` unchanged if all are of the given splits.
+    """Return ``examples`` unchanged after checking that all are of the given splits.
 
     Raises:
         LeakRefused: an example is of another split.
@@ -78,7 +79,7 @@ def targets(examples: Sequence[Example], *, task: Task) -> npt.NDArray[np.float3
 
     Raises:
         LeakRefused: an example's labels are hidden, as those of test are.
-        BadParams: gold of a single-label task without exactly one label.
+        BadParams: the gold of an example of a single-label task is not exactly one label.
     """
     _refuse([e for e in examples if e.labels is None], allowed=(TRAIN, VALIDATION))
     rows = [task.encode(e.labels) for e in examples if e.labels is not None]

@@ -1,4 +1,4 @@
-"""Load a labeller's remarks on memes, which M3H reads beside their text and picture.
+"""Load a labeller's remarks on memes, which models of kind ``m3h`` take as input besides text and picture.
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads: cause and effect, figurative understanding,
 mental state (the authors' repository, flamenlp/M3H). The stage ``rationales`` requests
@@ -40,8 +40,8 @@ class Cues:
     """The remarks on memes, in memory only; its ``repr`` omits them.
 
     Args:
-        of: the three remarks (in the order of ``HEADS``) of every requested item; ``None`` if the labeller refused,
-            gave a malformed answer or failed, or if the record was taken down.
+        of: item -> its three remarks in the order of ``HEADS``, for every requested item; ``None`` if the labeller
+            refused, gave a malformed answer or failed, or if the record was taken down.
         outcomes: how many items had each of the five outcomes of a request; only ``vote`` has remarks.
         labeller: the labeller that wrote them.
     """
@@ -54,7 +54,7 @@ class Cues:
         """Return the remarks on an item.
 
         Raises:
-            NoCues: no remarks were requested for it.
+            NoCues: no remarks were requested for the item.
         """
         if item not in self.of:
             raise NoCues(detail=f"labeller '{self.labeller}' has no remarks on image {item[1]} of {item[0]}")
@@ -62,7 +62,7 @@ class Cues:
 
 
 def place(corpus: str, *, model: str, root: Path) -> Path:
-    """Return the path of a model's remarks, separate from other models' so that runs do not touch them."""
+    """Return the path of the table of a model's remarks; each model has a separate table."""
     return root / "snapshot" / corpus / "remarks" / model / "remarks.parquet"
 
 
@@ -92,12 +92,12 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
 
 
 def packed(remarks: Remarks) -> str:
-    """Return remarks in the format of the sealed column: JSON, by head."""
+    """Encode remarks as JSON (head to remark), the format of the encrypted column."""
     return json.dumps(dict(zip(HEADS, remarks, strict=True)))
 
 
 def unpacked(data: bytes) -> Remarks:
-    """Return the remarks that :func:`packed` encoded."""
+    """Decode remarks that :func:`packed` encoded."""
     found = json.loads(data)
     one, two, three = (found[head] for head in HEADS)
     return one, two, three

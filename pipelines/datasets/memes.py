@@ -1,8 +1,8 @@
 """Load the memes of each split as examples, decrypted in memory only.
 
-This module decides which labels are visible, not its callers: examples of the test split carry no labels, and
-everything made of examples calls :func:`pipelines.datasets.example.only`. Labels are those that models see of gold
-(``Task.seen``): merged where the task merges them, without those it leaves out.
+This module, not its callers, decides which labels are visible: examples of the test split have no labels, and code that
+uses examples calls :func:`pipelines.datasets.example.only`. Gold labels are mapped to the task's label space
+(``Task.seen``), which merges some labels and leaves others out.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pipelines.vault.vault import Vault
 class Material:
     """The examples of one task by split, each in the order of its items.
 
-    ``without`` and ``taken_down`` count by split the items without gold of this task, and those whose record was taken
-    down; neither are among the examples.
+    ``without`` counts, by split, the items without gold of this task; ``taken_down`` those whose record was taken down.
+    Neither are among the examples.
     """
 
     task: Task
@@ -41,7 +41,7 @@ class Material:
     _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
 
     def truth(self, split: str) -> Mapping[Item, LabelSet]:
-        """Return the labels of a split's examples by item, including test: for evaluation only, never for fitting.
+        """Return the labels of a split's examples by item, also of test; use only for evaluation, never for fitting.
 
         Raises:
             KeyError: there is no such split.
@@ -50,12 +50,12 @@ class Material:
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
-    """Return the material of every item of the split that has gold of the task; records taken down are only counted.
+    """Return the examples of all items with gold of the task; records that were taken down are only counted.
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
         task: the task.
-        params: for the names of the splits.
+        params: names the splits.
         vault: the vault with the keys.
         root: a clone of the corpus.
 
@@ -79,13 +79,13 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
 
 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
-    """Return every item of the split in order, with or without gold, and how many were taken down.
+    """Return all items of train, validation and test, with or without gold, and the number of items taken down.
 
-    No example carries labels: this is for code that reads memes before they are judged.
+    The examples have no labels. Use this for code that reads memes before gold exists.
 
     Raises:
         NoSplit: the split is missing.
-        BadParams: see :func:`load`; SplitConflict, SchemaMismatch and SealBroken likewise.
+        BadParams: see :func:`load`, also for SplitConflict, SchemaMismatch and SealBroken.
     """
     if not _path(root, corpus, name="splits").is_file():
         raise NoSplit(corpus=corpus)
@@ -108,14 +108,14 @@ def material(
     opened: Mapping[Item, tuple[str, bytes | None]],
     gone: Collection[str],
 ) -> Material:
-    """Return the opened items by split, with the labels of test hidden.
+    """Return the decrypted items as examples by split, with the labels of test hidden.
 
     Args:
         task: the task.
         placed: split, one of :data:`SPLITS`, and group of every item.
         gold: labels by item; an item without labels is left out and counted.
-        opened: text and picture by item, for all items with labels.
-        gone: records that were taken down; left out and counted.
+        opened: decrypted text and picture by item, for all items with labels.
+        gone: records that were taken down; their items are left out and counted.
     """
     live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
     truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}

@@ -1,4 +1,4 @@
-"""Represent a post as a labeller sees it, without the form text that a corpus's collectors added."""
+"""Represent a post as a labeller receives it, without the form boilerplate that a corpus's collectors added."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOILERPLATE = re.compile(
 
 @dataclass(frozen=True)
 class Post:
-    """A post or meme to label. Its ``repr`` shows only the id, so that no log or traceback can quote it.
+    """A post or meme to label; ``repr`` shows only the id, so that no log or traceback contains content.
 
     ``images`` are encoded pictures (PNG or JPEG); a meme's ``body`` is the text read from them, if any.
     """
@@ -46,8 +46,8 @@ class Post:
     def content_digest(self, *, secret: bytes) -> str:
         """Return the HMAC-SHA-256 of everything in the post, in hex.
 
-        It is keyed because a plain digest would confirm a guess about who wrote what. Each part is prefixed with its
-        length, so that different posts never give the same bytes.
+        The digest is keyed because a digest without a key would let anyone verify a guess of the post's text. Each part
+        is prefixed with its length, so that different posts never give the same input.
         """
         digest = hmac.new(secret, digestmod=hashlib.sha256)
         for part in (self.title.encode(errors="surrogatepass"), self.body.encode(errors="surrogatepass"), *self.images):

@@ -43,12 +43,12 @@ class NoSilver(ConfigError):
 
 @dataclass(frozen=True)
 class Posts(Material):
-    """The material of a text corpus.
+    """The examples of one task from a corpus of posts.
 
     Args:
         examples: how many records of dev are left out because the prompt shows their answers.
         validation_name: the corpus's name of the split called ``validation`` here.
-        posts: the opened posts by record id, for models that need title and body separately.
+        posts: the decrypted posts by record id, for models that need title and body separately.
         placed: the corpus's own split and the group of every item, as in the table ``splits``.
     """
 
@@ -77,15 +77,15 @@ def load(
     vault: Vault,
     root: Path = Path(),
 ) -> Posts:
-    """Return the posts of the split that have labels of the task; records taken down are only counted.
+    """Return the posts that have labels of the task as examples; records that were taken down are only counted.
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold,silver}`` and ``data/<corpus>/*/posts.parquet`` below ``root``.
         task: the task.
-        subset: the labels of train: ``unanimous`` or ``consensus`` of the ensemble's silver, or ``gold`` of people;
-            ``None``: train has no labels, for prediction only.
-        ensemble: the ensemble of the silver; ignored for ``gold``.
-        params: for the corpus and the names of its splits.
+        subset: the labels of train: ``unanimous`` or ``consensus`` (silver of the ensemble), or ``gold`` (of people);
+            ``None`` loads train without labels, for prediction only.
+        ensemble: the ensemble whose silver labels are used; ignored for ``gold``.
+        params: describes the corpus and names its splits.
         vault: the vault with the keys.
         root: a clone of the corpus.
 

@@ -1,4 +1,4 @@
-"""Open the posts of a corpus's split, with their gold labels where they have any."""
+"""Decrypt the posts of all splits of a corpus, with the gold labels that exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.vault.vault import Vault
 
 @dataclass(frozen=True)
 class SplitPosts:
-    """The posts of a corpus's split, opened in memory, and the gold labels that exist."""
+    """The posts in the splits of a corpus, decrypted in memory, with the gold labels that exist."""
 
     posts: dict[str, Post]
     split: dict[str, str]
@@ -31,7 +31,7 @@ class SplitPosts:
 
     @classmethod
     def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> SplitPosts:
-        """Return the posts of the split in the order of their ids, without those taken down.
+        """Read the posts of all splits in the order of their ids, without posts that were taken down.
 
         Raises:
             NoGold: the split or the gold is missing.
@@ -67,12 +67,12 @@ class SplitPosts:
 def split_digest(corpus: str, *, root: Path) -> str:
     """Return the SHA-256 of the lines ``record image split`` of ``snapshot/<corpus>``.
 
-    Results on different splits are never compared.
+    Compare results only if their digests are equal: results on different splits are not comparable.
     """
     rows = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
     return digest_of(f"{row['record_id']} {row['image']} {row['split']}" for row in rows)
 
 
 def digest_of(lines: Iterable[str]) -> str:
-    """Return the SHA-256 of lines, in sorted order."""
+    """Return the SHA-256 of the lines in sorted order."""
     return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()

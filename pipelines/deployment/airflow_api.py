@@ -40,11 +40,11 @@ class RunFailed(DataError):
 
 
 class Airflow:
-    """The REST API of one Airflow.
+    """A client of the REST API of one Airflow server.
 
     Args:
         base: the URL of the API server, without a path.
-        patience: for how many seconds a call is retried after 5xx or no answer.
+        patience: for how many seconds a call is retried after a 5xx response or no response.
     """
 
     def __init__(self, base: str, *, patience: float = PATIENCE) -> None:
@@ -60,7 +60,7 @@ class Airflow:
         self._again(self._log_in)
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:
-        """Return the JSON answer of a GET."""
+        """Send a GET and return the JSON of the response."""
         result: dict[str, Any] = self._call("GET", path, params=params).json()
         return result
 
@@ -68,7 +68,7 @@ class Airflow:
         """Unpause a Dag once the Dag processor has parsed it.
 
         Raises:
-            RunFailed: the Dag did not appear; the error has the import errors.
+            RunFailed: the Dag did not appear; the error contains Airflow's import errors.
         """
         deadline = time.monotonic() + PARSE_SECONDS
         while time.monotonic() < deadline:
@@ -104,7 +104,7 @@ class Airflow:
         return runs, list(self._all("/dags/~/dagRuns/~/taskInstances", "task_instances", order_by="id"))
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the JSON answer of a repeatable POST, ``None`` if Airflow has the object already (409)."""
+        """Send a repeatable POST; return the JSON of the response, or ``None`` if the object already exists (409)."""
         answer = self._call("POST", path, json=dict(body), expected=HTTPStatus.CONFLICT)
         result: dict[str, Any] | None = None if answer.status_code == HTTPStatus.CONFLICT else answer.json()
         return result
@@ -118,11 +118,11 @@ class Airflow:
             raise RunFailed(dag="pools", state="not set", detail=str(errors[0]), address=self.base)
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Answer a human-in-the-loop task that waits without a response; return whether the task succeeded.
+        """Respond to a human-in-the-loop task that waits for a person; return whether the task has succeeded.
 
-        Call it again until it returns true. An answer is held back for ``ANSWER_SECONDS`` times the number of tries:
-        Airflow 3.3 fails a task that is answered before its scheduler has seen the end of the worker that asked, and
-        the retry loses the answer.
+        Call this function repeatedly until it returns true. The response is delayed by ``ANSWER_SECONDS`` times the
+        number of tries, because Airflow 3.3 fails a task whose response arrives before the scheduler has registered the
+        end of the task's worker, and the retry then loses the response.
         """
         place = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
         now = self.get(place)

@@ -52,11 +52,11 @@ Accounts = dict[str, Account]
 
 
 def start(settings: Settings, *, port: int) -> psutil.Process:
-    """Start the server if it does not run, wait until it answers, and return its process.
+    """Start the server if it does not run, wait until it responds, and return its process.
 
     Raises:
-        ServiceFailed: it is not installed (``EnvironmentMissing``), the port is taken, it ended, or it does not answer
-            in 180 s.
+        ServiceFailed: Label Studio is not installed (``EnvironmentMissing``), the port is in use, the server's process
+            ended, or the server does not respond within 180 s.
     """
     note, log = _note(settings), settings.home / "logs" / f"{NAME}.log"
     if (process := running(note)) is None:
@@ -86,7 +86,7 @@ def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, 
         port: the port to listen on; default: the setting, else 8081. A running server keeps its port.
 
     Returns:
-        ``url``, ``pseudonyms``, and ``accounts``: the file with their addresses and passwords, which are not shown.
+        ``url``, ``pseudonyms``, and ``accounts``: the path of the file with e-mail addresses and passwords.
 
     Raises:
         ServiceFailed: as ``start``.
@@ -115,7 +115,7 @@ def address(settings: Settings) -> str:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the server's complete environment; it does not inherit ours, so that no key leaks."""
+    """Return the server's complete environment; nothing is inherited from this process, so that no key leaks."""
     return {
         **{name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ},
         "PYTHONPATH": str(Path(__file__).with_name("label_studio_site")),
@@ -136,7 +136,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accounts:
-    """Return the accounts of the pseudonyms, creating missing ones; all are stored in ``accounts.json`` (mode 600).
+    """Return the accounts of the pseudonyms; create missing ones and store all in ``accounts.json`` (mode 600).
 
     The server must have been started once, which creates its database. The operator gives each annotator their own
     address and password from ``accounts.json``.

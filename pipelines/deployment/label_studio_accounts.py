@@ -1,7 +1,8 @@
-"""Create an organization, a login and a service account per pseudonym, in Label Studio's own interpreter.
+"""Create an organization, a login and a service account per pseudonym; runs in Label Studio's own interpreter.
 
-Reads ``{pseudonym: password}`` from standard input and prints ``{pseudonym: {email, token}}`` as one JSON line. It is
-repeatable: existing accounts get the new password and keep their token. It imports nothing from this project.
+The script reads ``{pseudonym: password}`` from standard input and prints ``{pseudonym: {email, token}}`` as one JSON
+line. It may be repeated: existing accounts get the new password and keep their token. It imports nothing from this
+project.
 """
 
 from __future__ import annotations

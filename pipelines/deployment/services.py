@@ -1,7 +1,7 @@
 """Run the embedded deployment: the sandbox's server, MLflow, PostgreSQL and Airflow's components, all on loopback.
 
 Each component runs in its own session, with a log and a pid file under ``var``: ``airflow standalone`` leaves orphans,
-and an open port does not show which process listens on it. ``up`` may be killed at any time: the next ``up`` finds
+and an open port does not show which process listens on it. ``up`` may be killed at any time: the next ``up`` detects
 running components, and files are written under a temporary name and then renamed.
 """
 
@@ -68,9 +68,9 @@ class Ports:
 
     @classmethod
     def choose(cls, path: Path, *, sandbox: int) -> Ports:
-        """Return the stored ports, or choose them now: the usual one if it is free, else any free one.
+        """Return the stored ports; choose and store missing ones: the component's usual port, else any free port.
 
-        The sandbox's port is part of its content (image addresses), so it is never replaced.
+        The sandbox's port is part of the simulated content (URLs of images), so another port is never chosen for it.
         """
         known = _chosen(path) | {"sandbox": sandbox}
         usual = {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
@@ -90,7 +90,7 @@ def _chosen(path: Path) -> dict[str, int]:
 
 
 def free_port(port: int) -> int:
-    """Return the port of the loopback interface if it is free, else any free one."""
+    """Return ``port`` if it is free on the loopback interface, else any free port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -101,7 +101,7 @@ def free_port(port: int) -> int:
 
 
 class Deployment:
-    """The components of one ``var``."""
+    """The components whose state is in one ``CORPUS_HOME``."""
 
     def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:
         self.home = settings.home
@@ -184,7 +184,7 @@ class Deployment:
         return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
 
     def up(self, *, say: Callable[[str], None]) -> None:
-        """Start components that are not running and wait until each answers; independent ones start in parallel.
+        """Start components that are not running, in parallel where possible, and wait until each responds.
 
         Raises:
             ServiceFailed: a component did not start; the error names it and its log.
@@ -282,7 +282,7 @@ class Deployment:
 
 
 def answers(address: str) -> bool:
-    """Return whether a component answers a request."""
+    """Return whether a component responds to a request."""
     with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10):  # noqa: S310 - loopback
         return True
     return False
@@ -292,7 +292,7 @@ def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds
     """Wait until a component is ready.
 
     Raises:
-        ServiceFailed: its process ended, or it is not ready in time.
+        ServiceFailed: the component's process ended, or the component is not ready in time.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -309,7 +309,7 @@ def _says(path: Path, wanted: str) -> bool:
 
 
 def running(path: Path) -> psutil.Process | None:
-    """Return the process of a pid file if it still runs; a reused pid has another start time."""
+    """Return the process of a pid file if it still runs; the stored start time detects a reused pid."""
     try:
         noted = json.loads(path.read_text())
         process = psutil.Process(noted["pid"])

@@ -1,1 +1,1 @@
-"""Evaluate labels: metrics, their uncertainty, and the tables of both papers."""
+"""Evaluate predictions on gold: metrics with intervals, paired comparisons of models, and error analysis."""

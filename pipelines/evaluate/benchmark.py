@@ -1,4 +1,4 @@
-"""Score the models of one task on one test set: metrics of every run, their mean and spread, and intervals.
+"""Score the models of one task on one test set: metrics of every run, with mean, standard deviation and intervals.
 
 A model has several runs (seeds, or repetitions of a prompt). A figure is the mean over its runs with their standard
 deviation (ddof 1), and an interval from a percentile bootstrap over items (SPEC 2.5): the same items are drawn for
@@ -46,7 +46,7 @@ class BadPredictions(DataError):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Number of bootstrap resamples and their seed; 10,000 resamples are SPEC 2.5's."""
+    """The number of bootstrap resamples (10,000: SPEC 2.5) and the seed."""
 
     resamples: int = 10_000
     seed: int = 20251001
@@ -54,9 +54,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Run:
-    """Predictions of one run: the outcome of each item that was asked about, and a label set for each answer.
+    """The predictions of one run: the outcome of every item in the run, and a label set for each answered item.
 
-    ``scores`` has the probabilities of the task's labels, in their order, of the answers that have any.
+    ``scores`` maps items to the probabilities of the task's labels, in the task's order; answers without probabilities
+    have no entry.
     """
 
     seed: int
@@ -67,7 +68,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Board:
-    """The test set of a task: ``items`` in order, each with its gold (the task's labels) and its group."""
+    """The test set of a task: ``items`` in order, each with its gold label set and its group."""
 
     task: Task
     items: tuple[Item, ...]
@@ -81,19 +82,19 @@ class Board:
         return {label: sum(label in labels for labels in self.gold) for label in self.task.labels}
 
     def predicted(self, run: Run) -> list[LabelSet | None]:
-        """Return a run's answers in the order of the items; ``None`` for a missing answer."""
+        """Return a run's label sets in the order of ``items``; ``None`` for an item without an answer."""
         return [run.answers.get(item) for item in self.items]
 
     def outcomes(self, run: Run) -> Counter[str]:
-        """Count the outcomes of all items; an item without a row is ``missing``."""
+        """Count the run's outcomes over ``items``; the outcome of an item without a row is ``missing``."""
         return Counter(run.outcomes.get(item, MISSING) for item in self.items)
 
     def weights(self) -> Iterator[Floats]:
-        """Yield the bootstrap's weights (resamples, groups), in blocks; the same for every model of the board."""
+        """Yield the bootstrap's weights, shape (resamples, groups), in blocks; they are the same for every model."""
         yield from (block.astype(np.float64) for block in self._drawn)
 
     def exchanges(self) -> Iterator[Floats]:
-        """Yield which groups are exchanged (1) in a randomisation test: (resamples, groups), in blocks."""
+        """Yield which groups the randomisation test exchanges (1) or not (0), shape (resamples, groups), in blocks."""
         yield from (block.astype(np.float64) for block in self._exchanged)
 
     @cached_property
@@ -118,7 +119,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model's figures: ``runs`` (of each run: name -> (runs,)), ``drawn`` (resampled means: name -> (resamples,))."""
+    """A model's figures by name: ``runs``, shape (runs,), and ``drawn``, means over runs, shape (resamples,)."""
 
     runs: Mapping[str, Floats]
     drawn: Mapping[str, Floats]
@@ -142,7 +143,7 @@ def number(value: float | np.floating[Any]) -> float | None:
 
 
 def bounds(values: Floats) -> tuple[float | None, float | None]:
-    """Return the percentile interval of the resampled values that are defined."""
+    """Return the percentile interval of the defined resampled values."""
     known = values[~np.isnan(values)]
     if not len(known):
         return None, None
@@ -152,7 +153,7 @@ def bounds(values: Floats) -> tuple[float | None, float | None]:
 
 
 def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Floats:
-    """Return one row per item; their sum is the input of :func:`figures`: (items, columns).
+    """Return one row of counts per item, shape (items, columns); the sum of rows is the input of :func:`figures`.
 
     With ``valid``, the row of an item without an answer is 0.
     """
@@ -186,12 +187,12 @@ def confusion(board: Board, *, runs: Sequence[Run]) -> list[list[int]]:
 
 
 def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
-    """Return all figures of summed rows, over their leading axes; a label's figures are named ``label/part``.
+    """Compute all figures from summed rows of :func:`counted`, over leading axes; a label's are named ``label/part``.
 
-    Macro-F1 is the mean over the task's labels, weighted-F1 weighs them by their support. Severity-weighted recall
-    weighs gold labels by the scheme's severities (ours: pipelines/taxonomy/schemes), so that a missed plan to die costs
-    more than a missed past event; it is given if the scheme has severities, and NaN if no gold label has one. Without
-    any record, all figures are NaN.
+    Macro-F1 is the mean F1 over the task's labels; weighted-F1 weighs each label by its support. Severity-weighted
+    recall weighs gold labels by the scheme's severities (ours: pipelines/taxonomy/schemes), so that a missed plan to
+    die costs more than a missed past event. It is computed if the scheme has severities, and is NaN if no gold label
+    has one. Without any record, all figures are NaN.
     """
     size = 3 + 3 * len(task.labels)
     tally = Tally.of_flat(sums[..., :size])
@@ -227,7 +228,8 @@ def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
 def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
     """Score the runs of one model.
 
-    ``board`` needs at least one item, ``runs`` at least one run. ``valid`` leaves out missing answers.
+    ``board`` needs at least one item, ``runs`` at least one run. With ``valid``, missing answers are left out;
+    otherwise they count as wrong.
     """
     rows = np.stack([counted(board, predicted=board.predicted(run), valid=valid) for run in runs], axis=1)
     sums = cluster_sums(rows.reshape(len(rows), -1), groups=board.groups)
@@ -242,7 +244,7 @@ def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
 
 
 def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
-    """Return figures by name, split into ``figures`` and ``labels`` as in ``evaluate.json``."""
+    """Convert figures by name to the nested ``figures`` and ``labels`` of ``evaluate.json``."""
     return {
         "figures": {name: value for name, value in values.items() if "/" not in name},
         "labels": {label: {part: values[f"{label}/{part}"] for part in PARTS} for label in task.labels},
@@ -250,7 +252,7 @@ def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
 
 
 def scores(scored: Scored, *, board: Board) -> Json:
-    """Return a model's figures as ``Scores`` of ``evaluate.json``; no interval for a label without items."""
+    """Return a model's figures as ``Scores`` of ``evaluate.json``; labels without items have no interval."""
     found = shaped({name: scored.cell(name) for name in scored.runs}, task=board.task)
     for label, support in board.support.items():
         for cell in found["labels"][label].values() if not support else ():
@@ -265,7 +267,7 @@ def plain(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) ->
 
 
 def baselines(board: Board, *, train: Sequence[LabelSet]) -> Json:
-    """Score constant baselines: the most frequent class of train, or the labels that more than half of it has.
+    """Score constant baselines: train's most frequent class, or the labels that more than half of train's items have.
 
     For multi-label tasks, ``every_label`` predicts all labels, which macro-F1 rewards more, and ``majority_set`` the
     most frequent set, which exact match rewards more (both ours). On a tie between classes or sets, the first in the

@@ -96,7 +96,7 @@ OUTPUT_TOKENS = 128  # FigSIM T10
 
 @dataclass(frozen=True)
 class Beside:
-    """Further data about a task's models, beside their answers on test.
+    """Data about a task's models besides their answers on test.
 
     Args:
         origins: model -> its origin.

@@ -1,11 +1,12 @@
-"""Analyse a model's errors: too high or too low, by label and by kind of meme (FigSIM section 5.3, F).
+"""Analyse a model's errors: over- and underprediction by label, and errors by kind of meme (FigSIM 5.3, F).
 
-Counts are summed over a model's runs and leave out missing answers. Each rate has a percentile interval over items,
-drawn by group. Over- and underprediction of the ordinal task follow its order and are counted by the true label
-(Figure 4); for a multi-label task they are false positives and false negatives of each label (Figures 7 and 8).
+Counts are summed over a model's runs and leave out missing answers. Each rate has a percentile interval from a
+bootstrap that draws groups of items. In the ordinal task, overprediction is an answer above the true class and
+underprediction an answer below it, counted by the true class (Figure 4). In a multi-label task they are the false
+positives and false negatives of each label (Figures 7 and 8).
 
-Table 12's caption says proportion of samples, but its N add up to the 55 misclassified ones: its denominator is the
-misclassified items (SPEC 17). Both are given: ``of_wrong`` and ``of_all``.
+The caption of Table 12 states proportions of samples, but the table's N add up to the 55 misclassified items (SPEC 17).
+Both rates are therefore given: ``of_wrong`` (of the misclassified items) and ``of_all``.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ ANY = "Any"
 
 @dataclass(frozen=True)
 class Traits:
-    """Further gold of the items: ``figurative`` (item -> its labels), ``kinds`` (category -> item -> label).
+    """Gold of other categories: ``figurative`` (item -> label set) and ``kinds`` (category -> item -> label).
 
-    An item without an entry is left out of the rates that need it.
+    An item without an entry is left out of the rates by that category.
     """
 
     figurative: Mapping[Item, LabelSet] = field(default_factory=dict)
@@ -39,12 +40,12 @@ class Traits:
 
 @dataclass(frozen=True)
 class TaskAnswers:
-    """Answers of all runs to one task.
+    """The answers of all runs of a model to one task, as arrays.
 
     Args:
-        answered: whether a run answered an item; shape (runs, items).
-        true: whether the gold of an item has a label; shape (runs, items, labels).
-        said: whether the answer of a run has a label; shape (runs, items, labels).
+        answered: true where a run answered an item; shape (runs, items).
+        true: true where the gold of an item has a label; shape (runs, items, labels).
+        said: true where the answer of a run has a label; shape (runs, items, labels).
     """
 
     answered: Bools
@@ -53,24 +54,24 @@ class TaskAnswers:
 
     @property
     def wrong(self) -> Bools:
-        """Return which answers differ from gold."""
+        """Return which answers differ from gold, shape (runs, items); missing answers are not wrong."""
         unlike: Bools = (self.true != self.said).any(axis=-1)
         return self.answered & unlike
 
 
 class Rates:
-    """Rates that are resampled together: each is a part and a whole, (items,) each."""
+    """Rates that are resampled together; each is a numerator and a denominator of shape (items,)."""
 
     def __init__(self) -> None:
         self.columns: list[Floats] = []
 
     def add(self, part: Bools, whole: Bools) -> int:
-        """Add a rate, (runs, items) each; return its index."""
+        """Add the rate of ``part`` in ``whole``, both of shape (runs, items); return the rate's index."""
         self.columns += [(part & whole).sum(axis=0).astype(np.float64), whole.sum(axis=0).astype(np.float64)]
         return len(self.columns) // 2 - 1
 
     def drawn(self, board: Board) -> list[Json]:
-        """Return all rates, each as a ``Rate`` of ``evaluate.json``."""
+        """Return all rates with intervals, each as a ``Rate`` of ``evaluate.json``."""
         rows = np.stack(self.columns, axis=1)
         sums = cluster_sums(rows, groups=board.groups)
         resampled = np.concatenate([np.zeros((0, rows.shape[1])), *(weights @ sums for weights in board.weights())])
@@ -118,7 +119,7 @@ def _ordinal(board: Board) -> bool:
 
 
 def gather(board: Board, *, runs: Sequence[Run]) -> TaskAnswers:
-    """Return all answers of all runs as arrays; a missing answer has no labels."""
+    """Convert the answers of all runs to arrays; a missing answer has no labels."""
     predicted = [board.predicted(run) for run in runs]
     labels, nothing = board.task.labels, LabelSet()
     true = matrix(board.gold, labels=labels)

@@ -8,9 +8,9 @@ are two-sided:
   group of near-duplicates at a time, gives a difference in macro-F1 at least as large as the observed one;
 - *mcnemar* (1947, exact): over the items that only one of the two has exactly right. It ignores groups.
 
-Models may have several runs, and different numbers of them. The bootstrap takes the difference of their mean macro-F1.
-For the randomisation an item's counts are the mean over the runs, and macro-F1 is computed from their sum. For
-McNemar's test an item is right if more than half of the runs have it right (all three: ours).
+Models may have different numbers of runs. The bootstrap uses the difference of the models' mean macro-F1 over runs. The
+randomisation uses the mean counts of an item over runs, and computes macro-F1 from the sums of these counts. In
+McNemar's test an item is right if more than half of the runs have it right. All three choices are ours.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ TIE = 1e-12  # sums of the same parts may differ in the last bit: that is a tie,
 
 @dataclass(frozen=True)
 class Entrant:
-    """A model's input to the tests: ``scored`` over all records, ``counts`` (groups, columns) and ``right`` (items).
+    """A model's input to the tests: ``scored`` over all records, ``counts`` (groups, columns), ``right`` (items,).
 
-    ``counts`` are means over the runs, summed by group; ``right`` marks items that most runs have exactly right.
+    ``counts`` are means over the runs, summed by group; ``right`` is 1 for items that most runs have exactly right.
     """
 
     scored: Scored
@@ -82,7 +82,10 @@ def _pair(board: Board, *, a: Entrant, b: Entrant) -> Json:
 
 
 def bootstrap(differences: Floats) -> float:
-    """Return twice the smaller share of resamples on one side of 0, ties on both; at least one resample's share."""
+    """Return the bootstrap's two-sided p-value: twice the smaller share of differences on one side of 0.
+
+    Ties count on both sides. The result is at least one resample's share and at most 1.
+    """
     if not len(differences):
         return 1.0
     less, more = float(np.mean(differences <= TIE)), float(np.mean(differences >= -TIE))
@@ -112,7 +115,7 @@ def _macro(counts: Floats) -> Floats:
 
 
 def mcnemar(a_only: int, b_only: int) -> float:
-    """Return the exact two-sided p-value of McNemar's test from the items that only one of the two has right."""
+    """Return the exact two-sided p-value of McNemar's test, from the numbers of items only one model has right."""
     n = a_only + b_only
     tail = sum(comb(n, k) for k in range(min(a_only, b_only) + 1))
     # integers until the end: a float cannot hold 2^n from n = 1,024 on

@@ -1,8 +1,9 @@
 """Measure the calibration of probabilities, and the precision that a recall floor of a label costs.
 
-Calibration is per label: a probability of .3 should come true three times in ten. The Brier score is given beside the
-expected calibration error, since a rare label's error is small for any model, and beside it the Brier score of always
-predicting the label's frequency. The shapes in ``evaluate.json``::
+Calibration is measured per label: of the items to which a model gives a label with probability .3, three in ten should
+have the label. The expected calibration error of a rare label is small for any model. The Brier score is therefore
+given too, and for comparison the Brier score of always predicting the label's frequency. The shapes in
+``evaluate.json``::
 
     Calibration = {                                   # over test answers with probabilities
       "n": int,                                       # answers, over all runs
@@ -115,7 +116,7 @@ def floors(
     dev_runs: Sequence[Run],
     wanted: Mapping[str, float],
 ) -> Json:
-    """Return ``Floor`` of each label: recall and precision of the answers, and at a threshold tuned on dev.
+    """Return ``Floor`` of each label: recall and precision of the answers, and those at a threshold tuned on dev.
 
     Args:
         board: the test set.

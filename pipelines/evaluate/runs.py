@@ -1,4 +1,4 @@
-"""Read the input of the stage ``evaluate``: gold with its splits and groups, and predictions sorted into runs."""
+"""Read the input of the stage ``evaluate``: gold with splits and groups, and predictions grouped into runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 
 @dataclass(frozen=True)
 class EvaluationGold:
-    """Gold of the items: ``split`` and ``group`` of each, ``labels``: category -> item -> annotators' set.
+    """Gold by item: ``split``, ``group``, and ``labels`` (category -> item -> the annotators' label set).
 
-    ``examples`` are the items in a prompt: they count as gold, and no model is scored on them (SPEC 24).
+    ``examples`` are the items that prompts show: they have gold, but no model is scored on them (SPEC 24).
     """
 
     split: Mapping[Item, str]
@@ -49,11 +49,11 @@ class EvaluationGold:
         return cls(split, group, labels, frozenset(examples))
 
     def of(self, key: str, *, split: str) -> dict[Item, LabelSet]:
-        """Return the annotators' sets of a category in a split, ordered by item."""
+        """Return the annotators' label sets of a category in a split by item, sorted."""
         return {item: labels for item, labels in sorted(self.labels.get(key, {}).items()) if self.split[item] == split}
 
     def seen(self, task: Task, *, split: str) -> dict[Item, LabelSet]:
-        """Return the label sets as the task sees them, without those of the prompt's examples.
+        """Return a split's gold in the task's label space by item, without the prompt's examples.
 
         Raises:
             BadParams: an item of a single-label task does not have exactly one label.
@@ -68,7 +68,7 @@ class EvaluationGold:
 def runs_of(
     rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: EvaluationGold, split: str = TEST
 ) -> Runs:
-    """Sort rows of ``predictions`` on a split into runs; rows on other splits are ignored.
+    """Group rows of the table ``predictions`` into runs by task, model and seed; only rows on ``split`` are used.
 
     Raises:
         BadPredictions: a run has an item twice or from another split, or labels that are not in its task, or scores

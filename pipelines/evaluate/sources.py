@@ -39,7 +39,7 @@ class BadSpent(DataError):
 
 @dataclass(frozen=True)
 class Origin:
-    """A model's place in the corpus: ``source`` (folder), ``name`` (of params.models), ``subset``, ``base`` (weights).
+    """The origin of a model: ``source`` (folder), ``name`` (in params.models), ``subset``, ``base`` (weights).
 
     ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8).
     """

@@ -40,10 +40,10 @@ class DecodedPicture:
 
 
 class Decoder:
-    """A child process, restarted after a crash or a timeout; a context manager, for one thread.
+    """A decoder in a child process, which is restarted after a crash or a timeout; a context manager, for one thread.
 
-    The child has ``memory_mb`` of address space, ``timeout_seconds`` of processor and wall time per picture, no files
-    to write, no core dump, and none of this process's environment. Colours are read as sRGB; profiles are ignored.
+    The child has ``memory_mb`` of address space and ``timeout_seconds`` of processor and wall time per picture. It
+    cannot write files or core dumps and inherits no environment. Colours are read as sRGB; profiles are ignored.
     """
 
     def __init__(self, params: Decode) -> None:
@@ -59,11 +59,11 @@ class Decoder:
 
     @property
     def pid(self) -> int | None:
-        """Return the child's process id; None between a crash and the next picture."""
+        """Return the child's process id; ``None`` between a crash and the next picture."""
         return self._child.pid if self._child else None
 
     def decode(self, data: bytes) -> DecodedPicture | str:
-        """Return one picture decoded, or the reason why it cannot be decoded.
+        """Decode one picture, or return the reason why it cannot be decoded.
 
         Reasons: ``not_an_image``; ``format`` (not one of ``formats``); ``too_many_pixels`` (checked before loading);
         ``too_many_frames``; ``truncated`` (or damaged); ``decoder_crashed`` (also out of memory); ``decoder_timeout``.

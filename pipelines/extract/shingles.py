@@ -1,8 +1,7 @@
 """Measure the similarity of texts by shared shingles, and propose candidate pairs with MinHash.
 
-A shingle is a run of ``texts.shingle_words`` words. The signature is datasketch's MinHash; it is computed once, when a
-text is collected, and finds candidates without comparing every pair. The texts themselves decide (SPEC.md 2.6: a hash
-proposes, text decides).
+A shingle is a run of ``texts.shingle_words`` words. A signature is datasketch's MinHash, computed once when a text is
+collected. Signatures propose candidate pairs without comparing every pair; the texts confirm them (SPEC.md 2.6).
 """
 
 from __future__ import annotations

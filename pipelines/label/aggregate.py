@@ -53,7 +53,7 @@ FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 
 
 class TwoVotes(DataError):
-    """One labeller has two votes on one record, so the result would depend on their order."""
+    """A labeller has two votes on one record, so the result would depend on the order of rows."""
 
     message = "Labeller '{labeller}' has {votes} votes on record {record_id}."
     remedy = "Run the labeller's stage votes again: a votes table has one row per record, labeller and category."
@@ -61,7 +61,7 @@ class TwoVotes(DataError):
 
 @dataclass(frozen=True)
 class Decision:
-    """The labels of a record (``None``: undecided), how far its voters agree, and what decided."""
+    """The decision on a record: labels (``None``: undecided), the members' agreement, and ``how`` it was decided."""
 
     labels: LabelSet | None
     agreement: Agreement
@@ -72,7 +72,7 @@ def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
     """Return record -> labeller -> label set of the rows whose outcome is ``vote``.
 
     Raises:
-        TwoVotes: a labeller has two such rows for one record.
+        TwoVotes: a labeller has two rows with the outcome ``vote`` for one record.
     """
     ballots: dict[str, dict[str, LabelSet]] = {}
     for row in _valid_rows(votes, category=category):
@@ -106,7 +106,7 @@ def quorum(members: Sequence[str]) -> int:
 
 
 def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
-    """Return how far one record's valid votes agree, and on which set; unanimous needs every member's vote."""
+    """Return the agreement of one record's valid votes, and the agreed set; unanimous requires every member's vote."""
     backers = Counter(votes[member] for member in set(members) if member in votes)
     for labels, count in backers.items():
         if count >= quorum(members):
@@ -120,13 +120,14 @@ class Panel:
 
     Args:
         ballots: the valid votes, from :func:`valid`.
-        members: the labellers that count; others are ignored.
-        records: each of them gets a decision.
+        members: the ensemble's labellers; votes of others are ignored.
+        records: the records to decide.
         category: the category of the labels.
-        fallback: the member whose valid vote decides the rest; without one the labels are ``None``.
+        fallback: the member whose valid vote decides a record that the aggregator leaves undecided; ``None``: it stays
+            undecided.
         k: how many members must give a label (``k_of_n``).
         scores: probabilities, from :func:`valid_scores` (``mean_logit``).
-        gold: dev's, without the prompt's examples, from which ``weighted`` learns.
+        gold: gold of dev without the prompt's examples; ``weighted`` learns the weights from it.
         groups: clusters of records that are not independent.
         weights: each member's weight (``weighted``).
     """
@@ -144,7 +145,7 @@ class Panel:
 
     @classmethod
     def of(cls, votes: pa.Table, *, ensemble: Ensemble, category: Category, **given: Any) -> Panel:
-        """Return the panel of an ensemble over a table of votes; ``given`` has the other fields.
+        """Return the panel of an ensemble for a table of votes; ``given`` are the other fields.
 
         Raises:
             TwoVotes: a labeller has two votes on one record.
@@ -156,7 +157,8 @@ class Panel:
     def decide(self, aggregate: str) -> dict[str, Decision]:
         """Return the decisions of an aggregator of :data:`AGGREGATORS`; ``weighted`` learns its weights from gold.
 
-        Weights are applied to gold's own records out of fold, so that they are not scored on what they were fitted to.
+        Records with gold are decided by weights fitted on other folds, so that weights are not scored on their own
+        training records.
         """
         if aggregate != "weighted":
             return self.apply(aggregate)
@@ -169,7 +171,7 @@ class Panel:
         return dict(sorted(decisions.items()))
 
     def apply(self, aggregate: str) -> dict[str, Decision]:
-        """Decide every record by an aggregator with the panel's own weights, else by the fallback, else not at all."""
+        """Decide each record by an aggregator with the panel's weights, else by the fallback; the rest is undecided."""
         choose, names, decisions = AGGREGATORS[aggregate](self), self.names, {}
         for record in sorted(set(self.records)):
             cast = self.ballots.get(record, {})
@@ -208,7 +210,7 @@ def fold_of(group: str) -> int:
 
 
 def label_set_majority(panel: Panel) -> Choice:
-    """Choose by the paper's vote (CRADLE 4.3, SPEC 27): the exact set that a majority of all members gave.
+    """Choose the label set that a majority of all members gave exactly (the paper's vote; CRADLE 4.3, SPEC 27).
 
     If one of three members has no vote, the other two may still agree; one alone may not.
     """
@@ -216,10 +218,10 @@ def label_set_majority(panel: Panel) -> Choice:
 
 
 def k_of_n(panel: Panel) -> Choice:
-    """Choose each label separately: give those of at least ``k`` members; an empty set counts as a label, too.
+    """Choose each label that at least ``k`` members gave; the empty set counts as a label too.
 
-    A union of labels that the scheme's hard rules do not allow together is repaired by those rules, which say which
-    label yields. If they cannot (two labels of a category that allows one), nothing is decided.
+    Chosen labels that the scheme's hard rules do not allow together are repaired by these rules, which define the label
+    to remove. If the rules cannot repair them (two labels of a category that allows one), the record is undecided.
     """
 
     def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
@@ -251,7 +253,7 @@ def weights_of(panel: Panel) -> dict[str, float]:
 
 
 def weighted(panel: Panel) -> Choice:
-    """Choose the label set whose backers have the greatest total weight; equal weights are a tie."""
+    """Choose the label set whose voters have the greatest total weight; equal totals are a tie."""
 
     def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
         if len(votes) < quorum(panel.members):

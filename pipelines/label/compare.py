@@ -1,7 +1,7 @@
 """Compare every aggregator and every member on dev gold, with bootstrap intervals.
 
-The paper chose its fallback on the test set (SPEC 1.6); here everything is chosen on dev, with bootstrap intervals over
-clusters of records, so that a lead of two hits is not mistaken for a real one.
+The paper chose its fallback on the test set (SPEC 1.6); here all choices are made on dev. Bootstrap intervals over
+clusters of records show whether a difference of a few records is significant.
 """
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ def _draws(panel: Panel, predicted: Mapping[str, LabelSet | None], *, resamples:
 
 
 def best_of(draws: Mapping[str, bootstrap.Draws]) -> str:
-    """Return the system with the highest exact match; missing answers count as wrong, ties go by name."""
+    """Return the system with the highest exact match; missing answers count as wrong, and the first name wins a tie."""
     return min(draws, key=lambda name: (-draws[name].values["exact"], name))

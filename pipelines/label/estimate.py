@@ -33,7 +33,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         records.
 
     Raises:
-        BudgetTooSmall: the expected cost is more than the budget has left.
+        BudgetTooSmall: the expected cost exceeds the remaining budget.
     """
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     shards = material.shards(size=params.votes.shard_size)

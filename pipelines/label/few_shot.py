@@ -1,4 +1,4 @@
-"""Draw the labelled memes of a few-shot prompt: from train only, and showing every label (SPEC 1.2, item 11)."""
+"""Draw the labelled memes of a few-shot prompt from train, so that they show every label (SPEC 1.2, item 11)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
 
     Raises:
         LeakRefused: an item is not of train.
-        TooFewExamples: ``count`` is not 0, and is less than the number of labels or more than that of items.
+        TooFewExamples: ``count`` is not 0, and is less than the number of labels or more than the number of items.
     """
     candidates = {
         f"{example.item[0]}/{example.item[1]}": (example, task.seen(example.labels))
@@ -48,7 +48,7 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
 
 
 def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.PromptExample]:
-    """Return items in the form a prompt shows: picture and labels, and with ``words`` the text read from the picture.
+    """Convert items to prompt examples: picture and labels, and with ``words`` the OCR text.
 
     Raises:
         LeakRefused: an item is not of train.

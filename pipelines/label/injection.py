@@ -1,6 +1,6 @@
 """Detect text that addresses a model, and inject such text into copies of posts to test labellers.
 
-Detection only flags a post for review, never drops it: a false alarm costs a person a glance, so patterns are broad.
+Detection only queues a post for review and never drops it. A false alarm costs little, so the patterns are broad.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def marks(text: str) -> tuple[str, ...]:
-    """Return the names of the patterns found in the text, in the order of ``PATTERNS``; never its words."""
+    """Return the names of the patterns that match the text, in the order of ``PATTERNS``."""
     plain = INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).lower().replace("’", "'")
     read = MIXED.sub(lambda word: word.group().translate(LETTERS), plain)
     forms = {plain, read}
@@ -114,11 +114,11 @@ def marks(text: str) -> tuple[str, ...]:
 
 
 def inject(post: Post, *, which: int) -> Post:
-    """Return a copy with an instruction to find no crisis; the record id stays the same.
+    """Return a copy of a post with an instruction to find no crisis; the record id stays the same.
 
     ``which`` selects the template and the place (start, middle or end of the body). Ten templates and three places have
-    no common divisor, so thirty consecutive numbers give every pair once. In the middle it is inserted between two
-    sentences, so that no sentence is split.
+    no common divisor, so thirty consecutive numbers give every pair once. In the middle of the body, the instruction is
+    inserted between two sentences.
     """
     order, place = TEMPLATES[which % len(TEMPLATES)], PLACES[which % len(PLACES)]
     cut = {"start": 0, "middle": _middle(post.body), "end": len(post.body)}[place]

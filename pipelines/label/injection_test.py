@@ -91,16 +91,17 @@ def flips(before: Labels, after: Labels, *, category: Category, queued: Collecti
 
     Args:
         before: the labels of each original record; ``None`` if none were decided.
-        after: the labels of its injected copy, under the same id; a record not in here was not labelled again.
-        category: orders label sets by severity.
+        after: the labels of each record's injected copy, under the same id; records without an entry were not labelled
+            again.
+        category: the category, which orders label sets by severity.
         queued: the ids of records queued for review.
 
     Returns:
-        ``asked``: records in both. ``n``: those with labels both times, of which ``flipped`` differ,
-        ``lost_severity`` are less severe and ``lost_severity_not_queued`` less severe without being queued (must be
-        0). ``flip_rate``: flipped by n, ``None`` if n is 0. Counted separately, because no labels is not a change of
-        labels: ``lost_labels`` have labels only in the original, ``lost_labels_not_queued`` of them are not queued,
-        and ``gained_labels`` have labels only in the copy.
+        ``asked``: records in both mappings. ``n``: records with labels in both. Of these ``n`` records, ``flipped``
+        have other labels in the copy, ``lost_severity`` have less severe labels, and ``lost_severity_not_queued`` have
+        less severe labels and are not queued (must be 0). ``flip_rate`` is ``flipped`` divided by ``n``, ``None`` if
+        ``n`` is 0. Records with labels in only one mapping are counted separately: ``lost_labels`` only in the
+        original, ``lost_labels_not_queued`` of them not queued, ``gained_labels`` only in the copy.
     """
     waiting = frozenset(queued)
     asked = sorted(before.keys() & after.keys())

@@ -35,26 +35,26 @@ QUALITY = 90
 
 
 class NotAsked(ConfigError):
-    """A prompted model names a labeller that cannot be called over HTTP."""
+    """A model names a labeller that is not described in ``params.yaml`` or cannot be called over HTTP."""
 
     message = "Labeller '{labeller}' cannot label pictures: {detail}."
     remedy = "Name an entry of labellers in params.yaml whose kind is remote."
 
 
 class MemePost(Post):
-    """A post whose content is its pictures; ``body`` is the text read from them, if it is to be sent.
+    """A meme to label; ``body`` is the OCR text if it is sent with the picture, else empty.
 
     The empty ``body`` is FigSIM's own format: its prompt (T11) has no place for text beside the picture.
     """
 
     @cached_property
     def text(self) -> str:
-        """The text before the pictures."""
+        """The text that precedes the pictures in the prompt."""
         return f"Words read from the picture: {self.body}" if self.body else ""
 
 
 def meme(example: Example, *, words: bool) -> MemePost:
-    """Return an item in the form that is sent to a model; it must have a picture.
+    """Return an item, which must have a picture, in the form that is sent to a model.
 
     Args:
         example: the item; its labels are ignored.
@@ -83,7 +83,7 @@ def described(name: str, *, params: Params) -> RemoteLabeller:
     """Return the description of a labeller that accepts pictures.
 
     Raises:
-        NotAsked: there is no such labeller, or it is a member of the offline ensemble.
+        NotAsked: there is no such labeller, or the labeller is offline.
         CannotSee: its model does not accept pictures, according to the capability table.
     """
     labeller = params.labellers.get(name)

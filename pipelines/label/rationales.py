@@ -105,7 +105,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     """Write ``snapshot/<corpus>/remarks/<model>/remarks.parquet`` for every model of ``train.models``, and the metrics.
 
     Each labeller that a model of kind ``m3h`` names is called once for all memes of the split. Every other model's
-    table is empty; without such a model nothing is sent or opened.
+    table is empty; without such a model nothing is sent or decrypted.
 
     Returns:
         ``items`` (memes sent), ``taken_down`` (memes of the split that were not sent), ``outcomes`` and ``prompts``
@@ -166,7 +166,7 @@ def prompt_for(labeller: RemoteLabeller) -> Prompt:
 
 
 def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
-    """Return the outcome and the remarks of a raw answer; there are remarks if, and only if, the outcome is ``VOTE``.
+    """Return outcome and remarks of a raw answer; the remarks are ``None`` unless the outcome is ``VOTE``.
 
     Only the repairs of :func:`pipelines.llm.outcome.parse` are made. A missing or unexpected key, or a value that is
     not a string, makes the answer malformed.
@@ -185,12 +185,12 @@ def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
 
 
 class Explainer(Remote):
-    """A remote labeller that returns remarks in place of labels; store, budget and sending are the same."""
+    """A remote labeller that returns remarks instead of labels; store, budget and sending are inherited."""
 
     def explain(
         self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None
     ) -> tuple[list[Outcome], list[Remarks | None], float]:
-        """Return outcome and remarks of each post, in the order of ``posts``, and the cost of the answers (dollars).
+        """Return outcome and remarks of each post, in the order of ``posts``, and the answers' cost in US dollars.
 
         Raises:
             BudgetSpent: every answer so far is kept.
@@ -233,7 +233,7 @@ def ask(
         labeller: a name of ``labellers`` in params.yaml.
         params: ``votes`` sets the budget, the context size, and the share that may fail.
         settings: the provider's address and key, the project's secret, the address of the store of answers.
-        vault: opens and seals the answers.
+        vault: decrypts and encrypts the answers.
         progress: called after each meme with the number of memes answered so far.
 
     Raises:

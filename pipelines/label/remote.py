@@ -1,4 +1,4 @@
-"""Label posts over HTTP, with every answer stored, paid for once, and kept when a run is killed.
+"""Label posts over HTTP; every answer is paid for once and stored, even if the run is killed.
 
 Every request has a key (the prompt, the model and the content). A stored answer under that key is used instead of a
 new request. A new answer is stored under its key, sealed, together with its cost, before anything else happens to it.
@@ -38,7 +38,7 @@ CUT = " [...] "
 
 
 class Remote:
-    """One model of one provider with one prompt; its stored answers do not depend on which run requested them."""
+    """One model of one provider with one prompt; stored answers are reused by any later run."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Remote:
         votes: VotesParams | None = None,
         **given: Any,
     ) -> Self:
-        """Return a labeller with the provider, address and secret of the configuration; ``votes`` replaces its section.
+        """Create a labeller from parameters and settings; ``votes`` replaces the section ``votes`` of the parameters.
 
         ``given`` are the other arguments of the class: ``prompt``, ``scheme``, ``answers`` and ``vault``.
         """
@@ -137,7 +137,7 @@ class Remote:
         ]
 
     def unanswered(self, posts: Sequence[Post]) -> int:
-        """Return how many of these posts would have to be sent."""
+        """Return how many of these posts have no stored answer and would be sent."""
         return len(self._missing(posts))
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
@@ -159,7 +159,7 @@ class Remote:
 
     @property
     def batches(self) -> bool:
-        """Whether a batch endpoint is used: it is configured, and the model has one."""
+        """Whether a batch endpoint is used: batches are configured, and the model has a batch endpoint."""
         return self._votes.batch and self._can.batch
 
     def hand_over(self, posts: Sequence[Post]) -> list[str]:

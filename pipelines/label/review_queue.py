@@ -1,8 +1,8 @@
 """Select the records that people should review: labellers disagree, or the text may have influenced them.
 
-Reasons: ``no_majority`` (no set has a majority), ``severity_dissent`` (a valid vote is more severe than the silver
-labels, by the scheme's severities: the most costly miss), ``refused_by_most`` (a majority of members refused),
-``injection`` (the text addresses a model rather than a reader, so its author may have dictated the votes).
+Reasons: ``no_majority`` (no label set has a majority), ``severity_dissent`` (a valid vote is more severe than the
+silver labels, by the scheme's severities), ``refused_by_most`` (a majority of members refused), ``injection`` (the text
+addresses a model rather than a reader and may have influenced the votes).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def reasons(
 
 
 def injected_of(corpus: str, *, records: Collection[str], vault: Vault, root: Path) -> tuple[set[str], set[str]]:
-    """Return which of ``records`` carry injection marks, and which could be read; posts are opened in memory only."""
+    """Return the records whose text matches an injection pattern, and the readable records; decrypts in memory only."""
     from pipelines.datasets.post import Post
     from pipelines.label.injection import marks
 

@@ -30,7 +30,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The outputs of earlier stages for records that were not taken down: votes of the members, splits, gold."""
+    """The members' votes, the splits and the gold of all records that were not taken down."""
 
     votes: pa.Table
     split: Mapping[str, str]
@@ -40,10 +40,10 @@ class Snapshot:
 
     @classmethod
     def read(cls, corpus: str, *, members: tuple[str, ...], category: Category, vault: Vault, root: Path) -> Snapshot:
-        """Return the snapshot without any record that was taken down since.
+        """Read the results of the stages ``votes``, ``split`` and ``gold``, without records that were taken down.
 
         Raises:
-            BadParams: a member has not voted.
+            BadParams: the votes of a member are missing.
         """
         folder = root / "snapshot" / corpus
         splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
@@ -66,7 +66,7 @@ class Snapshot:
         )
 
     def gold_of(self, split: str) -> dict[str, LabelSet]:
-        """Return the gold that a split is scored on, without the examples shown to labellers."""
+        """Return the gold for scoring a split, without the examples that labellers were shown."""
         return {r: s for r, s in self.gold.items() if self.split[r] == split and r not in self.examples}
 
 
@@ -85,7 +85,7 @@ def run(
 ) -> dict[str, Any]:
     """Write ``silver.parquet`` and ``queue.parquet`` under ``snapshot/<corpus>/silver/<ensemble>``, and the metrics.
 
-    ``injected`` are the records whose text addresses a model; if ``None``, the posts are opened and checked.
+    ``injected`` are the records whose text addresses a model; if ``None``, the posts are decrypted and checked.
 
     Returns:
         the metrics: ``agreement`` and ``how`` by split, ``distributions`` (for CRADLE's tables), ``labellers``
@@ -94,7 +94,8 @@ def run(
         ``test`` (scores), ``by_agreement``.
 
     Raises:
-        BadParams: there is no such ensemble, a member has not voted, or it needs scores that its members do not give.
+        BadParams: there is no such ensemble, the votes of a member are missing, or the aggregator needs scores that the
+            members do not give.
         EnsembleTooWeak: see :func:`check_strength`; nothing was written.
     """
     if ensemble not in params.ensembles:
@@ -156,7 +157,7 @@ def run(
 
 
 def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:
-    """Return the decisions with train records discarded that have no majority or only the fallback's (CRADLE 5.1)."""
+    """Return the decisions; on train, those without a majority or by the fallback are discarded (CRADLE 5.1)."""
     discarded = Decision(None, "none", "discarded")
     return {
         record: discarded
@@ -169,10 +170,10 @@ def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> di
 def check_strength(
     comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, described: Ensemble, least: float
 ) -> None:
-    """Refuse an ensemble that beats its best member's exact match in too few paired resamples, ties counting half.
+    """Refuse an ensemble whose exact match exceeds its best member's in too few paired resamples (ties count half).
 
     Raises:
-        EnsembleTooWeak: it does so in fewer than ``least`` of them, or there is no dev gold to compare on.
+        EnsembleTooWeak: the share of these resamples is below ``least``, or there is no gold of dev to compare on.
     """
     if not comparison:
         raise EnsembleTooWeak(ensemble=ensemble, member="any member", probability=0.0)

@@ -82,7 +82,8 @@ def violations(
 ) -> dict[str, dict[str, int]]:
     """Return counts of broken scheme rules, including soft ones, in gold, members' votes and ensemble labels.
 
-    Rules that a mode applies before the vote always count 0; SPEC 23 asks for the others, and for gold.
+    Rules that were applied before the vote always count 0. SPEC 23 requires the counts of the other rules, also for
+    gold.
     """
     given: dict[str, Iterable[LabelSet | None]] = {"gold": gold.values()}
     given |= {member: panel.votes_of(member).values() for member in panel.members}
@@ -101,7 +102,7 @@ def scores(
 
 
 def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
-    """Return for each agreement the number of records with gold (``n``) and of those that are right (``exact``)."""
+    """Return by agreement the number of records with gold (``n``) and of exactly right ones (``exact``)."""
     found = {}
     for name in AGREEMENTS:
         own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]

@@ -1,6 +1,7 @@
-"""Print the command ``corpus votes``: agreement, outcomes, refusals and cost in the paper's tables, as counts only.
+"""Print the tables of ``corpus votes-report``: agreement, outcomes, refusals and cost, as counts only.
 
-Everything comes from the metrics of the stages; nothing is computed again and no table of records is opened.
+All numbers come from the metrics of the stages ``votes``, ``silver`` and ``injection_test``; no table of records is
+read.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sheets(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
-    """Yield every table that the gathered metrics can fill, in reading order."""
+    """Yield every table for which metrics exist, in the order of printing."""
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
@@ -197,7 +198,7 @@ def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def show(settings: Settings, *, corpus: str) -> None:
-    """Print the vote tables of a corpus at its last publication.
+    """Print the vote tables of a corpus's last publish.
 
     Raises:
         NoCorpus: there is no corpus repository yet.

@@ -1,8 +1,8 @@
 """Run the stage ``votes``: collect one labeller's answer for every record of the split, paying for each answer once.
 
-A remote labeller's answers are first looked up in the sealed store of answers. Airflow's mapped tasks (``ask``, one per
-shard) may fill the store before, and the stage itself sends only what is missing. The offline members are fitted on the
-dev gold. Refused, malformed and failed answers are stored as rows too; only ``vote`` is ever counted.
+A remote labeller's answers are first looked up in the encrypted store of answers. Airflow's mapped tasks (:func:`ask`,
+one per shard) may fill the store in advance; the stage requests only missing answers. Offline labellers are fitted on
+the gold of dev. Refused, malformed and failed answers become rows too, but only the outcome ``vote`` counts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes)
 def open_labeller(
     name: str, *, material: SplitPosts, params: Params, settings: Settings, vault: Vault, stack: ExitStack
 ) -> Labeller:
-    """Return the labeller of a name, ready for use; ``stack`` closes its resources."""
+    """Create the labeller with this name: connect a remote labeller, or fit an offline one; ``stack`` closes it."""
     described = params.labellers[name]
     if isinstance(described, OfflineLabeller):
         from pipelines.label.offline.fit import fit
@@ -84,7 +84,7 @@ def ask(
     wait: bool = True,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Send one shard to one labeller, so that the stage finds the answers stored.
+    """Request one labeller's answers for one shard and store them for the stage ``votes``.
 
     Returns:
         Counts by outcome; without ``wait``, ``batches``: the digests of the ids of the jobs that were submitted to a

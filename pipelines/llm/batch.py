@@ -1,4 +1,4 @@
-"""Submit many requests as one batch, at about half the price, and collect the answers later by its handle.
+"""Submit many requests as one batch, at about half the price, and collect the answers later by the batch's handle.
 
 pydantic-ai encodes and decodes the batches of the three providers as it does single requests. OpenAI's batches use its
 Responses endpoint, the one that pydantic-ai supports; prompt, schema and sampling are the same. A single request in a

@@ -1,4 +1,4 @@
-"""Enforce a spending limit: reserve a request's maximum cost before sending, replace it by the cost on answer.
+"""Enforce a spending limit: reserve a request's maximum cost before sending; on answer, replace it by the cost.
 
 A request that cannot be reserved is not sent, so the limit holds whatever the answers cost, across processes. A request
 whose end is unknown (its sender was killed, or it timed out) stays reserved, because a provider may have billed it.
@@ -48,10 +48,10 @@ class LabellingBudget:
     async def reserve(self, bound: int) -> None:
         """Reserve the maximum cost of a request (nanodollars) before it is sent.
 
-        If there is no room, wait for this run's other requests: they usually cost less than was reserved.
+        If the budget is exhausted, wait for this run's other requests, which usually cost less than was reserved.
 
         Raises:
-            BudgetSpent: there is no room, and no request of this run is in flight.
+            BudgetSpent: the budget is exhausted, and no request of this run is in flight.
         """
         while True:
             seen = self._settled
@@ -77,7 +77,7 @@ class LabellingBudget:
         return first
 
     def refuse(self) -> NoReturn:
-        """Report that the budget has no room left.
+        """Raise the error for an exhausted budget.
 
         Raises:
             BudgetSpent: always.

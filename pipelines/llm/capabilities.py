@@ -1,7 +1,7 @@
 """Look up which parameters each model accepts and what it costs, from data with sources.
 
-Clients drop or rename parameters silently, providers reject them loudly; this table decides before either does, so
-that the parameters actually sent are known (SPEC 2.2).
+Clients silently drop or rename unsupported parameters, and providers reject them. This table selects the parameters in
+advance, so that the parameters actually sent are known (SPEC 2.2).
 """
 
 from __future__ import annotations
@@ -88,10 +88,11 @@ def _listed(model: str, api: Api) -> Price | None:
 def price(model: str, *, api: Api, given: Price | None, name: str = "<name>") -> Price:
     """Return the price of a million tokens in US dollars: ``given`` if set, else from genai-prices' bundled list.
 
-    A given price wins, because only its author knows about a contract or an own machine. Nothing is downloaded.
+    A given price takes precedence, because it may come from a contract or from a self-hosted model. Nothing is
+    downloaded.
 
     Raises:
-        PriceUnknown: the price is not given and not listed; ``name`` is the labeller to set it for.
+        PriceUnknown: the price is neither given nor listed; ``name`` is the labeller in the error.
     """
     found = given or _listed(model, api)
     if found is None:

@@ -44,7 +44,7 @@ class CannotSee(ConfigError):
 
 @dataclass
 class RequestShape:
-    """What all requests for one schema share, computed once; ``effective`` is filled from the first one sent."""
+    """What all requests for one schema share, computed once; ``effective`` is filled from the first request sent."""
 
     schema: dict[str, Any]
     settings: dict[str, Any]
@@ -138,7 +138,7 @@ class Client:
             self._wire.EXCHANGE.reset(token)
 
     def message(self, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
-        """Return one prompt as pydantic-ai's message."""
+        """Convert one prompt to pydantic-ai's message."""
         from pydantic_ai.messages import BinaryContent, ModelRequest, SystemPromptPart, UserPromptPart
 
         content: list[Any] = []

@@ -1,4 +1,4 @@
-"""Estimate the expected and the maximum cost of requests: the first is for people, the second for the budget.
+"""Estimate the expected cost of requests (for people) and the maximum cost (for the budget).
 
 Tokens are estimated by rules of thumb: tokenizers differ by provider, some are not public, and tiktoken downloads its
 tables on first use. The upper bound needs no tokenizer: a token is at least one byte.
@@ -40,7 +40,7 @@ class Size:
 
     @property
     def at_most(self) -> int:
-        """What a provider may count against the tokens per minute: expected input and the cap on output."""
+        """The tokens that a provider may count against its limit per minute: expected input plus maximum output."""
         return self.read + self.written_at_most
 
 
@@ -89,10 +89,10 @@ def estimate(
     """Return the cost of labelling these posts, before anything is sent.
 
     Args:
-        posts: those without an answer, shortened as they would be sent.
+        posts: the posts without a stored answer, shortened as they would be sent.
         prompt: the prompt.
         price: of the model.
-        cached: how many more posts have an answer already.
+        cached: the number of further posts with a stored answer.
         cap: maximum tokens of one answer.
         factor: see :func:`size`.
         batch: whether a batch endpoint is used.
@@ -100,7 +100,6 @@ def estimate(
     Returns:
         ``records``, ``cached``, ``to_ask``, ``input_tokens`` (expected), ``output_tokens`` (maximum), ``usd_expected``
         and ``usd_at_most``; the budget reserves the latter.
-
     """
     asked = read = written = 0
     expected = most = 0.0

@@ -14,7 +14,7 @@ BURST_SECONDS = 1.0
 
 
 class Pace:
-    """An allowance per minute that refills evenly, kept as the time at which it will be full again (GCRA)."""
+    """A limit per minute that refills evenly, stored as the time at which it will be full again (GCRA)."""
 
     def __init__(self, per_minute: int | None) -> None:
         """``None`` means no limit."""
@@ -22,7 +22,7 @@ class Pace:
         self._full = 0.0
 
     def wait(self, now: float) -> float:
-        """Return the seconds until a request may pass; one that is larger than the burst may pass alone."""
+        """Return the seconds until a request may start; a request larger than the burst may start alone."""
         if not self._seconds:
             return 0.0
         return self._full - max(BURST_SECONDS - self._seconds, 0.0) - now
@@ -33,7 +33,7 @@ class Pace:
 
 
 class Gate:
-    """One process's limits for one provider; requests pass in order of arrival."""
+    """One process's limits for one provider; requests start in the order of arrival."""
 
     def __init__(self, provider: Provider) -> None:
         """Set the account's limits; mapped tasks share an account through an Airflow pool, not through this object."""

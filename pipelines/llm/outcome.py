@@ -19,7 +19,7 @@ UNREADABLE, TOO_LONG = "unreadable", "too_long"
 
 
 class Outcome(StrEnum):
-    """The outcome of a request; one of DESIGN's five, of which only ``VOTE`` counts in an aggregate."""
+    """The outcome of a request, one of five (DESIGN); only ``VOTE`` counts in an aggregate."""
 
     VOTE = "vote"
     ABSTAINED = "abstained"
@@ -96,7 +96,7 @@ def check_failures(outcomes: Collection[Outcome], *, labeller: str, most: float)
     """Refuse the answers of a labeller if the share that failed is more than ``most`` (``votes.max_failed``).
 
     Raises:
-        TooManyFailed: it is; the next run sends those requests again.
+        TooManyFailed: the share is more than ``most``; the next run sends the failed requests again.
     """
     failed = sum(outcome is Outcome.FAILED for outcome in outcomes)
     if failed > most * len(outcomes):

@@ -1,4 +1,4 @@
-"""Send requests one by one through the gate, or as batches that outlive the process, and store the answers.
+"""Send requests singly within the provider's limits, or as batches that outlive the process, and store the answers.
 
 An answer is written to disk, and its cost replaces the reservation, before anything else happens to it.
 """
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class LabelRequest:
-    """One prompt, ready to be sent: ``key`` identifies it permanently, ``cut`` says that the post's middle was cut."""
+    """One prompt, ready to send; ``key`` identifies the request permanently, ``cut`` is true for a shortened post."""
 
     key: str
     record_id: str
@@ -78,11 +78,11 @@ class RequestSender:
         self._stop: Exception | None = None
 
     async def send(self, requests: Iterator[LabelRequest]) -> None:
-        """Send requests one by one, many at once; stop at the first error that affects more than one request.
+        """Send single requests concurrently; stop at the first error that affects more than one request.
 
         Raises:
-            BudgetSpent: the next request could cost too much; answers to requests in flight are stored.
-            LabellerRefused: the provider rejects further requests; likewise.
+            BudgetSpent: the next request could exceed the budget; answers to requests in flight are stored.
+            LabellerRefused: the provider rejects further requests; answers to requests in flight are stored.
         """
         workers = self._provider.concurrency * WORKERS_PER_SLOT
         await asyncio.gather(*(self._work(requests) for _ in range(workers)))
@@ -94,7 +94,7 @@ class RequestSender:
 
         Raises:
             BudgetSpent: not every request could be submitted; answers to those submitted are stored.
-            LabellerRefused: the provider rejects further requests; batches submitted before stay on record.
+            LabellerRefused: the provider rejects further requests; batches submitted before can still be collected.
         """
         jobs, rest = await self._handed_over(requests)
         while jobs or rest:

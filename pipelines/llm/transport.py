@@ -1,8 +1,8 @@
 """Provide a labeller's HTTP transport with cheap connections, and record what was actually sent.
 
-Ours, because the stock pool checks every connection for every request: 0.5 ms of 2.7 at 32 at once. Here each
-connection is a pool of its own, and free connections are kept on a stack. Proxies from the environment are ignored:
-posts go only where ``CORPUS_<PROVIDER>_URL`` says; redirects are not followed for the same reason.
+The library's pool checks every connection for every request, which takes 0.5 ms of 2.7 ms at 32 concurrent requests.
+Here each connection is a pool of its own, and free connections are kept on a stack. Proxies from the environment are
+ignored: posts go only where ``CORPUS_<PROVIDER>_URL`` says; redirects are not followed for the same reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 def effective(request: httpx2.Request) -> dict[str, Any]:
-    """Return the parameters that were sent: the body without content, each schema as its digest, and the path."""
+    """Return the parameters that were sent: the body without content, with each schema as its digest, and the path."""
     body = json.loads(request.content)
     return {"path": request.url.path} | parameters(body)
 

@@ -38,7 +38,7 @@ class Estimate:
 
 
 def draws(items: int, *, resamples: int, rng: np.random.Generator) -> Floats:
-    """Return weights (1 + resamples, items): every item once, then the resamples of a bootstrap over items."""
+    """Return weights, shape (1 + resamples, items): every item once, then bootstrap resamples of the items."""
     # rng.multinomial fails on zero categories
     drawn = rng.multinomial(items, np.full(items, 1 / items), size=resamples) if items else np.ones((resamples, 0))
     return np.concatenate([np.ones((1, items)), drawn.astype(np.float64)])
@@ -64,7 +64,7 @@ def printed(value: float) -> Decimal:
 
 
 def landis_koch(value: float) -> str:
-    """Return Landis and Koch's word for an agreement, after rounding it to the two printed decimals."""
+    """Return Landis and Koch's term for an agreement, after rounding to the two printed decimals."""
     shown = float(printed(value))
     return "poor" if shown < 0 else next(word for end, word in READINGS if shown <= end)
 
@@ -194,7 +194,7 @@ def masi(sets: Codes) -> Floats:
 
 
 def distinct(sets: Codes) -> tuple[Codes, Codes]:
-    """Return a class code for each answer's set, (items, raters), and the distinct sets, (classes, labels)."""
+    """Return a class code for each answer's label set, (items, raters), and the distinct sets, (classes, labels)."""
     flat = sets.reshape(-1, sets.shape[2])
     answered = (flat != MISSING).all(axis=1)
     codes = np.full(len(flat), MISSING, dtype=np.int64)

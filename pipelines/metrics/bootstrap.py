@@ -30,7 +30,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """A paired difference between two systems; ``probability``: share of resamples above 0, ties counting half."""
+    """A paired difference between two systems; ``probability`` is the share of resamples above 0 (ties count half)."""
 
     value: float
     low: float
@@ -50,7 +50,7 @@ class Draws:
         return {name: Interval(self.values[name], *_bounds(self.resampled[name])) for name in NAMES}
 
     def minus(self, other: Draws) -> dict[str, Difference]:
-        """Return each metric's difference from another system, drawn with the same gold, groups and seed."""
+        """Return each metric's difference from another system that was drawn with the same gold, groups and seed."""
         differences = {}
         for name in NAMES:
             more = self.resampled[name] - other.resampled[name]
@@ -77,8 +77,8 @@ def draw(
 ) -> Draws | None:
     """Resample one system's metrics over all gold records; a record without a valid answer counts as wrong.
 
-    ``groups`` names each record's cluster; a record without one is its own cluster. The result does not depend on row
-    order. Return ``None`` if gold is empty.
+    ``groups`` maps records to clusters; a record without an entry is a cluster of its own. The result does not depend
+    on row order, and is ``None`` if gold is empty.
     """
     records = sorted(gold)
     if not records:

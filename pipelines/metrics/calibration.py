@@ -1,6 +1,6 @@
 """Calibrate a classifier's scores to probabilities on dev's gold.
 
-Everything here is fitted on dev alone: train's labels come from a labeller, and test must not be looked at.
+Calibration is fitted on dev only, because the labels of train come from labellers and test must not influence a model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NothingToCalibrate(DataError):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Platt's sigmoid for each label of a multi-label task, one temperature for a single-label one.
+    """A calibration: Platt's sigmoid for each label of a multi-label task, or one temperature for a single-label task.
 
     Args:
         kind: of the task.
@@ -61,7 +61,7 @@ class Calibration:
         return shares(found / self.temperature, kind="single")
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the calibration as plain JSON."""
         return {"kind": self.kind, "sigmoids": self.sigmoids.tolist(), "temperature": self.temperature}
 
     @classmethod
@@ -77,8 +77,8 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
     A single-label task has one temperature for all classes (Guo et al. 2017), which keeps the order of the classes.
 
     Args:
-        scores: in [0, 1], shape (examples, labels), rows in the order of ``examples``.
-        examples: of validation, with gold.
+        scores: scores in [0, 1], shape (examples, labels), rows in the order of ``examples``.
+        examples: examples of validation, with gold.
         task: the task.
 
     Raises:
@@ -95,13 +95,13 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
 
 
 def evidence(scores: npt.NDArray[np.floating], *, kind: Kind) -> Floats:
-    """Return scores in [0, 1] on an additive scale: log-odds (multi) or logarithms (single)."""
+    """Convert scores in [0, 1] to log-odds (multi-label) or logarithms (single-label)."""
     p = np.clip(np.asarray(scores, np.float64), SUREST, 1 - SUREST if kind == "multi" else 1)
     return np.asarray(np.log(p / (1 - p)) if kind == "multi" else np.log(p))
 
 
 def shares(found: Floats, *, kind: Kind) -> Floats:
-    """Return the probabilities of :func:`evidence`: per label (multi), or rows that sum to 1 (single)."""
+    """Convert the result of :func:`evidence` to probabilities: per label (multi), or rows that sum to 1 (single)."""
     if kind == "multi":
         return np.asarray(1 / (1 + np.exp(-found)))
     raised = np.exp(found - found.max(axis=1, keepdims=True))

@@ -58,7 +58,7 @@ def fit(
         scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.
         examples: of validation.
         task: the task.
-        floors: the least recall by label, ``finetune.recall_floors``; a floor of 0 has no effect.
+        floors: the required recall by label, ``finetune.recall_floors``; a floor of 0 has no effect.
 
     Returns:
         The thresholds, shape (labels,), infinite for a label without a supported floor; and for each label with a
@@ -186,7 +186,7 @@ def load(out: Path, *, task: Task) -> tuple[Floats, dict[str, Any]]:
     """Return what :func:`save` wrote: the thresholds, and the whole JSON object.
 
     Raises:
-        OtherLabels: it was fitted for other labels, or for the same labels in another order.
+        OtherLabels: the thresholds were fitted for other labels, or for the same labels in another order.
     """
     stored = json.loads((out / FILE).read_text())
     if tuple(stored["labels"]) != task.labels:

@@ -22,7 +22,7 @@ UNDEFINED = "–"
 
 @dataclass(frozen=True)
 class Distribution:
-    """Counts over posts: how many posts, how often each label occurs, and how many posts have how many labels."""
+    """Counts over posts: ``instances`` (posts), ``labels`` (posts by label), ``sizes`` (posts by number of labels)."""
 
     instances: int
     labels: Mapping[str, int]
@@ -30,7 +30,7 @@ class Distribution:
 
     @classmethod
     def of(cls, sets: Iterable[frozenset[str]]) -> Distribution:
-        """Return the counts of label sets."""
+        """Count label sets, one per post."""
         sets = list(sets)
         labels = Counter(label for values in sets for label in values)
         return cls(len(sets), dict(sorted(labels.items())), dict(sorted(Counter(map(len, sets)).items())))
@@ -41,7 +41,7 @@ class Distribution:
         return sum(self.labels.values())
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the counts as JSON values."""
         return {
             "instances": self.instances,
             "labels": dict(self.labels),
@@ -56,7 +56,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Layout:
-    """The rows of a scheme's tables: its labels in order, and its types and times with their labels.
+    """The rows of a scheme's tables: the labels in order, and for each type and each time the labels that have it.
 
     ``display`` gives Table 11 another name for a label; ``times`` is empty if labels have none.
     """
@@ -91,7 +91,7 @@ class Sheet:
     rows: tuple[tuple[str, ...], ...]
 
     def rich(self) -> Table:
-        """Return it for a terminal, with numbers aligned right."""
+        """Return the table for a terminal, with numbers aligned right."""
         from rich.table import Table
 
         table = Table(title=self.title, title_justify="left")
@@ -102,7 +102,7 @@ class Sheet:
         return table
 
     def markdown(self) -> str:
-        """Return it as a markdown table under its title."""
+        """Return the table as markdown, under its title."""
         lines = [
             f"**{self.title}**",
             "",
@@ -212,7 +212,7 @@ def table_5(splits: Mapping[str, Mapping[str, int]], *, members: int = 3) -> She
 
 
 def table_7(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Return labels per post (% of posts) above time tags (% of labels) of the training subsets (CRADLE Table 7)."""
+    """Return labels per post (% of posts) and time tags (% of labels) of the training subsets (CRADLE Table 7)."""
     rows = _sizes(subsets, unit="label")
     sums = {subset: _sums(d.labels, layout.times) for subset, d in subsets.items()}
     for time in layout.times:

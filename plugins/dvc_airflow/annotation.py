@@ -70,7 +70,7 @@ def decide(*, adjudicate: str, close: str) -> Any:
 
 @task.branch(task_id="open")
 def open_round(*, params: Any = None) -> str:
-    """Draw the items and fill the queues; a review has no annotators and goes directly to the adjudicator."""
+    """Draw the items and fill the queues; the items of a review go directly to the adjudicator."""
     opened = run("round", "open", params["corpus"], params["round"])
     return "annotators" if opened["status"] == "open" else "review"
 
@@ -107,7 +107,7 @@ def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
 
 @task(task_id="gold")
 def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
-    """Make gold of the settled items, and measure agreement again, since the round now has a decision."""
+    """Run the stages `gold` and `agreement` again, because the round now has a decision."""
     return stage_results(*_stages(params["corpus"]), base=base, dag_run=dag_run)
 
 

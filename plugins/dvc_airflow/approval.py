@@ -20,7 +20,7 @@ class Approve(HITLBranchOperator):
     """A branch operator that also pushes to XCom who answered, and why."""
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """Push person and reason, then branch; branching may end the task by an exception."""
+        """Push the person and the reason to XCom, then branch; branching may end the task by an exception."""
         if chosen := event.get("chosen_options"):
             user = event.get("responded_by_user") or {}
             why = (event.get("params_input") or {}).get("why") or context["params"].get("reason")
@@ -47,6 +47,6 @@ def approve(*, subject: str, body: str, yes: str, then: str, otherwise: str) -> 
 
 
 def decision(ti: Any) -> tuple[str, ...]:
-    """Return who answered and why, as options of a command."""
+    """Return the person and the reason as options of a `corpus` command."""
     who, why = (ti.xcom_pull(task_ids="approve", key=key) for key in ("who", "why"))
     return ("--who", who, "--why", why)

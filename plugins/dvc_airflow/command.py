@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class CommandFailed(RuntimeError):
-    """A command exited with ``returncode``; ``retry_after``: the seconds that a server asked to wait, if any."""
+    """A command exited with ``returncode``; ``retry_after`` is the delay in seconds that a server requested, if any."""
 
     def __init__(self, command: str, *, returncode: int, retry_after: float | None = None) -> None:
         super().__init__(f"corpus {command} exited with {returncode}; see its message above in this log")
@@ -64,7 +64,7 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     child leads its own session, which ends together with this task.
 
     Args:
-        *argv: the command and its arguments.
+        *argv: the command of `corpus` and its arguments.
         given: the child's stdin, for input that is too large for a command line.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Build the Dags that every corpus has: collect a month, make a dataset of all months, label them with champions."""
+"""Build the Dags of every corpus: collect a month, build the dataset of all months, label it with the champions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> DAG:
-    """Return an empty Dag ``<corpus>_<name>``; it has one run at a time, which takes all pending events of an asset."""
+    """Return an empty Dag ``<corpus>_<name>``; its only active run consumes all pending events of an asset."""
     return DAG(
         dag_id=f"{corpus}_{name}",
         doc_md=doc,

@@ -28,12 +28,12 @@ def run_pending() -> dict[str, Any]:
 
 @task(task_id="swept")
 def swept() -> None:
-    """Do nothing; fails through its upstream tasks if a sweep failed, so that the run fails after its takedowns."""
+    """Do nothing; this task fails if an upstream sweep failed, so that the run is marked as failed."""
 
 
 @task(task_id="look")
 def look(*, params: Any = None) -> dict[str, Any]:
-    """List every place that holds records of the request, with its counts."""
+    """List every storage location with records of the request, and the number of records there; change nothing."""
     return run("takedown", "--file", _request(params), "--dry-run")
 
 

@@ -36,11 +36,11 @@ class Stage:
 
 
 def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
-    """Return the result of :mod:`dvc_airflow.resolve` for the current files.
+    """Return the resolved stage graph of :mod:`dvc_airflow.resolve` for the current files, from the cache if possible.
 
     Raises:
-        RuntimeError: DVC cannot resolve the graph; its message is in the text, so that Airflow shows it as an
-            import error of the Dag.
+        RuntimeError: DVC cannot resolve the graph; the error contains DVC's message, which Airflow shows as an import
+            error of the Dag.
     """
     root = root or settings.ROOT
     resolver = Path(__file__).with_name("resolve.py")
@@ -67,17 +67,17 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
 
 
 def ensembles() -> list[str]:
-    """Return the ensembles that label, in the order of ``silver.ensembles``."""
+    """Return the names of the ensembles in ``silver.ensembles``, in order."""
     return list(resolved()["ensembles"])
 
 
 def providers() -> list[str]:
-    """Return the providers that are called over the network; each has a pool of the same name."""
+    """Return the names of the providers that are called over the network; each has an Airflow pool of the same name."""
     return list(resolved()["providers"])
 
 
 def protocols() -> list[str]:
-    """Return the corpora that people annotate, each with a protocol."""
+    """Return the names of the corpora that have an annotation protocol."""
     return list(resolved()["protocols"])
 
 
@@ -92,12 +92,12 @@ def models() -> list[str]:
 
 
 def scoring(corpus: str) -> list[str]:
-    """Return the registered models that label a corpus's months."""
+    """Return the registered names of the models in ``batch_predict`` of a corpus."""
     return list(resolved()["batch_predict"].get(corpus, ()))
 
 
 def period(corpus: str) -> tuple[datetime, datetime | None]:
-    """Return the run dates of a corpus's first and last month: a month runs on the first day of the next.
+    """Return the run dates of a corpus's first and last month; the run of a month is on the next month's first day.
 
     Without a last month the corpus is collected indefinitely.
     """
@@ -112,7 +112,7 @@ def _month(key: str, *, later: int = 0) -> datetime:
 
 
 def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
-    """Return the targets and everything upstream of them, upstream first."""
+    """Return the target stages and all stages upstream of them, in topological order."""
     ordered: dict[str, Stage] = {}
 
     def visit(name: str) -> None:

@@ -16,13 +16,13 @@ def ask(corpus: str, *, base: Any, gold: Any) -> list[Any]:
     """Return the tasks after which every remote labeller of ``votes.labellers`` has answered for every shard.
 
     ``estimate`` runs first and fails if the cost exceeds the budget. Each provider then has a mapped task in its own
-    pool with one slot, which keeps the provider's limits across runs. Answers go only to the sealed store; an attempt
-    after a kill requests nothing twice.
+    pool with one slot, which keeps the provider's limits across runs. Answers go only to the sealed store; a retry
+    after a kill sends no answered request again.
 
     Args:
         corpus: the corpus of the records.
         base: the commit that the run works on.
-        gold: the task of the stage ``gold``, whose result holds the examples of the prompts.
+        gold: the task of the stage ``gold``, whose result marks the examples of the prompts.
     """
 
     @task(task_id="estimate", doc_md="estimate the cost of labelling; fail if it exceeds the budget")

@@ -48,7 +48,7 @@ def promote(*, params: Any = None, ti: Any = None, outlet_events: Any = None) ->
 
 @task(task_id="reject")
 def reject(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
-    """Put on record that a person said no."""
+    """Record in the journal that a person rejected the version."""
     return run("reject", params["name"], str(params["version"]), *approval.decision(ti))
 
 

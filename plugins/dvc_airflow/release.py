@@ -1,4 +1,4 @@
-"""Define the tasks of a release: make a draft, ask a person, approve it or keep it as a draft."""
+"""Define the tasks of a release: write a draft, ask a person for approval, approve the release or keep the draft."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def sign(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
 
 @task(task_id="keep")
 def keep(*, ti: Any = None) -> dict[str, str]:
-    """Keep the draft, and return who decided so, and why."""
+    """Keep the release as a draft; return the person who decided and the reason."""
     return {key: ti.xcom_pull(task_ids="approve", key=key) for key in ("who", "why")}

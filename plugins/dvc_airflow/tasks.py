@@ -30,7 +30,8 @@ def month_of(dag_run: Any) -> str:
     """Return the partition of a run: its key, or the month of its logical date under ``dag.test()``.
 
     Raises:
-        AirflowFailException: the run has neither; the message says what to pass.
+        AirflowFailException: the run has neither a partition key nor a logical date; the message gives the option to
+            pass.
     """
     from pipelines.collect.month import Window
     from pipelines.errors import ConfigError
@@ -42,7 +43,7 @@ def month_of(dag_run: Any) -> str:
 
 
 def run_of(dag_run: Any) -> tuple[str, str]:
-    """Return the command option that names the run; its stages accept only results of this run."""
+    """Return the command option with the run's id; the run's stages accept only results of this run."""
     return "--run", f"{dag_run.dag_id}/{dag_run.run_id}"
 
 
@@ -71,8 +72,9 @@ def snapshot(
         targets: stages, such as ``quality@memes``.
         corpus: the corpus of the stages.
         asset: the asset that the publish emits.
-        base: the result of a :func:`pin` that the Dag has already.
-        below: stages that another Dag has run on this commit: they and all upstream of them are not rendered again.
+        base: the result of a :func:`pin` task that the Dag already has.
+        below: stages that another Dag has run on this commit; these stages and all stages upstream of them are not
+            rendered.
         woken: whether the event that supersedes a run also starts a new run; if not, a superseded run fails.
         waits: by step, a function that makes the tasks which the stages of the step wait for and which may be skipped;
             its argument is the stage tasks made so far, by stage.
@@ -114,7 +116,7 @@ def pin() -> Any:
 def champions(corpus: str) -> Any:
     """Return the task that commits the champions that label a corpus, and pins the commit on which a run works.
 
-    The run is skipped from here if none of the corpus's models has a champion.
+    The remaining tasks of the run are skipped if none of the corpus's models has a champion.
     """
 
     @task(task_id="champions", pool="publish", doc_md="commit the champions, so that predictions name their models")

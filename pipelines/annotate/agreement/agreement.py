@@ -1,9 +1,9 @@
 """Compute inter-annotator agreement by category, batch and round, with intervals (the stage ``agreement``).
 
-Every statistic covers the items that two or more people answered; a skip is no answer. A round's figures show whether
-the annotation can go on. The published figures cover the rounds whose manifest sets ``agreement`` (FigSIM 3.3: the
-large-scale doubles, without pilot and calibration; CRADLE's Table 10: rounds 1 to 3). Rounds of single annotation are
-listed without figures.
+Every statistic covers the items that two or more people answered; a skipped item is not an answer. The figures of a
+round show whether its agreement suffices to continue. The pooled figures (``overall``) cover the rounds whose manifest
+sets ``agreement`` (FigSIM 3.3: the doubly annotated items of the large-scale round, without the pilot and calibration
+rounds; CRADLE's Table 10: rounds 1 to 3). The figures of rounds with one annotator per item are undefined.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
     """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``.
 
     Returns:
-        a summary for the decision about each round: for each round and ``overall`` the number of items, each category's
-        kappa and ``sufficient``: whether every defined kappa reaches ``agreement.enough`` (``None``: none is defined).
+        For each round and for ``overall``: ``items`` (number of items), ``kappa`` by category, and ``sufficient``:
+        whether every defined kappa, rounded to two decimals, reaches ``agreement.enough`` (``None`` if no kappa is
+        defined).
 
     Raises:
         BadManifest: a round's manifest is invalid.
@@ -57,10 +58,11 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
 def measure(
     rounds: Iterable[tuple[RoundManifest, Iterable[Mapping[str, Any]]]], *, scheme: Scheme, settings: Agreement
 ) -> Json:
-    """Return all figures of the given rounds, each a manifest with its rows of ``annotations``, in their order.
+    """Return the agreement figures of the rounds; a round is a manifest and its rows of the table ``annotations``.
 
-    Every figure is ``{value, low, high}``, all ``None`` if it is undefined, with a ``word`` for the figures that Landis
-    and Koch's scale describes, and ``defined`` if some resamples left it undefined.
+    The result keeps the order of the rounds. Every figure is ``{value, low, high}``; all three are ``None`` if the
+    figure is undefined. Chance-corrected figures also have ``word``, the term of Landis and Koch's scale. A figure that
+    is undefined in some resamples also has ``defined``, the share of resamples in which it has a value.
     """
     described: Json = {}
     pooled: list[Mapping[str, Any]] = []
@@ -90,7 +92,7 @@ def measure(
 
 
 def summary(metrics: Mapping[str, Any]) -> Json:
-    """Return for each round and overall: ``items`` (the largest category's count), kappas and ``sufficient``."""
+    """Return for each round and ``overall``: ``items`` (the maximum over the categories), kappas and ``sufficient``."""
 
     def short(scope: Mapping[str, Any]) -> Json:
         categories = scope["categories"]
@@ -117,7 +119,7 @@ def _scope(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme, settings: Agree
 
 
 def figures(answers: OverlapAnswers, *, category: Category, settings: Agreement, labels: bool = True) -> Json:
-    """Return every figure of one category; the seed and the category's key determine the bootstrap's draws."""
+    """Return all figures of one category; ``settings.seed`` and the category's key determine the bootstrap's draws."""
     places = answers.doubles()
     names = measured(category)
     raters = sorted({annotator for place in places for annotator in answers.given[place]})

@@ -1,4 +1,4 @@
-"""Group answers by question so that the annotators' answers can be compared."""
+"""Group the annotators' answers by category and item for comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ LEFT_OUT = ("outside_scheme", "skipped", "single")
 
 @dataclass
 class OverlapAnswers:
-    """Answers to one category: ``given[place][annotator]`` is the chosen set; ``skipped``, ``outside`` are places."""
+    """Answers in one category; a place is (round, record id, image).
+
+    ``given[place][annotator]`` is the label set that the annotator chose. ``skipped`` are the places that someone
+    skipped, ``outside`` those with an answer outside the current scheme.
+    """
 
     given: dict[Place, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
     skipped: set[Place] = field(default_factory=set)
@@ -30,7 +34,7 @@ class OverlapAnswers:
         return sorted(place for place, by in self.given.items() if len(by) > 1)
 
     def left_out(self) -> dict[str, int]:
-        """Return the number of places with fewer than two answers, by the first reason that applies."""
+        """Return the number of places with fewer than two answers by reason, the first of ``LEFT_OUT`` that applies."""
         less = (self.given.keys() | self.skipped | self.outside) - set(self.doubles())
         reasons = [
             "outside_scheme" if p in self.outside else "skipped" if p in self.skipped else "single" for p in less
@@ -39,7 +43,7 @@ class OverlapAnswers:
 
 
 def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, OverlapAnswers]:
-    """Return rows of ``annotations`` by category; labels outside the current scheme are counted and left out."""
+    """Group rows of the table ``annotations`` by category; label sets outside the current scheme are left out."""
     found = {key: OverlapAnswers() for key in scheme.categories}
     for row in rows:
         answers = found.get(row["category"])
@@ -61,7 +65,7 @@ def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, Ov
 
 
 def measured(category: Category) -> tuple[str, ...]:
-    """Return the labels that agreement is measured on: those offered to annotators, without the empty set's name.
+    """Return the labels that agreement is measured on: those shown to annotators, without the empty set's name.
 
     FigSIM leaves "None" of its multi-label categories out (3.3); CRADLE's ``no_crisis`` is a label (Table 10).
     """

@@ -1,1 +1,1 @@
-"""Annotation tools behind one protocol."""
+"""Connect annotation tools through one protocol (:class:`pipelines.annotate.backends.backend.Backend`)."""

@@ -1,7 +1,7 @@
 """Define the interface of annotation backends, independent of the tool.
 
-A *queue* holds one annotator's items of one round; the queues of a round are isolated, which blinds annotators to each
-other. Backends hold plain content while a round is open, and nothing after ``purge``.
+A *queue* holds one annotator's items of one round. The queues of a round are isolated, so that annotators cannot see
+each other's answers. A backend holds unencrypted content while a round is open, and no content after ``purge``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Queue:
 
     @property
     def title(self) -> str:
-        """The string by which a tool shows and finds the queue."""
+        """The string by which a tool displays and identifies the queue."""
         return f"{self.name} · {self.annotator}"
 
 
 @dataclass(frozen=True)
 class AnnotationTask:
-    """One item with the content that is shown.
+    """One item with the content that the annotator sees.
 
-    ``text`` holds named passages (``title``, ``body``), ``image`` the bytes of a picture and ``media_type`` their type
-    (``image/png``). ``sides`` are the answers between which an adjudicator decides, by category and without names;
-    ``disputed`` are the categories to decide. ``position`` orders tasks within the queue.
+    ``text`` holds named passages (``title``, ``body``), ``image`` the bytes of a picture, and ``media_type`` the type
+    of these bytes (``image/png``). ``sides`` are the conflicting answers shown to an adjudicator, by category and
+    without names; ``disputed`` are the categories to decide. ``position`` orders tasks within the queue.
     """
 
     item: Item
@@ -51,11 +51,11 @@ class AnnotationTask:
 
 @dataclass(frozen=True)
 class AnnotatorAnswer:
-    """The unchecked answer to one item, unchanged from the tool.
+    """One answer to one item as the tool returned it, not yet validated.
 
-    ``values`` has the strings chosen for each answered question. ``note`` is the annotator's free text (an
-    adjudicator's rationale). ``by`` is the tool's name of the account that answered. ``id`` and ``answered``
-    distinguish several answers to one item.
+    ``values`` maps each answered category to the chosen strings. ``note`` is the annotator's free text; in an
+    adjudication it is the rationale. ``by`` is the tool's name of the account that answered. ``id`` and ``answered``
+    (the time of the answer) distinguish several answers to one item.
     """
 
     item: Item
@@ -69,9 +69,9 @@ class AnnotatorAnswer:
 
 
 class Backend(Protocol):
-    """An annotation tool. Every call is repeatable: existing queues and items are left unchanged.
+    """The protocol of an annotation tool; every call may be repeated and leaves existing queues and items unchanged.
 
-    ``accounts`` has the account (``Answer.by``) of each pseudonym, if the tool distinguishes accounts.
+    ``accounts`` maps each pseudonym to its account (``AnnotatorAnswer.by``) if the tool distinguishes accounts.
     """
 
     accounts: Mapping[str, str]
@@ -84,19 +84,19 @@ class Backend(Protocol):
         """
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the queue's items and the time each was added; empty if the queue does not exist."""
+        """Return the queue's items, each with the time at which it was added; empty if the queue does not exist."""
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Add tasks to the queue; items that it already holds are left out."""
+        """Add tasks to the queue; skip items that the queue already holds."""
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return all answers and skips without drafts, sorted by item, time and id."""
+        """Return all answers and skips, sorted by item, time and id; leave drafts out."""
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Remove items with their answers, for records that were taken down while the round was open."""
+        """Remove items with their answers from the queue."""
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Remove the queues with all their data, including deleted rows in the tool's database.
+        """Remove the queues with all their data, including deleted rows that remain in the tool's database.
 
         Raises:
             BackendUnavailable: data may be left; repeat the call.
@@ -119,9 +119,9 @@ PROBLEMS = (
 
 
 def in_chunks(rows: Iterable[tuple[T, int]], *, size: int, most: int | None = None) -> Iterator[list[T]]:
-    """Yield rows, each given with its size, in chunks of at most ``size`` in total and of at most ``most`` rows.
+    """Yield chunks of rows whose sizes sum to at most ``size``, with at most ``most`` rows each.
 
-    A row that is larger is a chunk of its own.
+    A row that is larger than ``size`` is a chunk of its own.
     """
     chunk: list[T] = []
     left = size

@@ -46,17 +46,18 @@ def publish(
     vault: Vault,
     now: datetime,
 ) -> dict[str, object]:
-    """Commit labels, splits and texts of ``entries`` (by record and image); a repeated import makes no commit.
+    """Commit labels, splits and texts of ``entries``, keyed by (record id, image); a repeated import makes no commit.
 
-    ``record`` is stored with them in ``import.json``, with the digests of the pointers to the texts.
+    ``record``, the report of the import, is committed as ``import.json`` with the digests of the pointers to the texts.
 
     Returns:
         ``gold``, ``silver`` and ``splits`` (items of each), ``texts`` (``kept``; ``dropped`` by reason, including
         ``collected``: posts that the corpus already has from Reddit), ``commit`` and ``changed``.
 
     Raises:
-        BadImport: a month holds collected posts, or a round has the dataset's name; nothing is committed.
-        CommitLost: other publishers pushed first three times.
+        BadImport: a month of the dataset already holds collected posts, or an annotation round has the dataset's name;
+            nothing is committed.
+        CommitLost: another publisher pushed first in three attempts.
     """
 
     def attempt() -> dict[str, object]:

@@ -1,6 +1,6 @@
-"""Compare the counts of an imported dataset with those that its paper prints.
+"""Compare the counts of an imported dataset with the counts printed in its paper.
 
-A published file may differ from its paper, so a difference is reported and does not stop the import.
+A published file may differ from its paper. A difference is therefore reported and does not stop the import.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ Answers = Mapping[str, frozenset[str]]
 
 
 class Expected(Section):
-    """The counts that a paper prints for one part; a count that it does not print is absent.
+    """The counts that a paper prints for one part of its dataset; counts that the paper does not print are left out.
 
-    ``by_label`` has any spelling that means exactly one label of the scheme (a code, if two categories share a name).
-    ``by_size`` is the number of items by their total number of labels, ``by_row`` the number of labels by row of the
-    scheme's ``display``, ``by_attribute`` the number of labels by value of an attribute. ``labels`` is the total number
-    of labels. The name of a category's empty set counts the items without a label.
+    ``labels`` is the total number of labels. ``by_label`` is the number of items by label; a key is any spelling that
+    means exactly one label of the scheme (the label's code, if two categories share a name). The name of a category's
+    empty set, as a key, means the items without a label. ``by_size`` is the number of items by their total number of
+    labels, ``by_row`` the number of labels by row of the scheme's ``display``, ``by_attribute`` the number of labels by
+    attribute and value.
     """
 
     source: str
@@ -39,7 +40,7 @@ class Expected(Section):
 
 @dataclass(frozen=True, slots=True)
 class CountComparison:
-    """One count: the ``part``, ``what`` is counted, the expected and the found value."""
+    """A paper's count beside the imported one: the ``part``, ``what`` is counted, and both values."""
 
     part: str
     what: str
@@ -67,14 +68,14 @@ def unknown_names(expected: Expected, *, scheme: Scheme) -> list[str]:
 
 
 def compare(expected: Expected, items: Collection[Answers], *, part: str, scheme: Scheme) -> list[CountComparison]:
-    """Return a line for each figure of ``expected``, counted over ``items``."""
+    """Compare each count of ``expected`` with the same count over ``items``."""
     return [
         CountComparison(part, what, value, found) for what, value, found in _figures(expected, items, scheme=scheme)
     ]
 
 
 def totals(items: Collection[Answers], *, scheme: Scheme) -> dict[str, dict[str, int]]:
-    """Return the number of items with each label by category, in the scheme's order; unused labels are left out."""
+    """Return the number of items by category and label, in the scheme's order; unused labels are left out."""
     counts = _by_label(items, scheme=scheme)
     return {
         key: {label.name: n for label in category.labels if (n := counts[key, label.name])}

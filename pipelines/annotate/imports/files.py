@@ -1,7 +1,7 @@
 """Read the files of a published dataset (CSV, JSON Lines, JSON, Parquet) into rows, and parse cells.
 
-The files are untrusted: cells are bounded, no message quotes one, and an unreadable line becomes a row with a fault, so
-that it is counted with its line number.
+The files are untrusted. The length of cells is limited, and no error quotes a cell. An unreadable line becomes a row
+with a fault and is counted with its line number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class UnreadableFile(DataError):
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """One line: its cells by normalized column name, or the fault if it has none (``fields``, ``not_json``)."""
+    """One line of a file: cells by normalized column name, or the line's fault (``fields``, ``not_json``)."""
 
     line: int
     cells: Cells = field(default_factory=dict)
@@ -70,7 +70,7 @@ class File:
 
 
 def read_file(path: Path, *, usual: Format) -> File:
-    """Return a file's content, read in the format of its suffix or else in the dataset's ``usual`` format.
+    """Read a file in the format that its suffix names, else in ``usual``, the dataset's usual format.
 
     Raises:
         UnreadableFile: the file has another format; the error names the file and, if known, the line.
@@ -199,7 +199,7 @@ def flag_of(value: object) -> bool | None:
 
 
 def fullname_of(value: object) -> str | None:
-    """Return the fullname (``t3_...``) of a fullname, a bare id or a post's address, else ``None``."""
+    """Return a post's fullname (``t3_...``), given a fullname, a bare id or a URL; ``None`` for other text."""
     word = text_of(value).strip()
     if FULLNAME.fullmatch(word.lower()):
         return word.lower()
@@ -208,7 +208,7 @@ def fullname_of(value: object) -> str | None:
 
 
 def moment_of(value: object) -> datetime | None:
-    """Return a time in aware UTC from seconds of the epoch or an ISO date, else ``None``."""
+    """Parse seconds since the epoch or an ISO date to a time in aware UTC; return ``None`` for anything else."""
     word = text_of(value).strip()
     try:
         if re.fullmatch(r"\d{9,10}(\.\d+)?", word):

@@ -1,4 +1,4 @@
-"""Collect the rows of all files of a dataset into one entry per item, and count the invalid rows."""
+"""Merge the rows of all files of a dataset into one entry per item, and count the invalid rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pipelines.taxonomy.rules import TIERS
 
 @dataclass(frozen=True)
 class GatheredEntries:
-    """The entries sorted by name, and counts of the other rows.
+    """The entries of a dataset sorted by name, with counts of invalid and repeated rows.
 
-    ``bad`` has for each reason the places (file and line) of its rows; ``repeated`` counts rows that repeat another row
-    of the same item; ``unknown`` counts strings that are not labels; ``rules`` counts items by each rule of the scheme
-    beyond the hard ones that their labels break (SPEC 23); it is reported only.
+    ``bad`` maps each reason to the (file, line) of the invalid rows. ``repeated`` counts rows that repeat another row
+    of the same item. ``unknown`` counts strings that are not labels. ``rules`` counts, by rule of the scheme beyond the
+    hard rules (SPEC 23), the items whose labels break the rule; such items are imported.
     """
 
     entries: list[ImportEntry]
@@ -36,7 +36,7 @@ class GatheredEntries:
 
 
 def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
-    """Return the fields of the mapping for which a file has no column."""
+    """Return the mapping's required fields for which at least one file has no column."""
     found = set()
     for file in files:
         columns = mapping.columns
@@ -51,10 +51,10 @@ def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
 
 
 def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> GatheredEntries:
-    """Return the entries of all rows; :mod:`pipelines.annotate.imports.rows` has the reasons besides ``conflict``.
+    """Return one entry per item; invalid rows are counted by the reasons of ``rows.py``, and by ``conflict``.
 
-    Two equal rows of one item make one entry with the parts of both. If they differ, both are left out: which of them
-    is right cannot be known.
+    Equal rows of one item become one entry, which belongs to the parts of all of them. If rows of one item differ, all
+    are left out with the reason ``conflict``, because the correct one is unknown.
     """
     bad: dict[str, list[tuple[str, int]]] = {}
     found: dict[tuple[bool, str, int], list[tuple[ImportEntry, tuple[str, int]]]] = {}

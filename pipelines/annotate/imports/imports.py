@@ -2,8 +2,8 @@
 
 Labels and splits go to ``annotations/<corpus>/<dataset>/`` as CSV files of ids, for ``gold.<corpus>.published`` and
 ``split.<corpus>.published``; texts are scrubbed, sealed and filtered by the same steps as Reddit's posts. Labels from
-models are written to ``silver.csv``: they are not gold. Nothing is committed if too many rows are invalid; a count that
-differs from the paper's is reported and does not stop the import.
+models are written to ``silver.csv``: they are not gold. Nothing is committed if more than 1 % of the rows are invalid.
+A count that differs from the paper's is reported and does not stop the import.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Report = dict[str, object]
 
 @dataclass(frozen=True)
 class ReadDataset:
-    """The content of the files; ``lines`` compare the paper's counts with those found, for the parts in the files."""
+    """The content of the files; ``lines`` are the comparisons with the paper's counts, for the parts in the files."""
 
     files: tuple[File, ...]
     gathered: GatheredEntries
@@ -70,12 +70,12 @@ def run(
     anything is committed (default: stderr).
 
     Returns:
-        ``rows``, ``items``, ``bad`` (by reason: ``rows`` and the first of their ``lines``), ``repeated``, ``reddit``
-        (items named by a Reddit id, which may match collected posts), ``unknown_labels``, ``rules`` (items that break a
-        rule of the scheme beyond the hard ones), ``tombstoned``, ``parts`` (items and label counts of each), ``table``
-        (the paper's counts and those found), ``absent`` (parts with expected counts that the files do not contain),
-        ``differences``, ``matches`` (there were counts to compare, and none differs), ``refused`` (why an import would
-        be refused, else null); after an import also the result of
+        ``rows``, ``items``, ``bad`` (for each reason the number of ``rows`` and their first ``lines``), ``repeated``,
+        ``reddit`` (items with a Reddit id, which may match collected posts), ``unknown_labels``, ``rules`` (items that
+        break a rule of the scheme beyond the hard rules), ``tombstoned``, ``parts`` (number of items and labels of each
+        part), ``table`` (the paper's counts beside the imported ones), ``absent`` (parts that the paper counts and the
+        files lack), ``differences``, ``matches`` (true if counts were compared and none differs), ``refused`` (the
+        reason why an import would be refused, else null); after an import also the result of
         :func:`pipelines.annotate.imports.commit.publish`.
 
     Raises:
@@ -108,7 +108,7 @@ def run(
 
 
 def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> ReadDataset:
-    """Return the content of the files and its counts compared with the paper's.
+    """Read the files and compare their counts with the paper's.
 
     Raises:
         BadImport: a column that the mapping needs is missing, or there are no rows.
@@ -130,7 +130,7 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> Read
 
 
 def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
-    """Return the report: counts, digests, names of labels and line numbers, never the content of a row."""
+    """Return the report of an import: counts, digests, names of labels and line numbers, never the content of a row."""
     parts = _by_part(read.entries, mapping=mapping)
     differences = [str(line) for line in read.lines if not line.matches]
     return {
@@ -161,12 +161,12 @@ def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
 
 
 def record_id(entry: ImportEntry, *, vault: Vault) -> str:
-    """Return the pseudonym of an entry's record: that of the collected post if the dataset has Reddit's id."""
+    """Return the record id of an entry: the collected post's id if the dataset has Reddit's id for it."""
     return vault.record_id(entry.name) if entry.reddit else vault.record_id(entry.name, domain="import")
 
 
 def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None) -> None:
-    """Print the paper's counts, those found and the rows left out; on stderr by default."""
+    """Print the paper's counts, the imported counts and the numbers of rows left out; on stderr by default."""
     from rich.console import Console
     from rich.table import Table
 

@@ -31,10 +31,10 @@ class BadMapping(ConfigError):
 
 
 class Columns(Section):
-    """The columns of everything except the labels: the names to try for each field, none if the dataset lacks it.
+    """The columns other than labels: for each field the column names to try, empty if the dataset lacks the field.
 
-    A record's name comes from the first of these that the file has: ``reddit`` (a fullname, a bare id or a post's
-    address), ``own`` (the dataset's own number or user), ``text`` (true: the digest of its title and body, for datasets
+    A record is named by the first of these fields that the file has: ``reddit`` (a fullname, a bare id or a post's
+    URL), ``own`` (the dataset's own number or user), ``text`` (if true, by the digest of title and body, for datasets
     without ids). Only records named by ``reddit`` can match posts collected from Reddit.
     """
 
@@ -60,9 +60,10 @@ class Columns(Section):
 class Part(Section):
     """A part of the dataset, such as its test set or the unanimous share of its training set.
 
-    A row belongs to every part that matches it: a column of ``columns`` holds one of ``values`` or, if the file has no
-    such column, the file's name matches a pattern of ``files``. ``split`` is the item's split in ``splits.csv``
-    (``None``: no split). ``human`` says whether people gave the labels; labels from models are not gold.
+    A row belongs to the part if a column of ``columns`` holds one of ``values`` or, without such a column, if the
+    file's name matches a pattern of ``files``. A row may belong to several parts. ``split`` is the split that
+    ``splits.csv`` gives the part's items (``None``: no split). ``human`` is true if people gave the labels; labels from
+    models are not gold.
     """
 
     split: str | None = None
@@ -73,16 +74,16 @@ class Part(Section):
 
     @property
     def meant(self) -> frozenset[str]:
-        """The values, normalized to letters and digits."""
+        """``values``, normalized to letters and digits."""
         return frozenset(normal(value) for value in self.values)
 
 
 class Labels(Section):
-    """The columns of one category: a 0/1 column per label (``flags``: any spelling of the label to the names to try),
-    or one column (``columns``) with a label, a list, or labels joined by ``separator``.
+    """The columns of one category. ``flags`` maps each label, in any spelling, to the names of its 0/1 column;
+    ``columns`` are the names of one column with a label, a list, or labels joined by ``separator``.
 
-    If both are given, the flags are used if the file has a column for each of them. A blank cell of ``columns`` is
-    ``missing`` and invalidates its row, unless the dataset writes the empty set as a blank (``none``).
+    If both are given, ``flags`` are used for a file that has a column for each of them, else ``columns``. With ``blank:
+    missing``, a blank cell of ``columns`` makes the row invalid; with ``blank: none``, it means the empty set.
     """
 
     flags: dict[str, Names] = Field(default_factory=dict)
@@ -98,17 +99,17 @@ class Labels(Section):
 
 
 class Lengths(Section):
-    """Limits for the words of a text that replace ``texts.min_words`` and ``texts.max_words`` of params.yaml."""
+    """Limits of a text in words, in place of ``texts.min_words`` and ``texts.max_words`` of ``params.yaml``."""
 
     min_words: Positive
     max_words: Positive
 
 
 class Mapping(Section):
-    """A mapping file. ``month`` is the partition of content without a date, which is dated to the month's first day.
+    """A mapping file; texts without a date get the first day of ``month``.
 
-    ``level: user``: a row is a person with all their posts, which become one text; the dataset's own names of people
-    are kept separate from Reddit's.
+    With ``level: user``, a row is a person with all their posts, which become one text. The dataset's own user names
+    are never matched with Reddit's.
     """
 
     dataset: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
@@ -151,8 +152,8 @@ def read(name: str) -> Mapping:
     """Return the mapping with this name, or the mapping in the file at this path.
 
     Raises:
-        BadMapping: it does not exist, or contradicts itself or its scheme.
-        UnknownScheme: its scheme does not exist.
+        BadMapping: the mapping does not exist, or contradicts itself or its scheme.
+        UnknownScheme: the mapping's scheme does not exist.
     """
     path = FOLDER / f"{name}.yaml" if name in available() else Path(name)
 

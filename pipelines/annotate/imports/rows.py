@@ -1,7 +1,7 @@
 """Convert a row of a published dataset to an entry: the record's name, its labels and its text.
 
 An invalid row is left out with a reason: ``fields``, ``not_json``, ``no_id``, ``image``, ``created``, ``no_text``,
-``not_a_list``, ``no_part``, ``two_splits``, or ``<category>: <what>`` for its labels.
+``not_a_list``, ``no_part``, ``two_splits``, or ``<category>: <fault>`` for invalid labels.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ImportEntry:
-    """One item. ``name`` is its fullname if ``reddit`` is true, else the dataset's own name for it; ``digest`` is that
-    of its file; ``text`` is ``None`` if the dataset has no texts."""
+    """One item of a dataset. ``name`` is the item's fullname if ``reddit`` is true, else the dataset's own name;
+    ``digest`` is the SHA-256 of the file; ``text`` is ``None`` if the dataset has no texts."""
 
     name: str
     reddit: bool
@@ -67,7 +67,7 @@ class ImportEntry:
 
 
 class BadRow(Exception):
-    """Internal error that leaves one row out; only its reason is counted."""
+    """A row is invalid; caught internally, where the row is left out and the reason counted."""
 
     def __init__(self, reason: str, *, unknown: int = 0) -> None:
         self.reason, self.unknown = reason, unknown
@@ -75,10 +75,10 @@ class BadRow(Exception):
 
 
 def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> ImportEntry:
-    """Return the entry of a row.
+    """Convert a row to an entry.
 
     Raises:
-        BadRow: the row is invalid; the error carries the reason.
+        BadRow: the row is invalid; ``reason`` says why.
     """
     if row.fault:
         raise BadRow(row.fault)

@@ -1,7 +1,7 @@
-"""Select the items for adjudication, with anonymous sides, and read the adjudicator's decisions into the log.
+"""Select items for adjudication with anonymous answers, and validate the adjudicator's decisions.
 
-The log is append-only: a changed decision is a new row with a later time, and the last row counts. A decision without a
-rationale does not count.
+Decisions are stored in the table ``adjudications``, called the log. The log is append-only: a changed decision is a new
+row with a later time, and the last row of an item and category counts. A decision without a rationale is ignored.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Side = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class AdjudicationCase:
-    """One item to decide: the disputed ``categories`` in the scheme's order, and each side's answers to all categories.
+    """One item for the adjudicator: the disputed ``categories`` in the scheme's order, and the conflicting answers.
 
-    ``sides`` have no names and are in an order drawn per item; an unanswered item has none. If the scheme has a name
-    for the empty set (FigSIM's None), that name is shown for it.
+    ``sides`` are the annotators' answers to all categories, without names and in an order drawn per item; an unanswered
+    item has no sides. An empty set is shown by the scheme's name for it (FigSIM's "None"), if there is one.
     """
 
     item: Item
@@ -48,12 +48,12 @@ class AdjudicationCase:
 
 @dataclass(frozen=True)
 class Decided:
-    """The log after a pull, and the problems of the adjudicator's queue.
+    """The log with new decisions added, and the problems found in the adjudicator's queue.
 
-    ``rows`` are plain rows of the table ``adjudications``: the known rows first and unchanged, then the new ones.
-    ``problems`` counts categories for ``unanswered`` (cases without a decision so far), ``outside_scheme``,
-    ``against_rules``, ``not_assigned`` and ``not_later`` (changed with the same time as the decision in the log, so
-    that it does not count); items for ``without_rationale``.
+    ``rows`` are unencrypted rows of the table ``adjudications``: the stored rows first and unchanged, then the new
+    rows. ``problems`` counts categories for ``unanswered`` (not decided yet), ``outside_scheme``, ``against_rules``,
+    ``not_assigned`` and ``not_later`` (a changed decision with the same time as the stored one, which is ignored); it
+    counts items for ``without_rationale``.
     """
 
     rows: list[dict[str, object]]
@@ -67,10 +67,10 @@ def cases(
     scheme: Scheme,
     seed: int,
 ) -> list[AdjudicationCase]:
-    """Return the items of a round that need a decision, sorted by item.
+    """Return the items of a round that need adjudication, sorted.
 
-    A category of an item is disputed if an assigned annotator did not answer it, or if the answers differ.
-    If one annotator was assigned, only unanswered categories are disputed.
+    A category of an item is disputed if an assigned annotator did not answer the category, or if the answers differ.
+    For an item with one assigned annotator, only unanswered categories are disputed.
 
     Args:
         annotations: rows of the table ``annotations``.
@@ -100,10 +100,10 @@ def review_cases(
 ) -> list[AdjudicationCase]:
     """Return the items whose gold differs from the valid votes of all labellers ``against`` (CRADLE 3.4, SPEC 31).
 
-    The sides are the distinct label sets of gold and votes: a set that both models gave appears once, so that gold
-    cannot be recognized as the odd one out. A refusal is not a vote: an item without a valid vote from every labeller
-    is not flagged, and :func:`unvoted` counts it. Labels are compared unchanged, so annotators and models must share
-    the scheme's labels, as CRADLE's do.
+    The sides of a case are the distinct label sets of gold and votes. A set that two labellers gave appears once, so
+    that the adjudicator cannot recognize gold as the only different set. An item without a valid vote from every
+    labeller (a refusal is not a vote) is left out; :func:`unvoted` counts such items. Labels are compared unchanged, so
+    annotators and models must use the same labels of the scheme, as in CRADLE.
 
     Args:
         gold: rows of the table ``gold``.
@@ -127,7 +127,7 @@ def review_cases(
 def unvoted(
     gold: Sequence[Row], votes: Mapping[str, Sequence[Row]], *, against: Sequence[str], splits: Collection[Item]
 ) -> int:
-    """Return the number of items with gold that cannot be reviewed because a labeller has no valid vote on them."""
+    """Return the number of items with gold that lack a valid vote of a labeller and so cannot be reviewed."""
     ballots = _ballots(votes, against=against)
     asked = [(item_of(row), str(row["category"])) for row in gold]
     return len(
@@ -147,8 +147,8 @@ def read_decisions(
 
     Args:
         answers: the answers in the adjudicator's queue.
-        cases: what the adjudicator was asked; questions in the log also count as asked.
-        known: plain rows of the log so far.
+        cases: the adjudicator's cases; items and categories in the log also count as assigned.
+        known: the stored rows of the log, unencrypted.
         scheme: the corpus's scheme.
         manifest: the round's manifest.
     """

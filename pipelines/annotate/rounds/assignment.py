@@ -1,6 +1,6 @@
 """Draw a round's items, assign them to annotators, and release them under the daily cap.
 
-Draws use keyed hashes of the items, so that neither the order of rows nor later items change what was drawn.
+Items are drawn by keyed hashes, so that neither the order of rows nor items added later change the result.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Assignment:
 
 
 def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, seed: int) -> list[Item]:
-    """Return at most ``size`` of the candidates, none of ``taken``, in the order of their keyed hashes.
+    """Return at most ``size`` of the candidates without those in ``taken``, in the order of their keyed hashes.
 
-    A larger size starts with the items of a smaller one, and a new candidate does not change the order of the others.
+    The result of a smaller ``size`` is a prefix of the result of a larger one. A new candidate does not change the
+    order of the others.
     """
     free = set(candidates) - set(taken)
     return _shuffled(free, key=f"round/{seed}")[: max(0, size)]
@@ -42,14 +43,14 @@ def assign(
 ) -> list[Assignment]:
     """Assign each item to ``overlap`` different annotators, so that their loads differ by at most one.
 
-    Batch ``n`` holds the ``n``-th ``batch_size`` of ``items``. Within a batch each annotator has a different order, so
-    that fatigue does not affect the same items for all.
+    The items are divided, in their order, into batches of ``batch_size``. Within a batch each annotator has a different
+    order, so that fatigue does not affect the same items for all.
 
     Returns:
-        the assignments in the order of annotator (as given) and position; none if ``overlap`` is 0.
+        The assignments in the given order of the annotators, then by position; empty if ``overlap`` is 0.
 
     Raises:
-        BadParams: an annotator is named twice, or there are fewer annotators than ``overlap``.
+        BadParams: an annotator occurs twice, or there are fewer annotators than ``overlap``.
     """
     if len(set(annotators)) < max(len(annotators), overlap):
         detail = f"{len(set(annotators))} different names of {len(annotators)}, but each item needs {overlap}"

@@ -29,11 +29,11 @@ from pipelines.workspace.clone import workspace
 
 @dataclass(frozen=True)
 class Pulled:
-    """The content of the queues merged with the stored rows.
+    """The answers in the queues merged with the stored rows of the round.
 
-    ``round`` has the current rows. ``answered`` counts items by person, including skipped ones; ``skipped`` counts the
-    skips of all people together. ``problems`` are counts by person and name. ``cases`` are the adjudicator's open
-    cases.
+    ``round`` has the merged rows. ``answered`` counts finished items by person, including skipped ones; ``skipped``
+    counts the skips of all people together. ``problems`` counts faults by person and name. ``cases`` are the
+    adjudicator's undecided cases.
     """
 
     round: StoredRound
@@ -43,14 +43,14 @@ class Pulled:
     cases: list[AdjudicationCase]
 
     def write(self, vault: Vault) -> list[Path]:
-        """Write both tables into the clone; return those that changed."""
+        """Write the tables ``annotations`` and ``adjudications`` to the clone; return the paths of the changed ones."""
         folder = self.round.folder
         written = store.write(folder, self.round.annotations, name="annotations", vault=vault)
         return written + store.write(folder, self.round.decisions, name="adjudications", vault=vault)
 
     @property
     def told(self) -> dict[str, object]:
-        """The counts that commands report, by pseudonym where they belong to one person."""
+        """The counts that the commands print; counts of single people are by pseudonym."""
         return told(self.round.manifest) | {
             "answered": self.answered,
             "skipped": self.skipped,
@@ -62,7 +62,7 @@ class Pulled:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The context of a command. ``going`` are the manifests of all rounds that are not closed and use its backend."""
+    """The context of a command on a round; ``going`` are the manifests of all unclosed rounds on the same backend."""
 
     backend: Backend
     settings: Settings
@@ -75,7 +75,7 @@ class RoundContext:
     def of(
         cls, found: StoredRound, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
     ) -> RoundContext:
-        """Return the context of a round, with the backend of its manifest or with ``backend``.
+        """Return the context of a round; ``backend`` replaces the backend that the round's manifest names.
 
         Raises:
             BackendUnavailable: the backend does not answer or rejects the credentials.
@@ -88,7 +88,7 @@ class RoundContext:
         return cls(place, settings, vault, now, load_scheme(found.manifest.scheme), going)
 
     def check_guideline(self, found: StoredRound) -> None:
-        """Refuse to fill or read queues if the guideline differs from the one that the annotators were given.
+        """Check that the guideline is the one that the annotators were given.
 
         Raises:
             RoundState: the guideline changed since the round was opened.
@@ -99,19 +99,19 @@ class RoundContext:
             raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another round")
 
     def take_out(self, found: StoredRound) -> int:
-        """Remove records that were taken down from the queues; return the number of removed items."""
+        """Remove from the queues all records that were taken down; return the number of removed items."""
         return queues.remove_records(queues.of_round(found.manifest), backend=self.backend, gone=found.gone)
 
     def look(self, found: StoredRound) -> Pulled:
-        """Return the content of the queues without changing anything.
+        """Read the queues and merge their answers with the stored rows, without changing either.
 
-        While a round is open, the annotators' current answers count. During adjudication they are frozen, because they
-        were shown as sides, and the decisions are read.
+        While a round is open, the annotators' answers are read. During adjudication the adjudicator's decisions are
+        read instead; the annotators' answers no longer change, because the adjudicator was shown them.
         """
         return self._decisions(found) if found.manifest.status == "adjudicating" else self._answers(found)
 
     def asked(self, found: StoredRound) -> list[AdjudicationCase]:
-        """Return all cases of the adjudicator in this round, decided or not."""
+        """Return all cases of the adjudicator in this round, including decided ones."""
         manifest = found.manifest
         if manifest.draw == "disagreement":
             # gold changes with each decision; the cases stay those of the commit that the items were drawn from
@@ -120,13 +120,16 @@ class RoundContext:
         return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, seed=manifest.seed)
 
     def pending(self, found: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
-        """Return the cases that are not decided yet."""
+        """Return those of the cases ``asked`` that are not decided, each with its undecided categories."""
         decided = {(item_of(row), str(row["category"])) for row in found.decisions}
         left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
         return [case for case in left if case.categories]
 
     def fill(self, found: StoredRound, *, pending: Sequence[AdjudicationCase]) -> dict[str, int]:
-        """Fill the active queues up to the daily cap; return the number of added items by person."""
+        """Fill the queues of the annotators, or during adjudication that of the adjudicator, up to the daily cap.
+
+        Returns the number of added items by person. ``pending`` are the undecided cases.
+        """
         manifest = found.manifest
         by_item = {case.item: case for case in pending}
         if manifest.status == "adjudicating":
@@ -212,7 +215,7 @@ class RoundContext:
 
 
 def told(manifest: RoundManifest) -> dict[str, object]:
-    """Return the fields that every command's result starts with."""
+    """Return the fields of a round that the result of every command contains."""
     return {
         "corpus": manifest.corpus,
         "round": manifest.round,
@@ -223,7 +226,7 @@ def told(manifest: RoundManifest) -> dict[str, object]:
 
 
 def wrong(manifest: RoundManifest, *, detail: str) -> RoundState:
-    """Return the error for a round whose state does not allow the command."""
+    """Return the error for a round whose status does not allow the command."""
     return RoundState(corpus=manifest.corpus, name=manifest.round, status=manifest.status, detail=detail)
 
 

@@ -1,4 +1,4 @@
-"""Open sealed content in memory as annotation tasks, only for transfer into a backend."""
+"""Decrypt content in memory as annotation tasks, for transfer to a backend."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def tasks(
     vault: Vault,
     root: Path,
 ) -> list[AnnotationTask]:
-    """Return ``items`` (each with its position) as tasks in the order of their positions.
+    """Return ``items`` (item to position) as annotation tasks, in the order of their positions.
 
-    A meme is its picture only (FigSIM 3.3: annotators see the meme); a post is its title and body. With ``cases``, a
-    task shows the disputed categories and the sides. Records that were taken down and items that are missing below
-    ``root`` are left out.
+    The task of a meme has only the picture (FigSIM 3.3: annotators see the meme); the task of a post has title and
+    body. With ``cases``, a task also has the disputed categories and the conflicting answers. Records that were taken
+    down and items without content below ``root`` are left out.
 
     Raises:
         SealBroken: a value was altered, or belongs to another vault.
@@ -79,5 +79,5 @@ def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -
 
 
 def media_type(image: bytes) -> str:
-    """Return the media type of a picture from its first bytes."""
+    """Return the media type of a picture, such as ``image/png``, from its first bytes."""
     return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), _OTHER)

@@ -25,7 +25,7 @@ from pipelines.workspace.clone import Workspace
 
 
 class NothingToDraw(AnnotationError):
-    """No item is left for a round."""
+    """No item is left to draw for a round."""
 
     message = "Round {name} of {corpus} has nothing to draw: {candidates} items fit it, {taken} are of earlier rounds."
     remedy = "Sample more items (raise sample.{corpus}.size in params.yaml), or open a review, which may reuse items."
@@ -34,7 +34,7 @@ class NothingToDraw(AnnotationError):
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A round before it is opened. ``unvoted`` counts items that a review leaves out for want of a labeller's vote."""
+    """A round that is not opened yet; ``unvoted`` counts the items left out of a review for lack of a vote."""
 
     manifest: RoundManifest
     assignments: list[Assignment]
@@ -42,7 +42,7 @@ class RoundPlan:
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """Rows of the table ``assignments``."""
+        """The assignments as rows of the table ``assignments``."""
         return [
             {
                 "record_id": a.item[0],
@@ -57,11 +57,11 @@ class RoundPlan:
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
-    """Return the round with this name from the corpus's protocol.
+    """Return a round as the corpus's protocol plans it.
 
     Raises:
         BadParams: the corpus has no protocol.
-        UnknownRound: its protocol has no such round.
+        UnknownRound: the protocol has no such round.
     """
     if corpus not in params.round.protocol:
         raise BadParams(where="round.protocol", detail=f"corpus {corpus} has no protocol")
@@ -69,12 +69,13 @@ def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
 
 
 def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetime) -> RoundPlan:
-    """Return the plan of a round, drawn from the published split without the items of the corpus's other rounds.
+    """Draw a round's items from the published split, and return the plan of the round.
 
-    If fewer items are left than the protocol asks for, the round takes all of them.
+    Items of the corpus's other rounds are not drawn again, except in a review (``draw: disagreement``). If fewer items
+    are left than the protocol's size, the round contains all of them.
 
     Raises:
-        NotMade: a table to draw from was not published.
+        NotMade: a stage whose table is needed has no published result.
         NothingToDraw: no item is left.
         BadParams: ``round.annotators`` names fewer people than the round needs.
     """
@@ -116,7 +117,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
 
 
 def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[AdjudicationCase]:
-    """Return the cases of a review among ``items``, from the gold and votes published in ``clone``."""
+    """Return the review cases among ``items``, from the gold and votes published in ``clone``."""
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)
     gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
@@ -164,6 +165,6 @@ def _gold_and_votes(
 
 
 def differs(manifest: RoundManifest, *, params: Params) -> bool:
-    """Return whether a round was opened with another protocol or seed than the current one."""
+    """Return whether protocol or seed of an opened round differ from the current parameters."""
     planned = planned_of(manifest.corpus, manifest.round, params=params)
     return (manifest.protocol, manifest.seed) != (params.round.protocol[manifest.corpus], planned.seed)

@@ -17,9 +17,9 @@ ADJUDICATION = "adjudication"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The full content that a queue should receive: its items with their positions in order, and the daily cap.
+    """The intended content of a queue: all its items with their positions, in order, and the daily cap.
 
-    ``form`` is called only if the queue still lacks items.
+    ``form`` is called only if items are still missing from the queue.
     """
 
     queue: Queue
@@ -29,7 +29,7 @@ class Wanted:
 
 
 def of_annotators(manifest: RoundManifest) -> list[Queue]:
-    """Return a queue for each annotator of a round."""
+    """Return the queues of a round's annotators, one for each annotator."""
     return [Queue(f"{manifest.corpus}/{manifest.round}", annotator) for annotator in manifest.annotators]
 
 
@@ -39,17 +39,17 @@ def of_adjudicator(manifest: RoundManifest) -> Queue:
 
 
 def of_round(manifest: RoundManifest) -> list[Queue]:
-    """Return all possible queues of a round."""
+    """Return the queues of a round's annotators and of its adjudicator."""
     return [*of_annotators(manifest), of_adjudicator(manifest)]
 
 
 def people(manifests: Iterable[RoundManifest]) -> list[str]:
-    """Return all annotators and adjudicators of these rounds."""
+    """Return the pseudonyms of all annotators and adjudicators of these rounds, sorted."""
     return sorted({queue.annotator for manifest in manifests for queue in of_round(manifest)})
 
 
 def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
-    """Return the round's backend, ready for these people.
+    """Return the backend that the manifest names, with access for these pseudonyms.
 
     Raises:
         BackendUnavailable: the backend does not answer or rejects the credentials.
@@ -68,10 +68,11 @@ def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Col
 
 
 def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: datetime) -> Counter[str]:
-    """Return each person's use of the daily cap over all queues of the given rounds.
+    """Return how much of the daily cap each person has used, over all queues of the given rounds.
 
-    Items added or answered since midnight UTC count, and so do all waiting items: they may be answered today. The cap
-    protects a person, so items of the person's other rounds count too. Queues that were purged today do not count.
+    Items added or answered since midnight UTC count. All unanswered items in a queue count too, because they may be
+    answered today. The cap protects a person, so items of all the person's rounds count. Queues that were purged today
+    do not count.
     """
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     used: Counter[str] = Counter()
@@ -92,7 +93,7 @@ def fill(
 ) -> dict[str, int]:
     """Fill each queue up to the daily cap; return the number of added items by person.
 
-    ``tasks`` opens items (each with a position); it is called at most once, with all needed items.
+    ``tasks`` decrypts items (item to position). It is called at most once, with all items that are added to any queue.
     """
     chosen: list[tuple[Queue, dict[Item, int]]] = []
     for want in wanted:
@@ -114,7 +115,7 @@ def fill(
 
 
 def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> int:
-    """Remove all items of these records from the queues; return their number."""
+    """Remove all items of the records ``gone`` from the queues; return the number of removed items."""
     removed = 0
     for queue in queues:
         doomed = [item for item in backend.present(queue) if item[0] in gone]
@@ -125,7 +126,7 @@ def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collectio
 
 
 def withdraw(queues: Iterable[Queue], *, backend: Backend) -> None:
-    """Remove items that were neither answered nor skipped and are no longer needed."""
+    """Remove all items that were neither answered nor skipped from the queues."""
     for queue in queues:
         held = backend.present(queue)
         if left := held.keys() - {answer.item for answer in backend.answers(queue)} if held else set():
@@ -133,5 +134,5 @@ def withdraw(queues: Iterable[Queue], *, backend: Backend) -> None:
 
 
 def answers(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> dict[str, list[AnnotatorAnswer]]:
-    """Return the answers in the queues by person, without records that were taken down."""
+    """Return the answers in the queues by person, without the records ``gone``, which were taken down."""
     return {queue.annotator: [a for a in backend.answers(queue) if a.item[0] not in gone] for queue in queues}

@@ -1,7 +1,7 @@
 """Open, pull, adjudicate and close annotation rounds between the corpus repository and an annotation backend.
 
-Every command is repeatable. It commits first and fills or empties the queues afterwards, based on the commit alone, so
-that the same command or the next pull completes an interrupted one. A pull without new answers makes no commit.
+Every command may be repeated. A command commits first and then fills or empties the queues from the commit alone. The
+same command, or the next pull, therefore completes an interrupted one. A pull without new answers makes no commit.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ def open_round(
     backend: Backend | None = None,
     dry_run: bool = False,
 ) -> Result:
-    """Draw a round's items, commit the assignments, then fill each queue up to the daily cap.
+    """Draw a round's items, commit the assignments, and fill each queue up to the daily cap.
 
-    An existing round is resumed. A review has no annotators: its items go directly to the adjudicator.
+    If the round is open already, only its queues are filled. A review has no annotators; its items go directly to the
+    adjudicator.
 
     Returns:
-        ``status``, ``size`` (drawn; ``planned`` is the protocol's size), ``assigned`` and ``released`` by person,
-        ``unvoted`` (items of a review without a labeller's vote), ``commit``, ``changed``.
+        ``status``, ``size`` (number of drawn items), ``planned`` (the protocol's size), ``assigned`` (items in total,
+        by person) and ``released`` (items added to queues, by person), ``unvoted`` (items that a review leaves out
+        because they lack a labeller's vote), ``commit``, ``changed``.
 
     Raises:
         UnknownRound: the protocol has no such round.
-        RoundState: the round is closed, or was opened with another protocol, seed or guideline.
-        NotMade: a table to draw from was not published.
+        RoundState: the round is closed, or was opened with another protocol, seed or guideline than the current one.
+        NotMade: a stage whose table is needed has no published result.
         NothingToDraw: no item is left.
         BackendUnavailable: the round is open and its queues may not be full; repeat the command.
     """
@@ -85,14 +87,15 @@ def open_round(
 def pull(
     corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
-    """Commit new answers, or new decisions during adjudication, and release items up to the daily cap.
+    """Commit new answers (during adjudication: new decisions) and add items to the queues up to the daily cap.
 
-    Items of records that were taken down are removed from the queues. Annotation ends when adjudication begins: the
-    shown sides do not change any more.
+    Items of records that were taken down are removed from the queues. After the start of adjudication, the annotators'
+    answers are no longer read, because the adjudicator was shown them.
 
     Returns:
-        ``answered`` by person and ``skipped`` in total, ``decided`` and ``cases`` (still to be decided),
-        ``problems`` by person and name (see ``backend.PROBLEMS``), ``removed``, ``released``, ``commit``, ``changed``.
+        ``answered`` by person, ``skipped`` in total, ``decided`` (decided item categories), ``cases`` (undecided
+        items), ``problems`` by person and name (see ``backend.PROBLEMS``), ``removed`` and ``released`` (items removed
+        from and added to queues), ``commit``, ``changed``.
 
     Raises:
         UnknownRound: the round was not opened.
@@ -105,12 +108,12 @@ def pull(
 def adjudicate(
     corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
-    """End annotation: pull once more and queue the undecided items for the adjudicator, without names.
+    """End annotation: pull once more, and queue the undecided items for the adjudicator without annotators' names.
 
     Unanswered items are removed from the annotators' queues.
 
     Returns:
-        what :func:`pull` returns; ``cases`` is the number of items that wait for the adjudicator.
+        The result of :func:`pull`; ``cases`` is the number of items that wait for the adjudicator.
 
     Raises:
         UnknownRound: the round was not opened.
@@ -155,26 +158,26 @@ def close(
     abandon: bool = False,
     dry_run: bool = False,
 ) -> Result:
-    """Pull one last time, commit the decision, and only then purge the backend.
+    """Pull a last time, commit the decision about the round, and then purge the backend's queues.
 
     Args:
         corpus: the corpus of the round.
         name: the name of the round.
-        go_on: whether the round becomes gold.
+        go_on: whether the round's labels become gold.
         reason: a code of at most 64 characters, not prose (``agreement-sufficient``).
         settings: the location of the corpus.
         vault: the vault with the keys.
         now: the closing time.
-        backend: replaces the manifest's backend.
-        abandon: close with ``go_on`` although cases are undecided; they never get gold from this round.
-        dry_run: report the state without changing anything.
+        backend: used in place of the backend that the manifest names.
+        abandon: allow ``go_on`` although cases are undecided; these cases never get gold from this round.
+        dry_run: return the status without changing anything.
 
     Returns:
-        what :func:`pull` returns, with the undecided ``cases`` and ``go_on``. Closing again purges again.
+        The result of :func:`pull`, with the undecided ``cases`` and ``go_on``. A repeated call purges the queues again.
 
     Raises:
         UnknownRound: the round was not opened.
-        RoundState: cases are undecided, or the round was closed with another decision.
+        RoundState: cases are undecided without ``abandon``, or the round was closed with another decision.
         BadManifest: the reason is not a valid code.
         BackendUnavailable: the round is closed but its queues may not be empty; repeat the command.
     """

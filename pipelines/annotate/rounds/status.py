@@ -1,4 +1,4 @@
-"""Report the status of rounds, for people and for Dags that wait for people: counts and annotators' addresses."""
+"""Report the status of annotation rounds: counts, and the addresses of the annotators' queues."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def status(
     """Return the status of a corpus's rounds, or the details of one round, without changing anything.
 
     Returns:
-        without a name: ``rounds`` (opened ones) and ``planned`` (the protocol's other rounds). With a name:
-        ``assigned``, ``given`` (items in the queue), ``answered`` and ``address`` by person, ``skipped`` in total,
-        ``decided``, ``cases``, ``problems``, ``decision``, and the last published ``agreement``.
+        Without a name: ``rounds`` (opened rounds) and ``planned`` (rounds of the protocol that are not opened). With a
+        name: ``assigned``, ``given`` (items in the queue), ``answered`` and ``address`` by person, ``skipped`` in
+        total, ``decided``, ``cases``, ``problems``, ``decision``, and the last published ``agreement``.
 
     Raises:
         UnknownRound: the round was not opened.

@@ -29,7 +29,7 @@ LOCK = "rounds.lock"
 
 
 class NotMade(ConfigError):
-    """A round needs the result of a stage that was not published."""
+    """A stage whose result a round needs has not been published."""
 
     message = "The corpus has no published result of the stage {stage}."
     remedy = "Run its Dag, or `dvc repro {stage}` in a clone (`corpus clone`) and publish it; then repeat this command."
@@ -37,10 +37,10 @@ class NotMade(ConfigError):
 
 @dataclass(frozen=True)
 class StoredRound:
-    """A round at the tip of the corpus branch, content opened; rows of deleted records are left out.
+    """A round read at the tip of the corpus branch, with content decrypted and without rows of records taken down.
 
-    ``assigned``, ``annotations`` and ``decisions`` are plain rows of the tables assignments, annotations and
-    adjudications. ``gone`` are the assigned records that have been taken down since.
+    ``assigned``, ``annotations`` and ``decisions`` are unencrypted rows of the tables ``assignments``, ``annotations``
+    and ``adjudications``. ``gone`` are the assigned records that were taken down after the assignment.
     """
 
     clone: Workspace
@@ -57,18 +57,19 @@ class StoredRound:
         return manifests.folder(self.clone.path, self.manifest.corpus, self.manifest.round)
 
     def of(self, annotator: str) -> dict[Item, int]:
-        """Return a person's assigned items and their positions, in queue order."""
+        """Return a person's assigned items with their positions, in the order of the positions."""
         mine = {item_of(row): int(str(row["position"])) for row in self.assigned if row["annotator"] == annotator}
         return dict(sorted(mine.items(), key=lambda pair: pair[1]))
 
 
 def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
-    """Return the result of ``work`` in a clone of the branch's tip, repeated if another publisher pushed first.
+    """Run ``work`` in a clone of the branch's tip and return its result; repeat it if another publisher pushed first.
 
-    Only one ``work`` per home runs at a time, so that the queues do not change between its reads and its writes.
+    A lock in ``CORPUS_HOME`` allows one ``work`` at a time, so that the queues do not change between its reads and its
+    writes.
 
     Raises:
-        CommitLost: other publishers pushed first ATTEMPTS times in a row.
+        CommitLost: another publisher pushed first in :data:`ATTEMPTS` attempts.
     """
     with _alone(settings):
         for _ in range(ATTEMPTS - 1):
@@ -88,7 +89,7 @@ def _alone(settings: Settings) -> Iterator[None]:
 
 
 def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRound:
-    """Return an opened round.
+    """Read a round that has been opened.
 
     Raises:
         UnknownRound: the round was not opened.
@@ -113,7 +114,7 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRou
 
 
 def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
-    """Return a table's rows with their content opened as text; empty if the table does not exist."""
+    """Return the rows of a round's table with content decrypted to text; empty if the table does not exist."""
     path = folder / f"{name}.parquet"
     if not path.exists():
         return []
@@ -126,9 +127,9 @@ def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
 
 
 def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> list[Path]:
-    """Write a round's table; return a list with its path, empty if the bytes are unchanged.
+    """Write a round's table; return its path in a list, or an empty list if the bytes are unchanged.
 
-    The file is replaced, never written in place: it may be a link into the cache that all clones share.
+    The file is replaced, never written in place, because it may be a link into the cache that all clones share.
     """
     path = folder / f"{name}.parquet"
     if not content and not path.exists():

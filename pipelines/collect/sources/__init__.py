@@ -20,7 +20,7 @@ DELETIONS = {"deleted", "removed", "deleted_later"}
 
 
 class SubmissionSource(Protocol):
-    """The protocol of a source; nothing is yielded until the whole source has been read and verified."""
+    """The protocol of a source; it yields nothing before it has read and verified all its data."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,8 @@ def open_source(
         state: file in which a live source saves what it has read, so that a retry continues from there.
 
     Raises:
-        SourceNotApproved: a live source without an access basis, an approval, a retention or a future expiry.
+        SourceNotApproved: the source is live and lacks an access basis, an approval, a retention, or an expiry in the
+            future.
         BadParams: a setting that the source needs is missing.
     """
     params.sources[name].check(name, today=today)
@@ -77,11 +78,12 @@ class Gathered:
         self._items: dict[str, tuple[tuple[int, float], Submission | Dropped]] = {}
 
     def add(self, item: Mapping[str, Any], *, source_digest: str) -> tuple[Submission | Dropped, float] | None:
-        """Add the item; return it parsed with the time (epoch seconds, 0.0 if unknown) of its retrieval by the source.
+        """Parse and add an item; return the parsed item and its retrieval time (epoch seconds, 0.0 if unknown).
 
-        Returns ``None`` if it is outside the window or the subreddits.
+        Returns ``None`` if the item is outside the window or the subreddits.
 
-        An item without a usable date belongs to no month; it is counted as malformed in every month that reads it.
+        An item without a usable date belongs to no month and is counted as malformed in every month that reads the
+        item.
         """
         subreddit = item.get("subreddit")
         if not isinstance(subreddit, str) or subreddit.lower() not in self.wanted:
@@ -95,7 +97,7 @@ class Gathered:
         return parsed, retrieved
 
     def put(self, parsed: Submission | Dropped, *, retrieved: float) -> None:
-        """Add a parsed item of the window; of two items of the same rank and time, the later one is kept."""
+        """Add a parsed item of the window; of two items with equal rank and time, the one added later is kept."""
         rank = 1
         if isinstance(parsed, Dropped):
             rank = 2 if parsed.reason in DELETIONS else 0 if parsed.reason == "malformed" else 1

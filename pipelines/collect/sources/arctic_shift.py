@@ -21,7 +21,7 @@ MAX_PAUSE_SECONDS = 120.0
 
 
 class ArcticShiftSource:
-    """Arctic Shift, paged by ``created_utc``; pages overlap by one second so that no posts of a second are lost."""
+    """The source Arctic Shift, paged by ``created_utc``; pages overlap by one second, so that no post is missed."""
 
     name = "arctic_shift"
 
@@ -46,7 +46,7 @@ class ArcticShiftSource:
         self._session.headers["User-Agent"] = user_agent(settings.contact)
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield the archive's posts of the window, oldest first; ``_meta`` deletions are drops.
+        """Yield the archive's posts of the window, oldest first; posts that ``_meta`` marks as deleted are ``Dropped``.
 
         Raises:
             SourceThrottled: 429, with the seconds to wait.

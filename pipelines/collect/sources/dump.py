@@ -36,7 +36,7 @@ LINES = 2**17
 
 
 class DumpSource:
-    """The files ``<subreddit>_submissions*.zst`` (one subreddit) and ``RS_YYYY-MM*.zst`` (a month of all of Reddit)."""
+    """A source of dump files: ``<subreddit>_submissions*.zst``, and ``RS_YYYY-MM*.zst`` (a month of all of Reddit)."""
 
     name = "dump"
 
@@ -45,7 +45,7 @@ class DumpSource:
         self._params = params
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield the union of all files that may hold the window; a deletion in any of them takes precedence.
+        """Yield the window's posts from all relevant files; a post that any file marks as deleted is ``Dropped``.
 
         Raises:
             DumpMissing: no file for one of the subreddits.
@@ -67,7 +67,7 @@ class DumpSource:
         yield from gathered
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
-        """Return the files that may hold the window, sorted by name.
+        """Return the files that may contain posts of the window, sorted by name.
 
         Raises:
             DumpMissing: neither the subreddit nor the month has a file.

@@ -1,9 +1,9 @@
 """Save the pages that a live source has read, so that a retry requests only the missing ones.
 
 A retry needs the posts of the earlier pages as well as the cursor; otherwise the month would silently be incomplete.
-The file therefore holds posts and is treated as content: every page is sealed under a key derived from the project
-secret, the file has mode 600, it is valid only for the day and the query it was started for, and it is deleted when
-the source is fully read. It lives in the task's scratch folder, never in DVC or git.
+The file therefore contains posts and is treated as content. Every page is encrypted under a key derived from the
+project secret, and the file has mode 600. The file is valid only for the day and the query of the first attempt, and is
+deleted when the source is fully read. It is in the task's scratch folder, never in DVC or git.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Pages = Callable[..., Iterable[ListingPage]]
 
 
 class ResumeJournal:
-    """An append-only file of sealed pages; a page that a crash left incomplete is cut off and requested again."""
+    """An append-only file of encrypted pages; a page that a crash left incomplete is removed and requested again."""
 
     def __init__(self, path: Path, *, secret: bytes, day: date) -> None:
         self._path = path
@@ -97,7 +97,7 @@ class ResumeJournal:
 def gather(
     source: str, *, window: Window, subreddits: Sequence[str], pages: Pages, journal: ResumeJournal | None
 ) -> Iterator[Submission | Dropped]:
-    """Yield the posts of all subreddits in the window; reading continues where ``journal`` ends."""
+    """Yield the posts of all subreddits in the window; pages in ``journal`` are not requested again."""
     gathered = Gathered(window, subreddits=subreddits, source=source)
     cursors: dict[str, str | None] = {}
     for entry in journal.begin(f"{source}:{window.key}:{'+'.join(subreddits)}") if journal else ():

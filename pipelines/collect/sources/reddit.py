@@ -1,7 +1,7 @@
 """Read the newest thousand posts of a subreddit from Reddit through PRAW, within the server's rate limit.
 
-PRAW reads ``x-ratelimit-*`` and sleeps before the limit is reached. If a 429 still occurs, because another process uses
-the client id, the error passes the time to wait to the scheduler.
+PRAW reads ``x-ratelimit-*`` and sleeps before the limit is reached. A 429 may still occur if another process uses the
+same client id; the error then carries the seconds to wait, and the scheduler retries the task after them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class RedditSource:
-    """The listing ``/r/<subreddit>/new``; a warning is logged if the listing does not reach back to the month."""
+    """The source ``/r/<subreddit>/new``; logs a warning if the listing does not reach back to the month."""
 
     name = "reddit"
 
@@ -69,7 +69,7 @@ class RedditSource:
         return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
     def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the current state of at most 100 posts by fullname, without the posts that Reddit does not show.
+        """Return the current state of at most 100 posts by fullname; posts that Reddit does not return are missing.
 
         Raises:
             SourceThrottled: 429, with the seconds to wait.
@@ -83,17 +83,17 @@ class RedditSource:
         return {str(s.name): _plain(s) for s in listing if isinstance(s, PrawSubmission)}
 
     def newest(self, subreddit: str) -> str | None:
-        """Return the fullname of a subreddit's newest post, or ``None`` if it shows none.
+        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no post.
 
         Raises:
-            SubredditClosed: it is private, banned or unknown.
+            SubredditClosed: the subreddit is private, banned or unknown.
             SourceError: as :meth:`info`.
         """
         items, _ = self._page(subreddit, after="", limit=1)
         return str(items[0]["name"]) if items else None
 
     def remaining(self) -> float | None:
-        """Return the share of the client id's requests left in this period; ``None`` before the first response."""
+        """Return the share of the client id's requests left in Reddit's period; ``None`` before the first response."""
         limits = self._reddit.auth.limits
         left, used = limits["remaining"], limits["used"]
         return None if left is None or used is None else float(left) / max(float(left) + float(used), 1.0)
@@ -132,7 +132,7 @@ class RedditSource:
 
 
 def failure(error: Exception, *, subreddit: str | None) -> SourceError:
-    """Return the project's error for a PRAW error, without its text, which may contain addresses with ids.
+    """Return the project's error for a PRAW error; PRAW's text is left out, because it may contain URLs with ids.
 
     Args:
         error: what PRAW raised.

@@ -28,7 +28,7 @@ def user_agent(contact: str) -> str:
 
 
 def check_address(address: str, *, setting: str) -> str:
-    """Return the address without trailing slashes if credentials may be sent to it.
+    """Return a server's address without trailing slashes; refuse an address to which credentials must not be sent.
 
     Raises:
         BadParams: the address is neither https nor http to this machine.
@@ -40,7 +40,7 @@ def check_address(address: str, *, setting: str) -> str:
 
 
 def refusal(source: str, *, status: int, headers: Mapping[str, str], what: str) -> SourceError:
-    """Return the error for an HTTP status, depending on whether a retry can help."""
+    """Return the error for an HTTP status; its class says whether a retry may help."""
     if status == 429:
         return SourceThrottled(source=source, retry_after=_wait(headers))
     if status >= 500 or status == 408:

@@ -41,7 +41,7 @@ def caption_words(text: str) -> list[str]:
 
 
 class Captions:
-    """Captions prepared for the comparison of millions of pairs; they are content, so they are kept in memory only.
+    """Captions prepared for the comparison of millions of pairs; kept in memory only, because captions are content.
 
     Attributes:
         counts: the number of words of each caption, (n,) int64.
@@ -63,7 +63,7 @@ class Captions:
         )
 
     def differences(self, left: npt.ArrayLike, right: npt.ArrayLike, *, limit: int) -> Ints:
-        """Return how many words differ between the captions at ``left`` and ``right``, at most ``limit``.
+        """Return for each pair (``left``, ``right``) how many words of the captions differ, at most ``limit``.
 
         Takes about a microsecond per pair. The result is symmetric.
         """
@@ -74,7 +74,7 @@ class Captions:
         return result
 
     def rare_words(self, items: npt.ArrayLike, *, most: int) -> tuple[Ints, Ints]:
-        """Return (item, word) for the ``most`` rarest words of each item that occur in another item too.
+        """Return (item, word) pairs: for each item the ``most`` rarest of its words that also occur in another item.
 
         ``items`` are the captions of the items. Two items that share all but ``k`` of their repeated words share one of
         the ``k + 1`` rarest of each (prefix filter; Chaudhuri, Ganti and Kaushik 2006). The pairs of items that share a

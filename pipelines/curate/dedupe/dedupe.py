@@ -1,7 +1,8 @@
 """Run the stage ``dedupe``: drop near-duplicates of earlier items or of published split members, and write clusters.
 
-A dropped item repeats a *kept* earlier item (keep-first star). Chains of similar items are not dropped, but form one
-cluster, so that no split separates them. Captions and posts are opened in memory and never written.
+An item is dropped only if it is a near-duplicate of an earlier item that is *kept* (keep-first star). Items connected
+by a chain of near-duplicates form one cluster, which no split separates. Captions and posts are decrypted in memory and
+never written.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
         pictures ``without_hash``.
 
     Raises:
-        SchemaMismatch: an item has no post, or there are fingerprints of two kinds, which cannot be compared.
+        SchemaMismatch: an item has no post, or the fingerprints are of two kinds, which cannot be compared.
     """
     promised = set(vault.assignments(corpus, version=params.split[corpus].version))
     if params.corpora[corpus].content == "images":

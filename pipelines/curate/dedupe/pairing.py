@@ -1,4 +1,4 @@
-"""Find near-duplicate pictures by their hashes and captions: either may propose a pair, and both must agree.
+"""Find near-duplicate pictures: a hash or a caption proposes a pair, and both must confirm it.
 
 FigSIM (3.1): near-duplicates have the same image and differ in fewer than three words; for two pictures without text,
 the image decides. The allowed distance of two hashes depends on how many words agree: a replaced word changes the hash,
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pictures:
-    """The data to compare, one entry per item, earliest first; it is content, so it is kept in memory only."""
+    """The hashes and captions of all items, earliest first; kept in memory only, because captions are content."""
 
     hashes: npt.NDArray[np.uint64]
     hashed: npt.NDArray[np.bool_]  # False if too flat for a hash
@@ -40,7 +40,7 @@ class Pairs(NamedTuple):
     words: Ints
 
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
-        """Return the selected pairs."""
+        """Return the pairs that ``which`` selects."""
         return Pairs(*(column[rows] for column in self))
 
     @classmethod
@@ -54,7 +54,7 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Kinds:
-    """The kinds of items: items that differ in no bit and no word are of one kind and need no search."""
+    """Items grouped into kinds: items of one kind are equal in all bits and words, so only kinds are compared."""
 
     kind: Ints  # of each item, numbered by first appearance
     first: Ints  # item of each kind
@@ -62,17 +62,16 @@ class Kinds:
 
 @dataclass(frozen=True)
 class PictureKinds(Kinds):
-    """The kinds of pictures, with their captions."""
+    """Pictures grouped into kinds, with the captions of the kinds."""
 
     caption: Ints  # of each kind, a position in ``captions``
     captions: Captions
 
 
 def kinds(pictures: Pictures) -> PictureKinds:
-    """Return the kinds of pictures that differ in no bit and no word.
+    """Group pictures into kinds by equal hash and equal caption words.
 
-    Ours: a picture without a hash can only be compared by its bytes, so it repeats only one with the same bytes and
-    words.
+    A picture without a hash is of one kind only with pictures of the same bytes and words (ours).
     """
     numbers: dict[tuple[int | str, int], int] = {}
     texts: dict[str, int] = {}
@@ -89,8 +88,9 @@ def kinds(pictures: Pictures) -> PictureKinds:
 def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Pairs:
     """Return the near-duplicate pairs of kinds.
 
-    Their captions differ in fewer than ``word_difference`` words, and their hashes in at most ``radius_no_text`` bits
-    if no word agrees, ``radius`` if some do, ``radius_long_caption`` if at least ``long_caption`` words agree.
+    In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
+    ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
+    ``long_caption`` words agree.
     """
     hashes, counts = pictures.hashes[known.first], known.captions.counts[known.caption]
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]

@@ -1,4 +1,4 @@
-"""Find near-duplicate posts: signatures propose pairs, and the shingles of the texts decide.
+"""Find near-duplicate posts: MinHash signatures propose pairs, and the texts' shingles confirm them.
 
 CRADLE does not describe how repeated posts were found; people post the same account to several subreddits with a few
 words changed. Two posts are near-duplicates if the Jaccard index of their shingles (of title and body) is at least
@@ -19,7 +19,7 @@ from pipelines.extract.words import words
 
 
 def kinds_of_texts(texts: Sequence[str]) -> Kinds:
-    """Return the kinds of posts that differ in no word."""
+    """Group posts into kinds: posts of one kind have the same words."""
     numbers: dict[str, int] = {}
     kind = np.array([numbers.setdefault(" ".join(words(text)), len(numbers)) for text in texts], np.int64)
     return Kinds(kind, np.unique(kind, return_index=True)[1])
@@ -28,8 +28,8 @@ def kinds_of_texts(texts: Sequence[str]) -> Kinds:
 def pairs_of_texts(texts: Sequence[str], signatures: Sequence[bytes], known: Kinds, *, params: Params) -> Pairs:
     """Return the near-duplicate pairs of kinds, with the number of words in which they differ.
 
-    Words are counted as bags: the words of the longer text that the other lacks. ``hamming`` is 0, as texts have no
-    hash.
+    The number is of the words in the longer text that the other text lacks, with multiplicity. ``hamming`` is 0,
+    because texts have no hash.
     """
     spoken = [words(texts[i]) for i in known.first]
     runs = [shingles(w, size=params.texts.shingle_words) for w in spoken]

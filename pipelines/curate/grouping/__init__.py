@@ -1,1 +1,1 @@
-"""Items of a corpus, their near-duplicates and the groups that no split separates."""
+"""Read items, find their near-duplicates, and form the groups that no split separates."""

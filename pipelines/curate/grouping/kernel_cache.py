@@ -1,4 +1,4 @@
-"""Cache compiled kernels by the content of their file, not by its path, because every task has its own clone."""
+"""Cache compiled numba kernels by content of the source file, because each task's clone has another path."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numba.core.caching import UserProvidedCacheLocator
 
 
 class ByContent(UserProvidedCacheLocator):  # type: ignore[misc]
-    """A cache with one folder below ``NUMBA_CACHE_DIR`` for each content of a file."""
+    """A locator of numba's cache: one folder below ``NUMBA_CACHE_DIR`` per digest of a source file."""
 
     def __init__(self, function: Any, file: str) -> None:
         super().__init__(function, file)
         self._folder = Path(config.CACHE_DIR) / hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
     def get_cache_path(self) -> str:
-        """Return the folder of the file's content."""
+        """Return the cache folder of the source file."""
         return str(self._folder)

@@ -1,4 +1,4 @@
-"""Compile inner loops with numba on first use and cache them on disk, so that only a machine's first task waits."""
+"""Compile inner loops with numba on first use; the disk cache makes later tasks on the machine start faster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def compiled(function: Kernel) -> Kernel:
-    """Return the compiled kernel, which runs without the GIL and may only call kernels of the same file."""
+    """Return ``function`` compiled by numba, without the GIL; it may only call compiled functions of the same file."""
     if numba is None:
         return function
     try:

@@ -41,7 +41,7 @@ def _popcount(typing_context: Any, word: Any) -> Any:
 
 
 class Search(NamedTuple):
-    """One pass of the index: the hashes ordered by one chunk, the start of each bucket, and the masks to compare."""
+    """The search by one chunk of the hashes: hashes ordered by that chunk, start of each bucket, masks to compare."""
 
     hashes: Any
     starts: Any
@@ -52,7 +52,7 @@ class Search(NamedTuple):
 
 
 class PairBuffers(NamedTuple):
-    """The buffers that a pass fills."""
+    """The buffers that a search by one chunk fills with pairs."""
 
     left: Any
     right: Any
@@ -166,7 +166,7 @@ def equal_pairs(labels: npt.NDArray[Any], *, block: int = BLOCK) -> Iterator[tup
 
 
 def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[Pairs]:
-    """Yield all pairs within ``radius`` bits in bounded blocks, for a caller that keeps few of them.
+    """Yield all pairs of hashes within ``radius`` bits, in blocks of bounded size.
 
     Every pair is yielded once, as positions ``left < right`` (int32) with its distance (uint8). The pairs are not
     sorted, but their order is the same for the same hashes.

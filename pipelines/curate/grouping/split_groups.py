@@ -1,8 +1,9 @@
-"""Group linked items into units and find the split of units linked to assigned items.
+"""Group linked items into units, and determine the split of units that are linked to assigned items.
 
 Items are linked if they are near-duplicates or share an author. Unassigned items that are linked, directly or through
-one another, form one unit. A unit linked to items of one split joins that split; a unit linked to none is free; a unit
-linked to two splits would leak in either and is excluded. Splits therefore neither leak nor change.
+other unassigned items, form one unit. A unit linked to assigned items of one split joins that split. A unit without
+links to assigned items is free. A unit linked to two splits is excluded, because it would leak in either. Splits
+therefore neither leak nor change.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class Links:
     author: Ints
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Return all links as edges of one graph, in which the authors are nodes numbered after the items."""
+        """Return all links as edges of one graph; its nodes are the items, followed by the authors."""
         n = len(self.author)
         return np.concatenate([self.left, np.arange(n)]), np.concatenate([self.right, n + self.author])
 
 
 @dataclass(frozen=True)
 class Units:
-    """The unit of each item (its smallest member), and its split: an index, or -1 if the unit is free."""
+    """For each item: the unit (its smallest member), the index of the split or -1 (``held``), and ``excluded``."""
 
     unit: Ints
     held: Ints
@@ -45,8 +46,8 @@ class Units:
 def resolve(links: Links, *, assigned: Ints) -> Units:
     """Return the units of all items, given the split index of each assigned item (``assigned``, else -1).
 
-    Assigned items never move, and links do not pass through them: a new item linked to two splits is excluded alone,
-    without the items linked to only one of them.
+    Assigned items never change their split, and units do not extend through assigned items. A new item linked to two
+    splits therefore does not exclude items that are linked to it only through an assigned item.
     """
     n = len(assigned)
     left, right = links.edges()
@@ -80,7 +81,7 @@ def _authors_split(links: Links, assigned: Ints) -> Ints:
 
 
 def leakage(links: Links, *, split: Ints) -> int:
-    """Return the number of near-duplicate pairs and authors in two splits; items with -1 are in none."""
+    """Return the numbers of near-duplicate pairs and of authors that two splits share; -1 means no split."""
     a, b = split[links.left], split[links.right]
     pairs = int(((a >= 0) & (b >= 0) & (a != b)).sum())
     has = split >= 0

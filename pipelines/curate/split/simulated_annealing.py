@@ -1,7 +1,7 @@
-"""Run the inner loops of the splitter: place units one after another, then improve by annealed moves and swaps.
+"""Run the inner loops of the split: place units one after another, then improve by simulated annealing.
 
-The kernels only index flat sequences and draw no random numbers, so that the same call gives the same result compiled
-by numba (2 to 3 s, cached on disk) and, without numba, interpreted, some 60 times slower.
+The functions only index flat sequences and draw no random numbers. They therefore give the same result compiled by
+numba (compilation takes 2 to 3 s and is cached on disk) and, without numba, interpreted, about 60 times slower.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class SplitState(NamedTuple):
-    """The units as sparse rows of feature counts, with their current splits; cost: weight * (count - target)^2."""
+    """The units as sparse rows of feature counts, with their splits; cost: sum of weight * (count - target)^2."""
 
     start: Any  # unit u has the features start[u] to start[u + 1], sorted; its size comes first, as feature 0
     feature: Any

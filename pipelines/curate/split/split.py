@@ -40,7 +40,7 @@ def run(
     vault: Vault,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Write the splits, the excluded items and the certificate; return the certificate.
+    """Write the splits, the excluded items and the certificate (the quality of the split); return the certificate.
 
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample}``.
 
@@ -77,10 +77,10 @@ def run(
 
 
 def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: Path = Path()) -> None:
-    """Store a snapshot's splits in the ledger; only a publish does this, as unpublished splits are not binding.
+    """Store a snapshot's splits in the ledger; called only when publishing, since unpublished splits are not binding.
 
     Raises:
-        SplitConflict: a snapshot published meanwhile assigned an item to another split; nothing is stored.
+        SplitConflict: a snapshot that was published earlier assigned an item to another split; nothing is stored.
     """
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
     rows = dict(zip(items_of(splits), splits["split"].to_pylist(), strict=True))

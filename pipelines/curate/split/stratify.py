@@ -43,9 +43,9 @@ CHUNK = 1 << 17
 def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int] | None = None) -> list[int]:
     """Return the split sizes of ``items`` by largest remainder, in the order of ``ratios`` (any positive weights).
 
-    Of equal remainders, the first is rounded up. ``floor`` is the number of items that each split already holds and
-    keeps: a split above its share keeps them, and the others divide the rest. FigSIM prints 633/208/208 of 1,049, which
-    no rounding of 60:20:20 gives (629/210/210): pass those three as the weights.
+    Of equal remainders, the first is rounded up. ``floor`` is the number of items that each split already has; a split
+    above its share keeps its items, and the other splits divide the rest. FigSIM prints 633/208/208 of 1,049, which no
+    rounding of 60:20:20 gives (629/210/210): pass those three as the weights.
     """
     weights = [Fraction(str(r)) for r in ratios.values()]
     floor = floor or [0] * len(weights)

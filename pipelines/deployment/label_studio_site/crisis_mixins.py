@@ -1,8 +1,8 @@
 """Restrict access to the embedded Label Studio's projects to members of their organization.
 
-Two checks, because either alone leaves gaps (found by requesting every URL with another organization's ids, 1.23.2):
-most views ask the requested object for permission, and before any view the ids in a request are checked against the
-sender's organizations.
+There are two checks, because either alone leaves gaps (found by requesting every URL of Label Studio 1.23.2 with
+another organization's ids). Most views check the permission on the requested object. Before any view, the ids in a
+request are checked against the sender's organizations.
 """
 
 from __future__ import annotations

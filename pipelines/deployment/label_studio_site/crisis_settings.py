@@ -1,8 +1,8 @@
 """Load Label Studio's settings with one change: only members of a project's organization may access it.
 
 Label Studio's community edition assumes one organization per server: every logged-in user may read and delete any
-project by its number (projects/mixins.py, 1.23.2). ``PROJECT_MIXIN`` is its own setting for replacing this check;
-tasks, answers, drafts and summaries all ask their project.
+project by its number (projects/mixins.py, 1.23.2). ``PROJECT_MIXIN`` is Label Studio's setting for replacing this
+check. Tasks, annotations, drafts and summaries use the check of their project.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ class OcrReading:
     """The text that an engine read in one picture.
 
     ``text`` has single spaces and is ``""`` if nothing was read. ``confidence`` is the engine's mean over the lines,
-    weighted by their length; a line that was found but not read counts as 0 (0.0 without text). ``unread`` is the share
-    of the lines' total length that was found but not read: near 1 for a script that the engine does not know, which
-    would otherwise pass as a picture without text. Both are in 0..1, rounded to four digits.
+    weighted by their length; a line that was detected but not recognized counts as 0 (0.0 without text). ``unread`` is
+    the share of the lines' total length that was detected but not recognized. It is near 1 for a script that the engine
+    does not support, which would otherwise pass as a picture without text. Both are in 0..1, rounded to four digits.
     """
 
     text: str

@@ -31,7 +31,7 @@ def _split_run(run: str, *, letters: int) -> str:
 
 
 def split_glued(text: str, *, letters: int) -> str:
-    """Return ``text`` with every unknown run of at least ``letters`` letters split into known words where possible.
+    """Split every run of at least ``letters`` letters that is not a vocabulary word into vocabulary words, if possible.
 
     A token with a digit, a letter outside ASCII, or a sign of a handle or an address stays unchanged.
     """

@@ -36,7 +36,7 @@ class Box:
         return self.right - self.left
 
     def shared_with(self, other: Box) -> float:
-        """Return the share of the smaller box's area that lies in the other."""
+        """Return the share of the smaller box's area that overlaps the other box."""
         across = _overlap(self.left, self.right, other.left, other.right)
         down = _overlap(self.top, self.bottom, other.top, other.bottom)
         return across * down / max(1.0, min(self.width * self.height, other.width * other.height))
@@ -104,7 +104,7 @@ def _grouped(boxes: Sequence[Box], *, joins: Callable[[list[Box], Box], bool]) -
 
 
 def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> OcrReading:
-    """Return the reading of ``boxes``, with glued words of ``split_words_from`` letters or more split."""
+    """Join ``boxes`` to one ``OcrReading``; split glued words of ``split_words_from`` letters or more."""
     kept = [box for box in boxes if box.read and box.text.strip()]
     text = normalise(" ".join(block.text for block in reading_order(kept)))
     text = split_glued(text, letters=split_words_from)

@@ -1,8 +1,8 @@
 """Compute the features of each member of the offline ensemble: three views with different errors (SPEC 2.3).
 
-A view reads texts without labels (``read``) and fits one linear classifier per label on rows (``fit``). Everything
-learned from more than one text, including document frequencies, is learned inside ``fit``, so that a fold's own texts
-have no influence on the model that labels them.
+A view converts texts to rows without using labels (``read``) and fits one linear classifier per label on the rows
+(``fit``). Everything learned from more than one text, including document frequencies, is learned inside ``fit``. The
+texts of a fold therefore do not influence the model that labels them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MIN_TEXTS = 2  # ours: an n-gram of a single training text only identifies that 
 
 
 class View(Protocol):
-    """One set of features of posts."""
+    """One set of features computed from posts."""
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return one row per text; ``learn`` fixes the vocabulary first, and is set once, on the gold."""
+        """Return one row of features per text; ``learn`` first fixes the vocabulary, and is used once, on the gold."""
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
         """Return a classifier per column of ``targets``, shape (rows, labels)."""

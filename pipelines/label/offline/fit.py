@@ -1,7 +1,7 @@
 """Fit a member of the offline ensemble on the dev gold, in seconds; it labels without a key (SPEC 2.3).
 
-Gold posts are labelled by models of folds that exclude them, their authors and their copies, so that a comparison on
-dev is fair. Votes of this kind are marked ``offline`` by their labeller, so that mixing them with others is visible.
+A post with gold is labelled by a model of a fold that excludes the post, its author and its near-duplicates, so that a
+comparison on dev is fair. The name of the labeller marks these votes as offline.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class Offline:
     """A fitted labeller, made by :func:`fit`.
 
     Attributes:
-        name: of the labeller in ``params.yaml``.
-        abstains: labels too rare in the gold to be learned, sorted; their score is always 0. Reports must state them.
+        name: the labeller's name in ``params.yaml``.
+        abstains: labels that are too rare in the gold to be learned, sorted; their score is always 0. Reports must list
+            these labels.
         digest: SHA-256 over recipe, features and gold labels; used in place of a prompt's digest.
     """
 
@@ -84,8 +85,8 @@ class Offline:
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
         """Return one answer per post, in order: a vote, or ``abstained`` if every valid set has a rare label.
 
-        A post of the gold is labelled out of fold, and so is an altered copy with the same record id. ``progress`` is
-        called with the number of posts done.
+        A post with gold, or an altered copy with the same record id, is labelled by a model that was not fitted on it.
+        ``progress`` is called with the number of posts labelled so far.
         """
         scores = np.zeros((len(posts), len(self._category.names)))
         for start in range(0, len(posts), CHUNK):
@@ -165,8 +166,8 @@ def fit(
     """Return a member of the offline ensemble fitted on the dev gold; the order of ``gold`` does not matter.
 
     Args:
-        name: of the labeller.
-        labeller: its description, with the features.
+        name: the labeller's name.
+        labeller: the labeller's section of ``params.yaml``, which names the features.
         gold: posts of the dev split with their gold labels; labels outside ``category.names`` are not learned.
         category: the labels to learn and the hard rules of every answer.
         votes: ``min_positives`` (SPEC 2.3: five) and ``seed``.
@@ -174,7 +175,7 @@ def fit(
 
     Raises:
         GoldTooSmall: there are fewer than two groups, or no label is frequent enough.
-        WeightsUnknown: the embedding model is missing or not the version that was measured.
+        WeightsUnknown: the embedding model is missing, or differs from the measured version.
     """
     order = sorted(range(len(gold)), key=lambda row: gold[row][0].record_id)
     posts = [gold[row][0] for row in order]

@@ -1,13 +1,13 @@
 """Run annotation queues as datasets on a user's Argilla server, FigSIM's own tool (3.3), through its SDK.
 
-Every annotator has a workspace of their own (``<CORPUS_ARGILLA_WORKSPACE>-<pseudonym>``), and every queue is a dataset
-in it: an account sees only the datasets of its workspaces, which blinds annotators to each other. An owner's key
-creates workspaces and accounts; with an admin's key they must exist.
+Every annotator has a separate workspace (``<CORPUS_ARGILLA_WORKSPACE>-<pseudonym>``), and every queue is a dataset in
+that workspace. An account sees only the datasets of its workspaces, so annotators cannot see each other's answers. With
+an owner's key, missing workspaces and accounts are created; with an admin's key, they must exist.
 
-Argilla has three limits. It keeps one response per account and record, so only the later of two answers exists. It does
-not measure seconds. Its API cannot remove deleted rows from the database: ``purge`` deletes datasets with their search
-index, and the server's operator must do the rest (SQLite: ``PRAGMA secure_delete=ON``, ``VACUUM``; PostgreSQL: ``VACUUM
-FULL`` and its log; Elasticsearch: merge the segments; no backups during a round).
+Argilla has three limits. It keeps one response per account and record, so a later answer replaces an earlier one. It
+does not measure the seconds per answer. Its API cannot remove deleted rows from the database: ``purge`` deletes
+datasets with their search index, and the server's operator must remove the rest (SQLite: ``PRAGMA secure_delete=ON``,
+``VACUUM``; PostgreSQL: ``VACUUM FULL`` and its log; Elasticsearch: merge the segments; no backups during a round).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 
 class Argilla:
-    """Queues as datasets. ``accounts`` is the file with the passwords of the accounts that we create."""
+    """A backend whose queues are Argilla datasets; ``accounts`` is the file for passwords of newly created accounts."""
 
     def __init__(self, client: Client, *, workspace: str, accounts: Path) -> None:
         self.accounts: Mapping[str, str] = {}
@@ -51,7 +51,7 @@ class Argilla:
         self._accounts = accounts
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create account, workspace and dataset if they do not exist; an incomplete dataset is created again.
+        """Create the queue's account, workspace and dataset if they do not exist; recreate an incomplete dataset.
 
         Raises:
             BackendUnavailable: the server does not answer, rejects the key or the form, or another annotator is in the
@@ -67,10 +67,10 @@ class Argilla:
                 argilla_form.dataset(form, name=_name(queue), workspace=workspace, client=self._client).create()
 
     def admit(self, annotator: str) -> Workspace:
-        """Return the annotator's workspace; create it and the account if they do not exist and the key allows it.
+        """Return the annotator's workspace; create workspace and account if they are missing and the key allows that.
 
         Raises:
-            BackendUnavailable: the workspace cannot be created, or another annotator is in it.
+            BackendUnavailable: the workspace cannot be created, or another annotator is a member of it.
         """
         import argilla as rg
 
@@ -89,7 +89,7 @@ class Argilla:
         return workspace
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of the dataset and the time each was added.
+        """Return the items of the queue's dataset, each with the time at which it was added.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key.
@@ -99,7 +99,7 @@ class Argilla:
             return {item_of(record["external_id"]): _time(record["inserted_at"]) for record in records}
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Add records in the order of their position.
+        """Add the tasks to the queue's dataset as records, in the order of ``position``.
 
         Raises:
             BackendUnavailable: the queue was not prepared, or the server rejects a record.
@@ -115,7 +115,7 @@ class Argilla:
                 self._call("POST", f"datasets/{found['id']}/records/bulk", json={"items": chunk})
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return submitted responses as answers and discarded ones as skips; drafts are left out.
+        """Return submitted responses as answers and discarded responses as skips; leave drafts out.
 
         The SDK's records have neither the id nor the time of a response, so this calls the API with the SDK's client.
 
@@ -130,7 +130,7 @@ class Argilla:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Delete records with their responses.
+        """Delete the items' records with their responses.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key; repeat the call.
@@ -208,9 +208,10 @@ class Argilla:
 
 
 def open_argilla(settings: Settings, *, pseudonyms: Collection[str]) -> Argilla:
-    """Return a connection to ``CORPUS_ARGILLA_URL`` with ``CORPUS_ARGILLA_KEY``, with workspaces for these people.
+    """Connect to ``CORPUS_ARGILLA_URL`` with ``CORPUS_ARGILLA_KEY``; ensure a workspace for each pseudonym.
 
-    Passwords of new accounts are in ``<home>/argilla-accounts.json``, mode 600, to be handed on.
+    Passwords of new accounts are written to ``<home>/argilla-accounts.json`` (mode 600); the operator gives each
+    annotator the password.
 
     Raises:
         BackendUnavailable: the server does not answer, rejects the key, or a person's workspace cannot be used.

@@ -1,11 +1,11 @@
 """Render a form as an Argilla dataset and a task as the fields of a record.
 
-Argilla cannot blur pictures and shows the guideline on a separate page, so two fields are custom HTML templates: one
-shows the warning and the contacts above every record, the other blurs a picture until it is clicked.
+Argilla cannot blur pictures and shows the guideline on a separate page. Two fields are therefore custom HTML templates:
+one shows the warning and the contacts above every record, the other blurs a picture until the annotator clicks it.
 
-Posts are untrusted. Argilla 2.8 renders a text field as HTML, including external pictures, and writes the whole record
-into a script of each custom field, where ``</script>`` would end it. Therefore no field holds a ``<`` from a post: all
-text is written as HTML entities, which the page shows as the original characters.
+Posts are untrusted. Argilla 2.8 renders a text field as HTML, including external pictures. It also writes the whole
+record into a script of each custom field, and a ``</script>`` in the record would end that script. Therefore all text
+is written as HTML entities, so that no field holds a ``<`` from a post; the page shows the original characters.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def dataset(form: Form, *, name: str, workspace: Workspace, client: Client) -> D
 
 
 def fields(task: AnnotationTask) -> dict[str, object]:
-    """Return the fields of a task's record; empty fields are left out and not shown."""
+    """Return the fields of a task's record by name; empty fields are left out."""
     found: dict[str, object] = {"notice": {"shown": "yes"}}
     found |= {name: _entities(words).replace("\n", "<br>") for name, words in task.text.items() if words}
     if task.image is not None:

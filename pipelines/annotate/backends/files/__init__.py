@@ -1,1 +1,1 @@
-"""Annotate through plain folders."""
+"""Exchange tasks and answers with a team's own annotation tool through plain folders."""

@@ -1,6 +1,7 @@
 """Read ``answers.jsonl`` or ``answers.csv`` from a team's own annotation tool.
 
-Parsing is strict: an unreadable line stops the pull with its file and line, because a guess could change an answer.
+Parsing is strict: an unreadable line stops the import with an error that names file and line, because a guess could
+change an answer.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ _FALSE = {"", "false", "0", "no"}
 
 
 class BadAnswers(DataError):
-    """A file of a queue does not have the format that its README requires."""
+    """A file of a queue does not have the format that ``README.txt`` in the queue's folder requires."""
 
     message = "{file}, line {line}: {detail}."
     remedy = "Correct it in the tool that wrote it and run the pull again; README.txt in its folder lists the columns."
 
 
 def name_of(item: Item) -> str:
-    """Return an item's name in files: ``record_id/image``."""
+    """Return the name of an item in task and answer files: ``record_id/image``."""
     return f"{item[0]}/{item[1]}"
 
 
 def item_of(name: str) -> Item:
-    """Return the item of ``record_id/image``.
+    """Return the item (record id, image) of a name ``record_id/image``.
 
     Raises:
         ValueError: the name has another format.
@@ -47,12 +48,12 @@ def item_of(name: str) -> Item:
 
 
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
-    """Return the answers in a queue's folder in file order, empty if there is no file yet.
+    """Return the answers in a queue's folder in the order of the file; empty if there is no answer file.
 
-    ``keys`` are the form's categories; ``annotator`` is the account of lines that name none.
+    ``keys`` are the categories of the form. ``annotator`` is the account for lines that name no account.
 
     Raises:
-        BadAnswers: a line cannot be read, or there are two files.
+        BadAnswers: a line cannot be read, or both ``answers.jsonl`` and ``answers.csv`` exist.
     """
     path = _path(folder)
     if path is None:
@@ -68,9 +69,10 @@ def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Annotat
 
 
 def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, bytes]]:
-    """Yield each answer file that names one of ``items``, with its content after their removal.
+    """Yield each answer file that contains one of ``items``, with the file's content without these items.
 
-    An unreadable JSON line, or a CSV row with an unclosed quote, is also removed if it contains such a name.
+    An unreadable JSON line, or a CSV row with an unclosed quote, is also removed if it contains the name of such an
+    item.
     """
     for path, rest in ((folder / "answers.csv", _rest_of_csv), (folder / "answers.jsonl", _rest_of_jsonl)):
         if path.exists():

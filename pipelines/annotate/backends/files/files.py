@@ -1,9 +1,9 @@
 """Exchange tasks and answers through plain folders, for teams that use their own annotation tool.
 
-A queue is the folder ``<annotation_files>/<corpus>/<round>/<annotator>``. We write ``tasks.jsonl``, ``images/``,
-``form.json`` and a ``README.txt`` that explains them; the team's tool writes ``answers.jsonl`` or ``answers.csv``. Each
-annotator may get only their own folder, which blinds annotators to each other. Until ``purge`` the folders hold plain
-content, with modes 700 and 600.
+A queue is the folder ``<annotation_files>/<corpus>/<round>/<annotator>``. This module writes ``tasks.jsonl``,
+``images/``, ``form.json`` and a ``README.txt`` that explains them. The team's tool writes ``answers.jsonl`` or
+``answers.csv``. Give each annotator only their own folder, so that annotators cannot see each other's answers. Until
+``purge`` the folders hold unencrypted content (folders have mode 700, files mode 600).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image
 
 
 class Files:
-    """Queues as folders below ``root``.
+    """A backend whose queues are folders below ``root``.
 
-    ``clock`` gives the time at which a task is added, since there is no server to record it.
+    ``clock`` returns the time at which a task is added.
     """
 
     def __init__(self, root: Path, *, clock: Callable[[], datetime]) -> None:
@@ -42,7 +42,7 @@ class Files:
         self._clock = clock
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the folder with form and README if it does not exist.
+        """Create the queue's folder with form and README if the folder does not exist.
 
         Raises:
             BackendUnavailable: the folder cannot be written, or a name in the queue cannot be a folder.
@@ -56,16 +56,16 @@ class Files:
             _write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of ``tasks.jsonl`` and the time each was added.
+        """Return the items of ``tasks.jsonl``, each with the time at which it was added.
 
         Raises:
             BackendUnavailable: the folder cannot be read.
-            BadAnswers: a line of ``tasks.jsonl`` was altered and is unreadable.
+            BadAnswers: a line of ``tasks.jsonl`` cannot be read.
         """
         return {item_of(str(row["item"])): added for row, added in self._tasks(self._folder(queue))}
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Append tasks to the list, pictures first, so that a listed task is complete.
+        """Append tasks to ``tasks.jsonl``; write their pictures first, so that a listed task is complete.
 
         Raises:
             BackendUnavailable: the queue was not prepared, or cannot be written.
@@ -88,7 +88,8 @@ class Files:
         """Return the answers that the team's tool wrote.
 
         Raises:
-            BadAnswers: a line is unreadable or both files exist; the error names file and line.
+            BadAnswers: a line is unreadable, or both ``answers.jsonl`` and ``answers.csv`` exist; the error names file
+                and line.
             BackendUnavailable: the folder cannot be read.
         """
         folder = self._folder(queue)
@@ -100,9 +101,9 @@ class Files:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Remove items: their tasks, pictures and answers.
+        """Remove the items' tasks, pictures and answers from the queue's folder.
 
-        An unreadable line of answers is also removed if it names one of the items.
+        An unreadable line of an answer file is also removed if it contains the name of one of the items.
         """
         folder = self._folder(queue)
         gone = {name_of(item) for item in items}
@@ -117,9 +118,10 @@ class Files:
                 _write(path, kept)
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the folders with all files in them, and the empty folders above them.
+        """Delete the queues' folders with all files, and parent folders that are then empty.
 
-        Files are not overwritten first: current file systems and disks do not guarantee that this erases the data.
+        Files are deleted without being overwritten, because current file systems and disks do not guarantee that
+        overwriting erases the data.
 
         Raises:
             BackendUnavailable: some files are left; repeat the call.
@@ -136,7 +138,7 @@ class Files:
                     above.rmdir()
 
     def address(self, queue: Queue) -> str:
-        """Return the folder's path."""
+        """Return the path of the queue's folder."""
         return str(self._folder(queue))
 
     def _folder(self, queue: Queue) -> Path:
@@ -170,7 +172,7 @@ class Files:
 
 
 def open_files(settings: Settings) -> Files:
-    """Return the backend with the root ``CORPUS_ANNOTATION_FILES``."""
+    """Return the backend whose queues are folders below ``CORPUS_ANNOTATION_FILES``."""
     return Files(settings.annotation_files, clock=now)
 
 

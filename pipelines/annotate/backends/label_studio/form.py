@@ -1,8 +1,9 @@
-"""Render a form as Label Studio's XML and a task as the HTML that it shows.
+"""Render a form as Label Studio's labelling configuration (XML), and a task as HTML.
 
-Pictures are data URIs inside the task, blurred by CSS alone: a checkbox around the picture lifts the blur, and the next
-task has its own unchecked box. Without the style sheet, or in a browser that does not support it, the picture stays
-blurred. All content is escaped here: posts are untrusted, and Label Studio would read ``$name`` as a variable.
+Pictures are data URIs inside the task. CSS alone blurs them: a checkbox around the picture removes the blur, and the
+next task has a new, unchecked checkbox. Without the style sheet, or in a browser that does not support it, the picture
+stays blurred. All content is escaped here, because posts are untrusted and Label Studio would read ``$name`` as a
+variable.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def config(form: Form) -> str:
 
 
 def shown(task: AnnotationTask) -> dict[str, str]:
-    """Return a task's data: HTML for ``_content``, and for an adjudicator's ``_sides``."""
+    """Return a task's data as HTML: ``_content``, and for an adjudicator also ``_sides``, the conflicting answers."""
     passages = [_passage(name, text) for name, text in task.text.items() if text]
     if task.image is not None:
         passages.append(_picture(task.image, media_type=task.media_type or "application/octet-stream"))

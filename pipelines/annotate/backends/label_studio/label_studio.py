@@ -1,9 +1,10 @@
 """Run annotation queues as Label Studio projects through its API.
 
-On the embedded server each queue is in its annotator's own organization, which blinds annotators to each other, and
-``purge`` cleans the database. On an external server (``CORPUS_LABEL_STUDIO_URL`` and ``_KEY``) one token is used for
-all queues: blinding is by project only and requires that the server limits members to their own projects, and deleted
-rows stay in its database until its own maintenance removes them.
+On the embedded server each annotator has an organization, which contains that annotator's queues, so annotators cannot
+see each other's answers. There, ``purge`` also removes deleted rows from the database. On an external server
+(``CORPUS_LABEL_STUDIO_URL`` and ``CORPUS_LABEL_STUDIO_KEY``) one token is used for all queues. Annotators are then
+isolated only if the server limits members to their own projects, and deleted rows stay in the server's database until
+the server's own maintenance removes them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ ANSWER = "id,meta,annotations,result,was_cancelled,lead_time,updated_at,complete
 
 
 class LabelStudio:
-    """A ``backend.Backend``. ``keys`` returns a pseudonym's token; ``folder`` is the embedded server's data folder."""
+    """A backend on Label Studio; ``keys`` returns a pseudonym's token.
+
+    ``folder`` is the data folder of the embedded server.
+    """
 
     def __init__(
         self, url: str, *, keys: Callable[[str], str], folder: Path | None, accounts: Mapping[str, str]
@@ -52,7 +56,7 @@ class LabelStudio:
         self._clients: dict[str, Client] = {}
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the project unless it exists."""
+        """Create the queue's project unless it exists."""
         with _errors():
             if self._project(queue) is None:
                 self._client(queue).projects.create(
@@ -68,9 +72,10 @@ class LabelStudio:
                 )
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of the project; an item that was added twice has its first time.
+        """Return the items of the queue's project; an item that was added twice has the earlier time.
 
-        An interrupted removal is completed first: its items are in no project any more, so no later call would do it.
+        An interrupted removal is completed first. Its items are no longer in any project, so no later ``remove`` would
+        complete it.
         """
         if self._folder is not None and (self._folder / UNCLEAN).exists():
             self._clean()
@@ -94,7 +99,7 @@ class LabelStudio:
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return the annotations: ``id`` is Label Studio's, ``answered`` the last change, ``by`` the e-mail address."""
+        """Return the annotations; ``id`` is Label Studio's id, ``answered`` the last change, ``by`` the e-mail."""
         found: list[AnnotatorAnswer] = []
         with _errors():
             rows = list(self._rows(queue, fields="all", include=ANSWER))
@@ -104,7 +109,7 @@ class LabelStudio:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Delete the tasks of these items, and their remains in the embedded database."""
+        """Delete the tasks of these items; on the embedded server also their deleted rows in the database."""
         wanted = set(items)
         with _errors():
             rows = self._rows(queue, fields="task_only", include="id,meta")
@@ -119,7 +124,7 @@ class LabelStudio:
         self._clean()
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the projects; on the embedded server also all traces in its database and folders."""
+        """Delete the queues' projects; on the embedded server also all traces in its database and folders."""
         with _errors():
             for queue in queues:
                 while (project := self._project(queue)) is not None:
@@ -127,7 +132,7 @@ class LabelStudio:
         self._clean()
 
     def address(self, queue: Queue) -> str:
-        """Return the page on which the annotator answers one task after another."""
+        """Return the URL of the page on which the annotator answers one task after another."""
         with _errors():
             project = self._project(queue)
         return f"{self._url}/projects/{project}/data?labeling=1" if project is not None else self._url
@@ -167,10 +172,11 @@ class LabelStudio:
 
 
 def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> LabelStudio:
-    """Return the configured external server, else the embedded one with accounts for these pseudonyms.
+    """Return the backend on the configured external server, else on the embedded one with accounts for the pseudonyms.
 
     Raises:
-        BackendUnavailable: the embedded server does not run, or the external one has no key.
+        BackendUnavailable: the embedded server does not run, or ``CORPUS_LABEL_STUDIO_KEY`` of the external server is
+            not set.
     """
     url = address(settings)
     if settings.label_studio_url:
@@ -188,7 +194,7 @@ def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> Lab
 
 
 def title(queue: Queue) -> str:
-    """Return the queue's title; a title above the limit is shortened and ends with a digest."""
+    """Return the title of the queue's project; a too long title is shortened and ends with a digest."""
     if len(queue.title) <= LONGEST_TITLE:
         return queue.title
     mark = hashlib.sha256(queue.title.encode()).hexdigest()[:8]
