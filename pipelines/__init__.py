@@ -1,1 +1,1 @@
-"""Crisis Corpus: Reddit into versioned corpora, honest labels and registered models. Never imports Airflow."""
+"""Crisis Corpus: turn Reddit posts into versioned, labelled corpora and registered models; never imports Airflow."""

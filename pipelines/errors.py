@@ -1,4 +1,4 @@
-"""Define the exceptions of this package: what failed, and what to do next.
+"""Define the exceptions of this package; each states what failed and what to do next.
 
 Every exception keeps its fields, can be pickled and renders one sentence of cause and one of remedy.
 Messages carry ids, counts, offsets and digests, never a post's words, a user name or a raw Reddit id.
@@ -60,14 +60,14 @@ class RegistryError(CorpusError):
 
 
 class MissingPartitionKey(ConfigError):
-    """A run of a partitioned Dag has no month."""
+    """A run of a partitioned Dag has no partition key (a month, ``YYYY-MM``)."""
 
     message = "This run has no partition key."
     remedy = "Pass a month: airflow dags trigger {dag_id} --partition-key 2022-12, or use airflow backfill create."
 
 
 class BadWindow(ConfigError):
-    """A partition key is not a month."""
+    """A partition key is not a month in the form ``YYYY-MM``."""
 
     message = "'{key}' is not a month."
     remedy = "Use YYYY-MM, such as 2022-12."
@@ -109,7 +109,7 @@ class VaultMismatch(ConfigError):
 
 
 class RecogniserMissing(ConfigError):
-    """The package for a requested kind of scrubbing is not installed."""
+    """A library or language model for a requested kind of scrubbing is not installed."""
 
     message = "Scrubbing of '{kind}' needs {package}."
     remedy = "Run {command}, or remove '{kind}' from collect.scrub in params.yaml."
@@ -132,7 +132,7 @@ class DumpMissing(SourceError):
 
 
 class DumpUnverified(SourceError):
-    """A dump file has no SHA-256 beside it, so a damaged copy could not be detected."""
+    """A dump file has no usable ``.sha256`` file beside it, so a damaged copy could not be detected."""
 
     message = "Dump {name} has no usable checksum file {name}.sha256."
     remedy = "Compare the file with its publisher's SHA-256, then run in its folder: sha256sum {name} > {name}.sha256"
@@ -140,7 +140,7 @@ class DumpUnverified(SourceError):
 
 
 class SourceThrottled(SourceError):
-    """A source limits the rate and asks to wait."""
+    """A source refused a request because of its rate limit; retry later."""
 
     message = "Source '{source}' asks to wait {retry_after:.0f} s."
     remedy = "The task retries after that time."
@@ -170,7 +170,7 @@ class SealBroken(DataError):
 
 
 class UnknownRecord(DataError):
-    """A record whose content is to be sealed or opened is not in the vault."""
+    """A record whose content is to be encrypted or decrypted is not in the vault."""
 
     message = "Record {record_id} was never admitted to this vault."
     remedy = "Admit records before sealing them. If this one was, the vault does not match these tables: restore it."
@@ -192,14 +192,14 @@ class SchemaMismatch(DataError):
 
 
 class SplitConflict(DataError):
-    """An assigned record would have to move, or a group would straddle two splits."""
+    """A record would leave the split that it was assigned to, or a group would be divided between two splits."""
 
     message = "Split of {corpus} is inconsistent: {detail}."
     remedy = "Nothing was written. Raise split.version in params.yaml to start a new split beside the old one."
 
 
 class CommitLost(DataError):
-    """Another publisher moved the branch first."""
+    """Another publisher pushed to the corpus branch first, so this commit was not pushed."""
 
     message = "The corpus branch moved from {expected} while publishing."
     remedy = "The task retries on the new head; nothing was changed."
@@ -207,7 +207,7 @@ class CommitLost(DataError):
 
 
 class StepFailed(CorpusError):
-    """A command of the workspace failed."""
+    """A command that was run in a clone of the corpus repository failed."""
 
     message = "{command} exited with {returncode}."
     remedy = "See its message above."
@@ -221,7 +221,7 @@ class UnknownScheme(ConfigError):
 
 
 class BudgetSpent(LabellingError):
-    """The next request could cost more than the budget allows; every answer so far is kept."""
+    """The next request to a labeller could cost more than the remaining budget; all answers received are kept."""
 
     message = "The budget of {budget:.2f} US dollars is spent: {spent:.4f} so far, {left} records not labelled."
     remedy = "Raise votes.budget_usd in params.yaml and run it again: stored answers are not requested again."
@@ -237,7 +237,7 @@ class LabellerRefused(LabellingError):
 
 
 class TooManyFailed(LabellingError):
-    """More answers of a labeller failed than votes.max_failed allows."""
+    """The share of failed answers of a labeller exceeds ``votes.max_failed``."""
 
     message = "{failed} of {records} answers of '{labeller}' failed."
     remedy = "Run it again: only failed requests are repeated. If it keeps failing, check the provider's status."
@@ -245,7 +245,7 @@ class TooManyFailed(LabellingError):
 
 
 class EnsembleTooWeak(LabellingError):
-    """An offline ensemble is not better than its best member on dev, so that member should label alone."""
+    """An offline ensemble beats its best member on dev in too few resamples, so that member should label alone."""
 
     message = (
         "Ensemble '{ensemble}' labels dev better than {member} in only {probability:.0%} of bootstrap resamples, "
@@ -260,7 +260,7 @@ class AnnotationError(CorpusError):
 
 
 class UnknownRound(AnnotationError):
-    """No round of this name is in the protocol or was opened."""
+    """An annotation round has no definition in a protocol and was never started."""
 
     message = "Corpus {corpus} has no round '{name}'."
     remedy = "Choose one of {known}, or define it in a protocol (round.protocol in params.yaml)."
@@ -268,7 +268,7 @@ class UnknownRound(AnnotationError):
 
 
 class RoundState(AnnotationError):
-    """A round does not have the status that the command needs."""
+    """The status of an annotation round does not allow the command."""
 
     message = "Round {name} of {corpus} is {status}: {detail}."
     remedy = "Run `corpus round status {corpus} {name}` to see its progress."
@@ -286,7 +286,7 @@ class BackendUnavailable(AnnotationError):
 
 
 class BadImport(DataError):
-    """A published file does not match its mapping."""
+    """A file of a published dataset does not match the mapping file that describes its columns."""
 
     message = "{file} does not match the mapping {mapping}: {detail}."
     remedy = "Nothing was written. Correct the mapping file; `--dry-run` shows what it would import."

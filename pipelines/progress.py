@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def silent(message: object) -> None:
-    """Discard a message: the default where a caller may pass a function that shows progress."""
+    """Discard a progress message; this is the default of parameters that take a progress callback."""
 
 
 def reporter(name: str, *, total: int) -> Callable[[int], None]:

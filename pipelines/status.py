@@ -26,7 +26,7 @@ from pipelines.workspace.clone import workspace
 def gather(settings: Settings) -> dict[str, Any]:
     """Return the object of ``corpus status --json``; parts that do not exist yet are left out.
 
-    The parts of the memes corpus are at the top level, those of the others under ``corpora``.
+    The parts of the memes corpus are at the top level; those of any other corpus are under ``corpora.<corpus>``.
 
     Raises:
         NoCorpus: there is no corpus repository yet.

@@ -19,7 +19,7 @@ SUMMED = {("collect", "dropped")}
 
 
 def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = ()) -> Table:
-    """Return the table of a status; ``more``: further rows (part, number, value) that belong to no corpus."""
+    """Return a rich table of a status object; ``more`` adds rows (part, number, value) that belong to no corpus."""
     made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
     corpora = {FIRST: {key: status[key] for key in PARTS if key in status}} | dict(status.get("corpora") or {})
     if "votes" in status:
@@ -70,7 +70,7 @@ def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def text_of(value: Any, *, scale: int = 1) -> str:
-    """Return a value for a cell: counts with separators, rates with three decimals, scores in points with intervals."""
+    """Format a value for a cell: counts with separators, rates with three decimals, scores in points with intervals."""
     if isinstance(value, Mapping):
         mean, low, high = (text_of(value[key], scale=scale) for key in ("mean", "low", "high"))
         return mean if "–" in (low, high) else f"{mean} [{low}, {high}]"

@@ -49,7 +49,7 @@ _clock = _Clock()
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Charge the time inside to a phase; outside a measured command, and in other threads, do nothing."""
+    """Add the time spent in this context to a phase; do nothing outside a measured command or in another thread."""
     if not _clock.open or threading.get_ident() != _clock.thread:
         yield
         return
@@ -64,7 +64,7 @@ def phase(name: str) -> Iterator[None]:
 
 @contextmanager
 def measured() -> Iterator[None]:
-    """Measure this process from its start, and write its line at the end; nothing unless ``CORPUS_PHASES`` is set."""
+    """Measure this process from its start and write its line at the end; do nothing if ``CORPUS_PHASES`` is unset."""
     path, inner = os.environ.get(PHASES), INNER in os.environ
     if not path:
         yield

@@ -1,4 +1,4 @@
-"""Build the trainable models: turn an entry of ``models`` in params.yaml into a classifier that the loop can fit."""
+"""Build the trainable models: turn an entry of ``models`` in params.yaml into a classifier for the training loop."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def build(spec: Model, *, task: Task, seed: int, folder: Path, max_tokens: int =
     The module of the kind is imported here, so that a command that trains nothing does not load torch.
 
     Args:
-        task: the task of the logits' labels, in order.
-        folder: where a temporary tiny base is written; it is removed again.
-        max_tokens: ``train.max_tokens``; a longer text loses its end.
-        options: further inputs of a kind (M3H: its features).
+        task: its labels, in order, are the columns of the logits.
+        folder: where a ``tiny:`` base model is created temporarily; the model is removed again.
+        max_tokens: ``train.max_tokens``; longer texts are truncated at the end.
+        options: further inputs that one kind needs (M3H: the explanations of the memes).
 
     Raises:
         BadParams: the entry's kind is prompted and cannot be trained.
-        BaseMissing: a base cannot be found.
-        BaseUnfit: a base does not suit this kind.
+        BaseMissing: a base model cannot be found.
+        BaseUnfit: a base model was found but does not suit this kind.
     """
     if spec.kind not in TRAINABLE:
         raise BadParams(where="models", detail=f"a model of kind '{spec.kind}' cannot be trained")

@@ -1,4 +1,4 @@
-"""Load bases by Hugging Face id, folder or ``tiny:`` name, and prepare their input tokens and pixels."""
+"""Load base models by Hugging Face id, folder or ``tiny:`` name, and prepare their input tokens and pixels."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ Batch = dict[str, Any]
 
 @dataclass(frozen=True)
 class Built:
-    """A classifier on the CPU in float32.
+    """A torch classifier on the CPU in float32, with the functions that prepare its input.
 
     Args:
         module: a ``torch.nn.Module`` whose ``forward(**batch)`` returns logits of shape (examples, labels).
         prepare: returns the tensors of the examples, in their order.
-        length: returns the approximate work of an example (tokens; 1 for pictures), to batch similar ones together.
+        length: returns the approximate cost of an example (number of tokens, or 1 for a picture), so that examples of
+            similar cost can share a batch.
         forget: clears the cache of prepared examples.
     """
 
@@ -53,7 +54,7 @@ class Built:
 
 
 class BaseMissing(ConfigError):
-    """A base is not on this machine and cannot be downloaded, or its name does not exist."""
+    """A base model is not on this machine and cannot be downloaded, or its name does not exist."""
 
     message: ClassVar[str] = "The base '{base}' cannot be loaded: {detail}."
     remedy: ClassVar[str] = (
@@ -63,7 +64,7 @@ class BaseMissing(ConfigError):
 
 
 class BaseUnfit(ConfigError):
-    """A base was found, but is not a model of the configured kind."""
+    """A base model was found, but it is not of the configured kind."""
 
     message: ClassVar[str] = "The base '{base}' does not fit its kind: {detail}."
     remedy: ClassVar[str] = "Name another base, or another kind, under models in params.yaml."
@@ -71,13 +72,13 @@ class BaseUnfit(ConfigError):
 
 @contextmanager
 def opened(base: str, *, seed: int, folder: Path) -> Iterator[str]:
-    """Yield what ``from_pretrained`` takes: the id unchanged, or the folder of a temporary tiny base.
+    """Yield the argument for ``from_pretrained``: the given id, or a temporary folder with the ``tiny:`` base model.
 
-    Inside, torch's random numbers are seeded with ``seed``, and the library's messages are off: its reports of new
-    weights are checked by :func:`weights` instead. Both are restored afterwards.
+    Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
+    :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
 
     Raises:
-        BaseMissing: there is no tiny base of this name.
+        BaseMissing: there is no ``tiny:`` base model of this name.
     """
     if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
         raise BaseMissing(base=base, detail=f"tiny bases are {', '.join(tiny.NAMES)}")
@@ -110,8 +111,8 @@ def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
     """Return ``factory.from_pretrained(place, …)``; code from the hub is never run.
 
     Raises:
-        BaseMissing: the base is neither local nor downloadable.
-        BaseUnfit: the factory has no class for the base.
+        BaseMissing: the base model is neither local nor downloadable.
+        BaseUnfit: the factory has no class for this base model.
     """
     try:
         return factory.from_pretrained(place, local_files_only=is_offline_mode(), trust_remote_code=False, **options)
@@ -129,7 +130,7 @@ def weights(
     fresh: Callable[[Any, str], bool] = lambda model, name: False,
     **options: Any,
 ) -> Any:
-    """Return the model in float32, whatever its checkpoint holds: bf16 loses small updates (SPEC 2.4, trap 2).
+    """Load a model in float32, also from a bfloat16 checkpoint: bfloat16 loses small updates (SPEC 2.4, trap 2).
 
     Args:
         fresh: returns whether the weight of this name may be missing from the checkpoint, like a new head.
@@ -147,10 +148,10 @@ def weights(
 
 
 class Headed(torch.nn.Module):  # type: ignore[misc]
-    """The library's own classifier for fine-tuning an encoder, reduced to its logits.
+    """A ``transformers`` classifier for fine-tuning an encoder; ``forward`` returns only the logits.
 
-    The head is new, as is a pooler that the checkpoint lacks (MentalBERT's); a head for other labels, such as
-    ImageNet's, is replaced. Any other missing weight is an error, never a random layer.
+    The head is new; a head for other labels, such as ImageNet's, is replaced. A pooler that the checkpoint lacks
+    (MentalBERT's) is new, too. Any other missing weight is an error and never initialised at random.
     """
 
     def __init__(self, factory: Any, place: str, *, base: str, labels: int) -> None:
@@ -177,7 +178,7 @@ def checkpointed(model: Any) -> None:
 
 
 class Words:
-    """Texts as tokens: padded to the longest, truncated at the end to ``limit`` tokens or the base's maximum."""
+    """Convert texts to tokens, padded to the longest and truncated to ``limit`` tokens or the base model's maximum."""
 
     def __init__(self, place: str, *, base: str, limit: int) -> None:
         self._tokens = had(AutoTokenizer, place, base=base)
@@ -193,15 +194,16 @@ class Words:
             return dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of one text after truncation, special ones included."""
+        """Return the number of tokens of one text after truncation, special tokens included."""
         with self._alone:
             return len(self._tokens(text, **self._cut)["input_ids"])
 
 
 class Pixels:
-    """Pictures as pixels, by the base's own processor on PIL: torchvision is not installed (SPEC 2.4, trap 8).
+    """Convert pictures to pixel tensors by the base model's PIL processor, without torchvision (SPEC 2.4, trap 8).
 
-    Each picture is decoded and resized once; the cache, in memory only, holds bytes, a quarter of the size of floats.
+    Each picture is decoded and resized once. The cache is in memory only; it holds bytes, which take a quarter of the
+    space of floats.
     """
 
     def __init__(self, place: str, *, base: str) -> None:

@@ -1,6 +1,7 @@
-"""Define a saved text encoder with a classification head: its tokens and weights, without training code.
+"""Load a saved text encoder with a classification head and tokenize its input, without training code.
 
-It is separate from ``train/classifiers/encoder.py``, so that registered models open without training dependencies.
+This module is separate from ``train/classifiers/encoder.py``, so that registered models load without training
+dependencies.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ READY = 8192
 
 
 class EncoderWords:
-    """Posts as tokens, padded to the longest; a long post loses its middle, as its end describes the present."""
+    """Convert posts to padded tokens; a long post loses its middle, because its end describes the present."""
 
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
         """Load the tokenizer; it truncates at ``limit`` or the base's maximum.
@@ -49,16 +50,16 @@ class EncoderWords:
         return [ids if len(ids) <= self.limit else self._read(text)[0] for ids, text in zip(found, texts, strict=True)]
 
     def padded(self, rows: Sequence[list[int]]) -> Batch:
-        """Return rows of tokens as a batch; see :meth:`__call__`."""
+        """Return rows of tokens as one padded batch; see :meth:`__call__`."""
         with self._alone:
             return dict(self.tokens.pad({"input_ids": list(rows)}, padding=True, return_tensors="pt"))
 
     def count(self, text: str) -> int:
-        """Return the number of tokens that are read of one text."""
+        """Return the number of tokens of one text after a long text has lost its middle."""
         return len(self._known(text)[0])
 
     def cuts(self, text: str) -> bool:
-        """Return whether a text loses its middle."""
+        """Return whether a text is too long, so that its middle is removed."""
         return self._known(text)[1]
 
     def _read(self, text: str) -> tuple[list[int], bool]:
@@ -74,7 +75,7 @@ class EncoderWords:
 
 
 class SavedEncoder(Headed):
-    """A fitted encoder from its saved weights; any missing weight, such as the head's, is an error."""
+    """A fitted encoder loaded from its saved weights; any missing weight, such as the head's, is an error."""
 
     def __init__(self, place: str, *, base: str) -> None:
         torch.nn.Module.__init__(self)
@@ -82,5 +83,5 @@ class SavedEncoder(Headed):
 
 
 def built(module: Headed, *, words: EncoderWords) -> Built:
-    """Return the module and its tokenizer as one model; ``length`` counts tokens."""
+    """Return a module and its tokenizer as a :class:`Built` classifier; ``length`` counts tokens."""
     return Built(module, lambda some: words([e.text for e in some]), lambda example: words.count(example.text))

@@ -1,4 +1,4 @@
-"""Build encoders of text and picture (FigSIM 5.1: CLIP, BLIP-2) with a head on their joint features."""
+"""Build encoders of text and picture (FigSIM 5.1: CLIP, BLIP-2) with a classification head on their joint features."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DROPOUT = 0.1
 
 
 def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
-    """Return a model of text and picture: BLIP-2's Q-Former for a base of that family, otherwise two encoders.
+    """Return a model of text and picture: BLIP-2's Q-Former for BLIP-2 base models, otherwise two separate encoders.
 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
 
     Raises:
         BaseMissing: see ``backbones``.
-        BaseUnfit: see ``backbones``; or the base does not encode text and pictures separately.
+        BaseUnfit: see ``backbones``; or the base model does not encode text and pictures separately.
     """
     with opened(spec.base, seed=seed, folder=folder) as place:
         words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
@@ -49,7 +49,7 @@ def two_towers(place: str, *, base: str) -> Any:
     """Return a model that encodes text and pictures separately.
 
     Raises:
-        BaseUnfit: the base does not; or see :func:`weights`.
+        BaseUnfit: the base model does not encode them separately; or see :func:`weights`.
     """
     model = weights(AutoModel, place, base=base)
     if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
@@ -58,7 +58,7 @@ def two_towers(place: str, *, base: str) -> Any:
 
 
 def scaled(features: Any) -> Any:
-    """Return the projected features of a tower with a mean square of one."""
+    """Return the projected features of one encoder, scaled to a mean square of one."""
     pooled = getattr(features, "pooler_output", features)
     return nn.functional.rms_norm(pooled, pooled.shape[-1:])
 
@@ -87,7 +87,7 @@ class SideBySide(nn.Module):  # type: ignore[misc]
         self.head = two_layers(wide, hidden=wide // 2, labels=labels)
 
     def features(self, *, pixel_values: Any, **words: Any) -> Any:
-        """Return the features of both, text first, (examples, both widths)."""
+        """Return the concatenated features, text first, shape (examples, width of text + width of picture)."""
         parts = self.model.get_text_features(**words), self.model.get_image_features(pixel_values=pixel_values)
         return torch.cat([scaled(part) for part in parts], dim=-1)
 
@@ -106,8 +106,8 @@ class QFormer(nn.Module):  # type: ignore[misc]
     The paper only names BLIP-2. Ours: the path of its image-text matching, where queries and words attend to one
     another and the queries to the picture; the queries' last states are averaged, as matching averages its scores, and
     one layer gives the labels. The picture encoder is frozen, as in both stages of BLIP-2's own training. The language
-    model is never loaded: it has most of the weights, and a head on the Q-Former does not need it. So a base must hold
-    the text embeddings (``Salesforce/blip2-itm-vit-g``); one saved with a language model lacks them.
+    model is never loaded: it has most of the weights, and a head on the Q-Former does not need it. So a base model must
+    hold the text embeddings (``Salesforce/blip2-itm-vit-g``); one saved with a language model lacks them.
     """
 
     def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
@@ -119,7 +119,7 @@ class QFormer(nn.Module):  # type: ignore[misc]
         self.head = nn.Sequential(nn.Dropout(DROPOUT), nn.Linear(self.queries.shape[-1], labels))
 
     def train(self, mode: bool = True) -> QFormer:
-        """Set the mode of all parts except the frozen encoder."""
+        """Set training or evaluation mode for all parts except the frozen picture encoder."""
         super().train(mode)
         self.vision.eval()
         return self

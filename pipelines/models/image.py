@@ -1,4 +1,4 @@
-"""Build image encoders (FigSIM 5.1: ResNet-50, ViT-Base, DINOv2): any id with an image classifier in the library."""
+"""Build image encoders (FigSIM 5.1: ResNet-50, ViT-Base, DINOv2) from any image classifier of ``transformers``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pipelines.taxonomy.task import Task
 def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: int = 0) -> Built:
     """Return the encoder with a new head; a missing picture is replaced by a grey one.
 
-    The head is the library's for each architecture (ResNet: one layer on the pooled map; ViT: on the first token;
-    DINOv2: on the first token beside the mean of the patches). ``max_tokens`` is ignored.
+    The head is that of ``transformers`` for each architecture (ResNet: one layer on the pooled map; ViT: on the first
+    token; DINOv2: on the first token beside the mean of the patches). ``max_tokens`` is ignored.
 
     Raises:
         BaseMissing, BaseUnfit: see ``backbones``.

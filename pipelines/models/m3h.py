@@ -1,4 +1,4 @@
-"""Build M3H (Mazhar et al. 2025, WWW; arXiv 2501.15321): figurative and commonsense remarks in a text-picture model.
+"""Build M3H (Mazhar et al. 2025, WWW; arXiv 2501.15321): a text-picture model that reads generated remarks on memes.
 
 What the abstract and the authors' repository (flamenlp/M3H) state: a large language model explains each meme under
 three heads (cause and effect, figurative understanding, mental state); sentence embeddings of the words and of the
@@ -14,12 +14,12 @@ sources give no answer or the benchmark needs another choice:
   how much of the result is added. Attention needs at least one key, so a learned vector is added to the remarks; a meme
   that the labeller refused attends to it alone. The mean of the remarks also reaches the head directly.
 * Head: two layers, as for CLIP alone (``fusion``), so that the two models differ only in the remarks.
-* Similar labelled memes are left out: they would put labels of train into the input, where near-duplicates and the
-  meme itself must be excluded, for a gain that the paper's abstract does not state.
+* Similar labelled memes are left out of the input: they would put labels of train into it, where near-duplicates and
+  the meme itself must be excluded, for a gain that the paper's abstract does not state.
 * Loss, weights and schedule are FigSIM's (Table 9).
 
-Remarks come from the stage ``rationales``, through :mod:`pipelines.datasets.features`. Without them the model is not
-built: there is no silent substitute.
+A remark is an explanation of a meme under one head. The stage ``rationales`` generates the remarks, and
+:mod:`pipelines.datasets.features` reads them. Without remarks the model is not built: there is no silent substitute.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
             ``prepare`` raises ``NoCues`` for any other meme.
 
     Raises:
-        NoCues: there are no remarks, or they are from another labeller than the entry's.
-        BadParams: another task than severity (FigSIM 5.1).
+        NoCues: there are no remarks, or another labeller than the entry's wrote them.
+        BadParams: the task is not severity (FigSIM 5.1).
         BaseMissing: see ``backbones``.
-        BaseUnfit: see ``backbones``; or the base does not encode text and pictures separately.
+        BaseUnfit: see ``backbones``; or the base model does not encode text and pictures separately.
     """
     only_severity(task, kind=spec.kind)
     if cues is None:
@@ -94,7 +94,7 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
 
 
 class Infused(nn.Module):  # type: ignore[misc]
-    """Two towers whose features attend to the remarks before the head."""
+    """The M3H network: features of text and picture attend to the remarks before the classification head."""
 
     def __init__(self, model: Any, *, blank: Batch, labels: int) -> None:
         """``model`` has ``get_text_features`` and ``get_image_features``; ``blank`` is a batch of one text and picture.

@@ -1,4 +1,4 @@
-"""Build text encoders (FigSIM 5.1: BERT, MentalBERT, RoBERTa): any id with a sequence classifier in the library."""
+"""Build text encoders (FigSIM 5.1: BERT, MentalBERT, RoBERTa) from any sequence classifier of ``transformers``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.taxonomy.task import Task
 def build(spec: TextModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
     """Return the encoder with a new head; a missing text is replaced by the empty text.
 
-    The head is the library's for each architecture (BERT: dropout and one layer on the pooled first token).
+    The head is that of ``transformers`` for each architecture (BERT: dropout and one layer on the pooled first token).
     ``length`` counts tokens.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Create tiny bases: real architectures of the library at a thousandth of the size, not pretrained.
+"""Create tiny base models: ``transformers`` architectures at a thousandth of the usual size, with random weights.
 
-With them the sandbox trains every kind on a CPU in seconds and without a network. Their vocabulary is the list of
-frequent English words in ``wordninja``, plus single letters for other words: it comes from no corpus, so no split can
-leak into it. Sizes are ours, measured on the sandbox's memes.
+With them the sandbox trains every kind of model on a CPU in seconds and without a network. Their vocabulary is the list
+of frequent English words in ``wordninja``, plus single letters for other words. It comes from no corpus, so no test
+data can leak into it. Sizes are ours, measured on the sandbox's memes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ PATCH = 16
 
 
 def make(name: str, *, folder: Path, seed: int) -> None:
-    """Write the base ``name`` into ``folder`` as ``save_pretrained`` would: config, weights, tokenizer or processor.
+    """Write base model ``name`` to ``folder`` as ``save_pretrained`` would: config, weights, tokenizer or processor.
 
     The same name and seed give the same weights; the caller's random state is unchanged.
 
     Raises:
-        KeyError: there is no tiny base of this name.
+        KeyError: there is no tiny base model of this name.
     """
     import torch
 
@@ -64,7 +64,7 @@ def make(name: str, *, folder: Path, seed: int) -> None:
 
 @lru_cache(maxsize=1)
 def vocabulary() -> dict[str, int]:
-    """Return token numbers by token: special ones, letters alone and within a word, frequent words."""
+    """Return token -> number for special tokens, letters (alone and within a word) and frequent words."""
     tokens = dict.fromkeys((*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS), *frequent(WORDS)))
     return {token: number for number, token in enumerate(tokens)}
 
@@ -205,7 +205,7 @@ WITH_PICTURES = ("tiny:vit", "tiny:resnet", "tiny:dinov2", "tiny:clip", "tiny:bl
 
 @lru_cache(maxsize=1)
 def causal_tokenizer() -> Any:
-    """Return the byte-level tokenizer of the causal base, trained on the frequent words."""
+    """Return the byte-level tokenizer of the tiny causal base model, trained on the frequent words."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -46,7 +46,7 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
 
     Raises:
-        BadParams: another task than severity (FigSIM 5.1).
+        BadParams: the task is not severity (FigSIM 5.1).
         BaseMissing, BaseUnfit: see ``backbones``.
     """
     only_severity(task, kind=spec.kind)
@@ -80,7 +80,7 @@ def pooling(_: Any, name: str) -> bool:
 
 
 class Orthogonal(nn.Module):  # type: ignore[misc]
-    """Text and picture, each gated by both; the picture's features are made orthogonal to the text's."""
+    """The network: features of text and picture, weighted by gates; the picture's are made orthogonal to the text's."""
 
     def __init__(self, text: Any, image: Any, *, blank: Batch, labels: int) -> None:
         """``text`` and ``image`` are encoders of the library; ``blank`` is a batch of one, to learn their widths."""
@@ -128,7 +128,7 @@ def summary(output: Any) -> Any:
 
 
 def without_pooler(encoder: Any) -> Any:
-    """Return the encoder without a pooler that has weights, as they would not be trained."""
+    """Return the encoder without its pooler if the pooler has weights, because these would not be trained."""
     pooler = getattr(encoder, "pooler", None)
     if pooler is not None and any(True for _ in pooler.parameters()):
         encoder.pooler = None

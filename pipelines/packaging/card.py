@@ -41,11 +41,11 @@ HELP = (
 
 
 def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> Json:
-    """Write both files of the card to a pack; return the content of ``card.json``.
+    """Write ``card.json`` and ``card.md`` into a model package; return the content of ``card.json``.
 
     Args:
-        pack: the folder of the pack.
-        described: the description of the model.
+        pack: the folder of the model package.
+        described: the content of the package's ``model.json``.
         measured: ``Task`` of ``evaluate.json``, plus its ``sampling`` and ``split``.
     """
     made = card(described, measured=measured)
@@ -55,7 +55,7 @@ def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> J
 
 
 def card(described: Described, *, measured: Mapping[str, Any]) -> Json:
-    """Return the card as JSON: ``model``, ``data``, ``use``, ``measured``, ``failures``, ``help``."""
+    """Return the content of ``card.json``: ``model``, ``data``, ``use``, ``measured``, ``failures``, ``help``."""
     model = measured["models"][described.measured_as]
     thing = "post" if described.kind in OF_POSTS else "meme"
     words = {"things": f"{thing}s", "thing": thing}
@@ -98,7 +98,7 @@ def card(described: Described, *, measured: Mapping[str, Any]) -> Json:
 
 
 def page(made: Json) -> str:
-    """Return the card as Markdown."""
+    """Return the card as Markdown, the content of ``card.md``."""
     return "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_rest(made)]) + "\n"
 
 

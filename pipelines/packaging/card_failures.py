@@ -1,4 +1,4 @@
-"""Write sentences about a model's known failures from its numbers on test."""
+"""Write sentences about a model's known failures from its metrics on the test split."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
     Args:
         model: ``Model`` of ``evaluate.json``.
         measured: the ``Task`` that contains it.
-        thing: the word for one input.
+        thing: the noun for one input, such as ``post``.
     """
     yield from _weakest(model, measured=measured)
     yield from _untold(measured)
@@ -34,19 +34,19 @@ def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
 
 
 def interval(cell: Json) -> str:
-    """Return a value with its interval, two digits each."""
+    """Format a mean with its interval, two digits each; a dash if the mean is undefined."""
     if cell["mean"] is None:
         return "–"
     return f"{share(cell['mean'])} [{share(cell['low'])}, {share(cell['high'])}]"
 
 
 def share(value: float | None) -> str:
-    """Return a fraction with two digits."""
+    """Format a fraction with two digits."""
     return "–" if value is None else f"{value:.2f}"
 
 
 def rate(found: Json) -> str:
-    """Return a count, its total and the share."""
+    """Format a count, its total and the share."""
     return f"{found['count']} of {found['of']} ({share(found['rate'])})"
 
 

@@ -1,7 +1,7 @@
-"""Save a pack as an MLflow pyfunc with its code and signature, without pickles.
+"""Save a model package as an MLflow pyfunc model with its code and signature, without pickles.
 
-MLflow runs a script to open the model (models from code). The script and the code that it imports are shipped with the
-version, so that consumers need only the libraries in ``requirements.txt``, not this repository.
+MLflow runs a script to load the model (MLflow's "models from code"). The script and the code that it imports are stored
+with the model version, so that consumers need only the libraries in ``requirements.txt``, not this repository.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ set_model(Served(opened))
 
 
 class NotServable(RegistryError):
-    """A pack cannot be saved as a loadable model."""
+    """A model package cannot be saved as an MLflow model."""
 
     message = "The pack of '{name}' cannot be served: {detail}."
     remedy = "Package the model again: `corpus register {name}`."
@@ -64,11 +64,11 @@ class NotServable(RegistryError):
 
 
 def save(pack: Path, *, to: Path) -> Path:
-    """Write the MLflow model of a pack to the folder ``to``, which must be new or empty; return it.
+    """Write the MLflow model of a model package to the folder ``to``, which must be new or empty; return ``to``.
 
     Raises:
-        NotServable: its files differ from its ``files.json``, one is or may be a pickle, it has no card, or its kind
-            is not in ``OPENERS``.
+        NotServable: the package's files differ from its ``files.json``, a file is or may be a pickle, the card is
+            missing, or the kind of the model is not in ``OPENERS``.
         TooMuchCode, NotLocked: see ``model_code``.
     """
     from mlflow import pyfunc

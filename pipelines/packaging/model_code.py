@@ -1,8 +1,8 @@
-"""Copy the code that a registered model needs, found by following imports, into a uniquely named package.
+"""Copy the code that a registered model needs into a uniquely named Python package; follow imports to find it.
 
 MLflow puts a version's code first on the import path, and Python imports each name once. Under this package's own name,
 two versions in one process would share the modules of the first one, and a consumer who has the repository installed
-would run its current code instead of the version's. So the copy is named by the digest of its content.
+would run its current code instead of the version's. So the name of the copy contains the digest of its content.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class NotLocked(ConfigError):
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:
-    """Return the files of this package that these modules need, by module name, in order, with parent packages.
+    """Return module name -> file of ``roots``, all modules that they import, and parent packages, in order.
 
-    Imports inside functions count; imports under ``TYPE_CHECKING`` do not. Modules that are imported by a computed name
-    must be among the roots.
+    Only modules of ``pipelines`` are included. Imports inside functions count; imports under ``TYPE_CHECKING`` do not.
+    Modules that are imported by a computed name must be among the roots.
     """
     found: dict[str, Path] = {}
     waiting = list(roots)
@@ -61,7 +61,7 @@ def closure(roots: Sequence[str]) -> dict[str, Path]:
 
 
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield every module name that a file may import, and whether the import runs when the file is imported."""
+    """Yield each module name that a file may import, and whether it is imported when the file is imported."""
     tree = ast.parse(path.read_bytes())
     late = {id(node) for each in ast.walk(tree) if isinstance(each, _FUNCTION) for node in ast.walk(each)}
     skipped = {
@@ -85,10 +85,10 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def write(roots: Sequence[str], *, to: Path) -> str:
-    """Write the package of the modules that ``roots`` need below the folder ``to``; return its name.
+    """Write the Python package with the modules that ``roots`` need below the folder ``to``; return its name.
 
     Raises:
-        TooMuchCode: they import a library that no consumer should need.
+        TooMuchCode: the modules import a library that no consumer should need.
     """
     files = closure(roots)
     refuse(files)
@@ -104,7 +104,7 @@ def write(roots: Sequence[str], *, to: Path) -> str:
 
 
 def refuse(files: dict[str, Path]) -> None:
-    """Raise TooMuchCode if modules import, at import time or later, what no consumer should need."""
+    """Raise TooMuchCode if modules import a library that no consumer should need, also inside functions."""
     guilty: dict[str, set[str]] = {}
     for module, path in files.items():
         for name, _ in imported(path):
@@ -117,10 +117,10 @@ def refuse(files: dict[str, Path]) -> None:
 
 
 def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path = ROOT / LOCK) -> list[str]:
-    """Return the pins of the libraries in ``more`` and of those that :func:`closure`'s modules import at import time.
+    """Return pins of the libraries in ``more`` and of those that :func:`closure`'s modules import at import time.
 
     Raises:
-        NotLocked: a library has no pin.
+        NotLocked: a library has no pinned version in ``lock``.
     """
     names = {name for path in closure(roots).values() for name, at_once in imported(path) if at_once}
     foreign = {name for name in {*names, *more} if name.partition(".")[0] not in {OURS, *sys.stdlib_module_names}}

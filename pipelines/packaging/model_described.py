@@ -1,4 +1,4 @@
-"""Define ``model.json`` of a pack: what a registered model needs besides weights and tokenizer."""
+"""Define ``model.json`` of a model package: what a registered model needs besides weights and tokenizer."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ class Described(Section):
     """A model, its origin and its preprocessing.
 
     Args:
-        name: the registered model.
-        corpus: the corpus that it was trained on.
-        kind: ``encoder`` or ``sft`` (posts); ``text``, ``image`` or ``fusion`` (memes).
-        task: the category of the scheme that it predicts.
+        name: the name of the registered model.
+        corpus: the corpus that the model was trained on.
+        kind: the kind of model, ``encoder`` or ``sft`` (posts); ``text``, ``image`` or ``fusion`` (memes).
+        task: the category of the scheme that the model predicts.
         model: its entry in ``params.models``.
         subset: posts: the subset of labels that it was trained on.
-        base: its base model; for a folder only the last part of the path.
+        base: the base model; for a folder only the last part of the path.
         seed: the training seed.
         labels: in the scheme's order, which is the order of the probabilities.
         definitions: the meaning of each label.
-        scheme: the name of the label scheme; the file is ``scheme.yaml`` in the pack.
-        scheme_digest: the digest of that file.
-        data_commit: the commit of the corpus that it was trained on.
+        scheme: the name of the label scheme; its file is ``scheme.yaml`` in the model package.
+        scheme_digest: the digest of ``scheme.yaml``.
+        data_commit: the commit of the corpus that the model was trained on.
         split_digest: the digest of the assignment of items to splits.
-        votes_digest: the digest of the silver labels that it was trained on, if any.
+        votes_digest: the digest of the silver labels that the model was trained on, if any.
         train: the training records.
-        spec: the entry in ``params.models``, with this folder as the base.
+        spec: the entry in ``params.models``, with the folder of the model package as the base model.
         scrub: the kinds of text that are scrubbed, as in the corpus.
         batch: records per batch.
         max_tokens: memes: tokens of a caption.
         max_new_tokens: ``sft``: the maximum length of an answer.
-        thresholds: memes: the least probability at which each label is given.
+        thresholds: memes: label -> the least probability at which the label is predicted.
         decode: memes: settings for decoding untrusted images.
         ocr: memes: the OCR engine for images that come without text.
     """
@@ -88,12 +88,12 @@ class Described(Section):
 
     @property
     def measured_as(self) -> str:
-        """The model's name in the stage ``evaluate``."""
+        """The name under which the stage ``evaluate`` reports the model."""
         return self.model if self.subset is None else f"{self.model}-{self.subset}"
 
     @classmethod
     def read(cls, pack: Path) -> Described:
-        """Read ``model.json`` of a verified pack."""
+        """Read ``model.json`` of a model package whose files were verified."""
         return cls.model_validate_json((pack / FILE).read_bytes())
 
     def write(self, pack: Path) -> None:
@@ -102,6 +102,6 @@ class Described(Section):
 
 
 def asked(pack: Path, *, described: Described) -> tuple[Scheme, Task]:
-    """Return the scheme and the task from a pack's own scheme file, independent of the installed schemes."""
+    """Return the scheme and the task from a model package's own scheme file, not from the installed schemes."""
     scheme = load_file(pack / SCHEME)
     return scheme, task_of(scheme, described.task)

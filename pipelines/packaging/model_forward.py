@@ -29,8 +29,8 @@ def probabilities(
 ) -> npt.NDArray[np.float32]:
     """Return the probabilities of each input, shape (inputs, labels), in the order of the inputs.
 
-    The longest come first, so that an input that does not fit in memory fails at once. An input's probabilities do not
-    depend on the rest of its batch, except for float32's last digits.
+    The longest inputs are computed first, so that an input that does not fit in memory fails at once. An input's
+    probabilities do not depend on the other inputs of its batch, except for rounding in float32.
 
     Args:
         module: the result of :func:`ready`; its ``forward(**batch)`` returns logits.

@@ -30,7 +30,7 @@ START_OF_SCAN = b"\xff\xda"
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Open the classifier of a pack: the library's weights as the base, and the head from ``rest.safetensors``.
+    """Load the classifier of a model package: its weights as the base model, and the head from ``rest.safetensors``.
 
     Raises:
         BaseUnfit: weights are missing.
@@ -69,7 +69,7 @@ def opened(pack: Path, described: Described) -> Asker:
 
 
 class ExampleReader:
-    """Makes examples of input rows, ``None`` for rows without content; not thread-safe."""
+    """Converts input rows to examples, and rows without content to ``None``; not thread-safe."""
 
     def __init__(self, described: Described) -> None:
         """Take the settings of decoding, OCR and scrubbing; the OCR engine is opened on first use."""

@@ -18,11 +18,11 @@ Reader = Callable[[Sequence[str]], Sequence[ServedAnswer]]
 
 
 def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
-    """Return a function that answers a table of ``title`` and ``body`` and abstains for posts without words.
+    """Return a function that predicts a table with ``title`` and ``body``, and abstains on posts without words.
 
     Args:
-        reader: answers texts in the form of ``Post.text``, in their order.
-        kinds: the kinds that are scrubbed.
+        reader: predicts texts in the form of ``Post.text``; returns the answers in the order of the texts.
+        kinds: the kinds of personal data that are scrubbed.
     """
 
     def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
@@ -40,5 +40,5 @@ def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
 
 
 def says(text: str) -> bool:
-    """Whether a scrubbed text contains anything but placeholders, blanks and signs."""
+    """Return whether a scrubbed text contains a letter or digit outside its placeholders."""
     return any(sign.isalnum() for sign in PLACEHOLDER.sub("", text))

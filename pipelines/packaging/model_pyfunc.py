@@ -1,7 +1,7 @@
-"""Serve ``predict`` of a registered model: check the input, run the model, and abstain if there is no answer.
+"""Serve ``predict`` of a registered model: check the input, run the model, abstain if there is no valid answer.
 
-The modules ``model_*`` and what they import are shipped with every version, so nothing here may need the rest of the
-package.
+The modules ``model_*`` and the modules that they import are stored with every model version, so they may not import the
+rest of ``pipelines``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Malformed(MlflowException):  # type: ignore[misc]
 
 
 class Served(PythonModel):  # type: ignore[misc]
-    """A registered model; ``opened`` makes its answering function from a pack's folder and description."""
+    """A registered model; ``opened`` loads its model package (folder, description) and returns a predict function."""
 
     def __init__(self, opened: Callable[[Path, Described], Asker]) -> None:
         self._opened = opened
@@ -65,7 +65,7 @@ class Served(PythonModel):  # type: ignore[misc]
         self._alone = Lock()
 
     def load_context(self, context: Any) -> None:
-        """Open the pack; MLflow calls it once."""
+        """Load the model package; MLflow calls this method once."""
         pack = Path(context.artifacts["pack"])
         with opening():
             self._ask = self._opened(pack, Described.read(pack))

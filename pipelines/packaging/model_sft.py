@@ -14,7 +14,7 @@ from pipelines.train.sft.generate import Generator
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Open the causal model of a pack; a malformed or unfinished answer is an abstention."""
+    """Load the causal model of a model package; a malformed or unfinished answer is an abstention."""
     scheme, task = asked(pack, described=described)
     if not isinstance(described.spec, SftModel) or described.max_new_tokens is None:
         raise ValueError(described.kind)

@@ -1,8 +1,8 @@
-"""Package a trained model of a clone as a self-contained folder.
+"""Package a trained model as a self-contained folder, the model package (called ``pack`` in the code).
 
-A pack holds weights (safetensors), the base's configuration and tokenizer, the label scheme, thresholds and
-calibration, ``model.json`` (:class:`pipelines.packaging.model_described.Described`), ``records.parquet`` (the ids of
-the records that it has learnt from or was selected on), the card, and ``files.json``, which has the SHA-256 of all
+A model package holds weights (safetensors), the base model's configuration and tokenizer, the label scheme, thresholds
+and calibration, ``model.json`` (:class:`pipelines.packaging.model_described.Described`), ``records.parquet`` (the ids
+of the records that the model was trained or selected on), the card, and ``files.json``, which has the SHA-256 of all
 other files and is written last. It contains no neighbours, texts or images of the corpus.
 """
 
@@ -30,7 +30,7 @@ from pipelines.vault.vault import Vault
 
 
 def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> Path:
-    """Write the pack of a model to the folder ``to``, which must be new or empty; return it.
+    """Write the model package to the folder ``to``, which must be new or empty; return ``to``.
 
     Args:
         name: the registered model.
@@ -38,15 +38,15 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
             in MLflow: the seed with the best validation macro-F1 (the smallest on ties).
         params: for the corpus, the scheme, and the preprocessing of texts and images.
         settings: for ``MLFLOW_TRACKING_URI`` (memes).
-        vault: for the records that were taken down.
+        vault: to find records of the model that were taken down.
         root: a clone of the corpus.
-        to: the folder.
+        to: the folder of the model package.
 
     Raises:
         UnknownModel: models cannot be registered under this name.
         NotPackable: the model is of an unsupported kind, or of another task.
         NothingToPack: files, metrics or weights are missing.
-        LearntFromDeleted: a record that it has learnt from was taken down.
+        LearntFromDeleted: a record that the model was trained or selected on was taken down.
         NoModel, ModelOutdated: see ``train.finetuned``.
     """
     corpus, category = subject(name, params=params)
@@ -60,7 +60,7 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
 
 
 def finish(to: Path, *, described: Described, records: Collection[str], root: Path) -> Path:
-    """Write the description, the ids, the scheme, the card and, last, the list of files of a pack.
+    """Write description, record ids, scheme, card and, last, the list of files (``files.json``) of a model package.
 
     Raises:
         NothingToPack: the stage ``evaluate`` has no metrics of this model.
@@ -79,7 +79,7 @@ def measured(described: Described, *, root: Path) -> dict[str, object]:
     """Return the part of ``metrics/<corpus>/evaluate.json`` about the model's task.
 
     Raises:
-        NothingToPack: the file is missing, or has no metrics of the model.
+        NothingToPack: ``evaluate.json`` is missing, or has no metrics of the model.
     """
     path = root / "metrics" / described.corpus / "evaluate.json"
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Fill the pack of a trained model of memes from the weights of its MLflow run and their base."""
+"""Fill the model package of a meme model with the weights of its MLflow run and the files of its base model."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def filled(
 
 
 def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
-    """Write a trained model in the library's format, and its head in a separate file.
+    """Write a trained model in the format of ``transformers``, and its head to a separate file.
 
     Raises:
         BaseMissing, BaseUnfit: see ``train.models.bases``.

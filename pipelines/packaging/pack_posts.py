@@ -1,4 +1,4 @@
-"""Fill the pack of a tuned model of posts from the output folder of the stage ``finetune``."""
+"""Fill the model package of a fine-tuned post model from the output folder of the stage ``finetune``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Copy weights, tokenizer, thresholds and calibration; return the description and the ids of its records.
+    """Copy weights, tokenizer, thresholds and calibration; return the description and the ids of the model's records.
 
     Raises:
         see ``pack``.

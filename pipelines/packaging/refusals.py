@@ -17,14 +17,14 @@ class NotPackable(ConfigError):
 
 
 class NothingToPack(ConfigError):
-    """The inputs of a pack are missing from the current folder."""
+    """The inputs of a model package are missing from the current folder."""
 
     message = "There is nothing to package as '{name}': {detail}."
     remedy = "Run the command in a clone of the corpus after `dvc pull --allow-missing`, or run the missing stage."
 
 
 class LearntFromDeleted(DataError):
-    """A model has learnt from records that were taken down."""
+    """A model was trained or selected on records that were taken down."""
 
     message = "{count} of the records that '{model}' has learnt from, or was selected on, were taken down since."
     remedy = "It cannot be registered. Train it again, then register the new model."
@@ -32,15 +32,15 @@ class LearntFromDeleted(DataError):
 
 
 def refuse_deleted(records: Collection[str], *, model: str, vault: Vault) -> None:
-    """Refuse a model that has learnt from records that were taken down.
+    """Refuse a model that was trained or selected on records that were taken down.
 
     Raises:
-        LearntFromDeleted: at least one was; the error has their number.
+        LearntFromDeleted: at least one record was taken down; the error states how many.
     """
     if gone := len(vault.tombstoned(set(records))):
         raise LearntFromDeleted(count=gone, model=model)
 
 
 def public(base: str) -> str:
-    """Return the name of a base; for a folder only the last part, so that no local path is published."""
+    """Return the publishable name of a base model; for a folder only the last part, which reveals no local path."""
     return Path(base).name if Path(base).is_absolute() or Path(base).is_dir() else base

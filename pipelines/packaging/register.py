@@ -1,8 +1,8 @@
 """Register a model: package it, check its files, store them in MLflow, read them back and journal the version.
 
-A pack is identified by the SHA-256 of its ``files.json``: the same pack is always the same version, however often it is
-registered and at whichever step an earlier attempt was killed. A version may be loaded only if the journal has the row
-of its registration; files that were stored without it are not trusted.
+A model package is identified by the SHA-256 of its ``files.json``. The same package is always the same version, however
+often it is registered and at whichever step an earlier attempt was killed. A version may be loaded only if the journal
+has a row for its registration; files that were stored without such a row are not trusted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Say = Callable[[Step], None]
 
 
 class Unregistrable(RegistryError):
-    """A model's files are not fit for registration."""
+    """A model's files may not be registered, for example because one of them may be a pickle."""
 
     message = "These files may not be registered as '{name}': {detail}."
     remedy = "Nothing was stored. Package the model again: `corpus register {name}`."
@@ -52,7 +52,7 @@ class Unregistrable(RegistryError):
 
 
 class StoredOtherwise(RegistryError):
-    """The files in MLflow differ from those that were uploaded."""
+    """The files that MLflow returns differ from those that were uploaded."""
 
     message = "The files of '{name}' in MLflow differ from those that were uploaded (run {run}): {detail}."
     remedy = "Delete that run, check MLflow's artifact store, then run `corpus register {name}` again."
@@ -60,7 +60,7 @@ class StoredOtherwise(RegistryError):
 
 
 class NumberTaken(RegistryError):
-    """The journal has this version number with other files."""
+    """The journal records other files for this version number."""
 
     message = "The journal has other files for version {version} of '{name}' than MLflow has."
     remedy = "Do not trust any version of this model. MLflow was reset or altered: restore it from a backup."
@@ -74,7 +74,7 @@ def register(
 
     Args:
         name: one of :data:`pipelines.registry.versions.NAMES`.
-        chosen: the model, and the subset that it was tuned on.
+        chosen: the model, and for posts the subset of labels that it was tuned on.
         context: see :class:`pipelines.registry.candidate.Context`.
         who: the person or the step that registers; not empty.
         why: their reason; not empty.
@@ -96,9 +96,10 @@ def register(
 
 
 def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: Say = silent) -> tuple[Version, bool]:
-    """Register the folder of a saved MLflow model that contains a pack.
+    """Register the folder of a saved MLflow model that contains a model package.
 
-    If it is killed after any step, repeating it finishes it. Simultaneous registrations of one pack make one version.
+    A registration that was killed after any step is finished by repeating the call. Simultaneous registrations of one
+    model package make one version.
 
     Returns:
         the version, and whether this call recorded its registration.
@@ -106,7 +107,8 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
     Raises:
         BadParams: who or why is empty.
         UnknownModel: models cannot be registered under ``name``.
-        Unregistrable: a file is or may be a pickle, a card is missing, or the pack differs from its ``files.json``.
+        Unregistrable: a file is or may be a pickle, a card is missing, or the model package differs from its
+            ``files.json``.
         StoredOtherwise: MLflow returns other files than were uploaded.
         NumberTaken: the journal has other files for the version.
         JournalBroken: the journal was altered.

@@ -45,7 +45,7 @@ def is_address(host: str, *, alone: bool) -> bool:
 
     Args:
         host: at least two labels joined by dots, in upper or lower case.
-        alone: no path or port follows; with one, nearly every domain ending counts.
+        alone: whether no path or port follows. If one follows, nearly every domain ending counts.
     """
     lowered = host.lower()
     if lowered.startswith("www."):

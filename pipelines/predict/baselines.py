@@ -1,8 +1,8 @@
 """Run the stage ``baselines``: collect predictions on dev and test from models that are not tuned here.
 
-The predictions are made now (``local``, ``registered``), exist already (``votes`` of a labeller, the silver of an
-``ensemble``), or were made elsewhere (``saved``). Only a vote has labels. A record without an answer has no row, which
-evaluation counts as missing.
+By kind, predictions are computed now (``local``, ``registered``), read from an earlier stage (``votes`` of a labeller,
+silver labels of an ``ensemble``), or read from an external file (``saved``). A prediction has labels only if its
+outcome is ``vote``. A record without an answer has no row; evaluation counts the record as missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DECIMALS = 6  # of US dollars, as in the stage votes
 
 
 class NotUntuned(ConfigError):
-    """The stage was started for a tuned or unknown model."""
+    """The stage ``baselines`` was started for a model that is fine-tuned or unknown."""
 
     message = "Model '{model}' cannot be evaluated without training."
     remedy = "Name an entry of params.models of the kinds {kinds}."
@@ -44,7 +44,7 @@ class NotUntuned(ConfigError):
 
 @dataclass(frozen=True)
 class BaselineAnswers:
-    """A model's predictions by record id, their cost if known, and in ``more`` the counts of its kind."""
+    """A model's predictions by record id, their cost if known, and in ``more`` counts specific to the model's kind."""
 
     said: Mapping[str, Prediction]
     spent: Spent | None
@@ -70,7 +70,7 @@ class BaselineContext:
         return [example.item[0] for example in self.material.asked]
 
     def asked(self, predictor: Predictor) -> BaselineAnswers:
-        """Run a model on this machine over every record."""
+        """Predict every record with a model on this machine; return predictions and cost."""
         said, seconds = ask(predictor, self.material.asked, name=self.model)
         return BaselineAnswers(dict(zip(self.ids, said, strict=True)), Spent.here(said, seconds=seconds))
 
@@ -93,9 +93,9 @@ def run(
     Raises:
         NotUntuned: ``model`` is of another kind, or unknown.
         NoGold: the corpus has no split or no gold.
-        BaseMissing: a local model's base cannot be found.
-        NotVoted: the labeller, or a member of the ensemble, has not voted.
-        NoSilver: the ensemble's votes have not been counted.
+        BaseMissing: a local model's base model cannot be found.
+        NotVoted: the votes of the labeller, or of a member of the ensemble, are missing from the clone.
+        NoSilver: the ensemble's silver labels are missing from the clone.
         BadSaved: a file of predictions is missing or invalid.
         CorpusError: a registered model may not or cannot be loaded; see ``registry.client.load``.
         AnswerUnfit: a registered model's answers do not have the required form.

@@ -1,7 +1,8 @@
 """Run the stage ``batch_predict``: predict every live record of a corpus with the champion models.
 
-The version to run is read from ``models/<corpus>/<name>.json`` in the clone: a stage's inputs are files, and an alias
-is not a file. Predictions are cached by the digests of version and partition, so that a new month costs a month.
+The version to run is read from ``models/<corpus>/<name>.json`` in the clone: a stage's inputs are files, and an MLflow
+alias is not a file. Predictions are cached by the digests of version and partition, so that only the partitions of a
+new month are predicted.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Json = dict[str, Any]
 
 
 class NotPinned(ConfigError):
-    """No file pins the version to run."""
+    """A corpus has no valid file ``models/<corpus>/<name>.json`` that pins the version to run."""
 
     message = "The model version to run cannot be read from the files in models/: {detail}."
     remedy = "Run `corpus task champions CORPUS`, which writes and commits these files for the current champions."
@@ -66,7 +67,7 @@ class Pin(Section):
 
     @property
     def model(self) -> str:
-        """Return the name of the model among predictions."""
+        """Return ``<name>/<version>``, the name of the model in the table ``predictions``."""
         return f"{self.name}/{self.version}"
 
 
@@ -100,7 +101,7 @@ class _Task:
 
 
 def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
-    """Pin the champion of every model in the section ``batch_predict``; a model without a champion is no longer run.
+    """Rewrite the pins of a corpus: one for each model in the section ``batch_predict`` that has a champion.
 
     Raises:
         AliasUntrusted, JournalBroken: see :func:`pipelines.registry.trusted.find`.

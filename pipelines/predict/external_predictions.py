@@ -27,7 +27,7 @@ OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
 
 
 class BadSaved(DataError):
-    """A file of predictions is invalid; it is not interpreted, since that could score other answers than were given."""
+    """A file of external predictions is invalid; it is rejected, because a guess could score other answers."""
 
     message = "Predictions {file}{where}: {detail}."
     remedy = (
@@ -39,10 +39,10 @@ class BadSaved(DataError):
 
 @dataclass(frozen=True)
 class ExternalPredictions:
-    """Content of a file of predictions.
+    """The content of a file of external predictions.
 
     Args:
-        said: predictions by record id, of the records to score.
+        said: record id -> prediction, for the records to score.
         digest: SHA-256 of the file.
         unknown: number of rows of records that are not in the corpus's split.
         elsewhere: number of rows of records in the split that are not scored (train, examples of the prompt).
@@ -59,7 +59,7 @@ class ExternalPredictions:
 
 
 def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: Collection[str]) -> ExternalPredictions:
-    """Read a file of predictions.
+    """Read a file of external predictions.
 
     Args:
         path: below ``folder``.

@@ -1,7 +1,7 @@
 """Run ``corpus predict``: read lines of JSON and write a line of JSON for each, with a registered model.
 
-A line is ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text": ...}``; ``body`` and ``text`` are optional, an
-``id`` is returned with the answer, other keys are ignored. Errors never quote a line.
+An input line is ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text": ...}``. ``body`` and ``text`` are
+optional; an ``id`` is copied to the output line; other keys are ignored. Errors never quote a line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BadLine(DataError):
 
 
 class NoAnswer(RegistryError):
-    """A model failed at prediction."""
+    """A model raised an error during prediction."""
 
     message = "Prediction failed: '{reference}' raised an error at lines {first} to {last} ({detail})."
     remedy = "Check that all lines are of the kind that this model labels: posts or memes."
@@ -40,14 +40,14 @@ class NoAnswer(RegistryError):
 
 
 class PredictionInput(Protocol):
-    """A loaded model: a version from the registry's client, or any MLflow model."""
+    """The interface of a loaded model: a verified version of the registry, or any MLflow model."""
 
     def predict(self, asked: Any) -> Any:
         """Return a table of ``labels``, ``probabilities`` and ``abstain``."""
 
 
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:
-    """Load a model, predict every line, and write a line ``labels, probabilities, abstain`` for each, in order.
+    """Load a model and write, for each input line in order, an output line ``labels, probabilities, abstain``.
 
     Args:
         reference: a registered name (its champion), ``<name>@<alias>``, ``<name>/<version>``, the same with
@@ -58,7 +58,7 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
 
     Raises:
         CorpusError: see :func:`pipelines.registry.client.load`.
-        BadLine: a line is invalid; the lines of earlier batches are answered.
+        BadLine: a line is invalid; the answers to earlier batches were written already.
         NoAnswer: the model fails.
     """
     model, kind = load(reference), None

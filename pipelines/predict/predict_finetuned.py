@@ -78,7 +78,7 @@ def run(
         NoModel: the model has not been tuned in this clone.
         ModelOutdated: the model was tuned for other labels.
         SeenInTraining: the model was trained on a record that is now in dev or test, or selected by one now in test.
-        NotVoted: the labeller that the model is blended with has not voted.
+        NotVoted: the votes of the labeller that the model is blended with are missing from the clone.
     """
     folder = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
     card = finetuned.read(folder)
@@ -130,9 +130,9 @@ def open_model(
     Args:
         folder: the path from :func:`pipelines.train.finetuned.folder_of`, or a copy of that folder.
         params: provides ``finetune.max_new_tokens`` and ``predict.batch``.
-        settings: provides a place for temporary tiny bases.
-        vault: its keys open the neighbours of a kNN model.
-        said: the votes, by record id, of the labeller that a kNN model is blended with.
+        settings: provides a folder for temporary ``tiny:`` base models.
+        vault: its keys decrypt the neighbours of a kNN model.
+        said: record id -> vote of the labeller that a kNN model is blended with.
 
     Raises:
         NoModel: the folder holds no model.
@@ -165,7 +165,7 @@ def open_model(
 
 
 def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Prediction], float]:
-    """Return a model's prediction for each example, and the seconds that they took."""
+    """Return a model's prediction for each example, and the total time in seconds."""
     began = time.monotonic()
     answers = predictor.predict(
         [example.text for example in examples],
@@ -204,7 +204,7 @@ def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) 
 
 
 def counted(material: Posts, answers: Sequence[Prediction | None]) -> dict[str, Any]:
-    """Count records and outcomes by the corpus's own splits; a record without an answer is ``missing``."""
+    """Count records and outcomes by split; a record without an answer has the outcome ``missing``."""
     names = {VALIDATION: material.validation_name, TEST: TEST}
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in names.values()}
     for example, said in zip(material.asked, answers, strict=True):

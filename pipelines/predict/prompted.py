@@ -1,9 +1,10 @@
 """Run the stage ``prompted``: predict the test split with prompted models (SPEC 1.2, item 7).
 
-Zero-shot or few-shot, one question for each meme and task, with the picture. Every run sends new requests, with the
-same examples: the paper's few-shot rows of some local models deviate by .00 (FigSIM T3), which other examples would
-hardly allow. Answers are first looked up in the sealed store, so a restarted run requests only what is missing. Only a
-vote has labels: a refusal is not a prediction.
+Each request holds one meme with its picture and one task, zero-shot or few-shot. Every run of a model sends new
+requests with the same examples: the paper's few-shot rows of some local models have a deviation of .00 (FigSIM T3),
+which different examples would hardly allow. Answers are first looked up in the encrypted store of answers, so a
+restarted stage requests only the missing ones. An answer has labels only if its outcome is ``vote``: a refusal is not a
+prediction.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ NO_PICTURE = "no_picture"
 
 
 class NotPrompted(ConfigError):
-    """The stage was started for a trainable or unknown model."""
+    """The stage ``prompted`` was started for a trainable or unknown model."""
 
     message = "Model '{model}' is not a prompted model."
     remedy = "Name an entry of params.models whose kind is prompted; the others are trained."
@@ -47,7 +48,7 @@ class NotPrompted(ConfigError):
 
 @dataclass(frozen=True)
 class PromptedTask:
-    """One task as a prompt: its items, and the labels that no example shows."""
+    """A task with its prompt, its items, and the labels that no example in the prompt has."""
 
     task: Task
     prompt: Prompt
@@ -146,11 +147,11 @@ class PromptedRun:
 
     @property
     def words(self) -> bool:
-        """Return whether the model gets the words that were read from a picture."""
+        """Return whether requests include the words that were read from a picture."""
         return self.params.train.mode == "improved"
 
     def question(self, key: str) -> PromptedTask:
-        """Open a task's memes and build its prompt, with examples of train if the model uses any."""
+        """Read a task's memes and build its prompt, with examples from train if the model uses any."""
         task = task_of(self.scheme, key)
         material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
         drawn = few_shot.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
@@ -166,7 +167,7 @@ class PromptedRun:
         return PromptedTask(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
     def ask(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PromptedAnswers]:
-        """Request an answer for every item with a picture, once a run; an item without one is an abstention, unsent."""
+        """Request an answer per run for every item with a picture; record an abstention for the others."""
         memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
         for number in range(1, self.spec.runs + 1):
             labeller = MemeLabeller.named(

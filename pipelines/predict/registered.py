@@ -1,4 +1,4 @@
-"""Predict with a registered model: title and body in; labels, probabilities and an abstention out.
+"""Predict posts with a registered model: from title and body to labels, probabilities and an abstention flag.
 
 The signature is the registry's: columns ``title`` and ``body``; the answer's columns are ``labels`` (a list of names),
 ``probabilities`` (a list in the scheme's order of labels, or empty) and ``abstain``. The model is loaded through the
@@ -27,7 +27,7 @@ TOGETHER = 64
 
 
 class AnswerUnfit(RegistryError):
-    """A registered model does not answer with this task's labels."""
+    """A registered model's answers do not have the signature or labels of this task."""
 
     message = "The registered model '{uri}' does not fit the task '{task}': {detail}."
     remedy = "Name a model of this task under models in params.yaml."
@@ -43,7 +43,7 @@ class Registered:
 
     @classmethod
     def open(cls, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> Registered:
-        """Load a model.
+        """Load a model of the registry.
 
         Args:
             uri: ``models:/<name>@champion`` or ``models:/<name>/<version>``.
@@ -109,7 +109,8 @@ def read_answers(answer: Any, *, task: Task, count: int) -> Iterator[Prediction]
     """Yield the predictions of a model's table of answers.
 
     Raises:
-        BadAnswer: it is not a table of ``count`` rows with the signature's columns, or a value does not fit the task.
+        BadAnswer: the answer is not a table of ``count`` rows with the signature's columns, or a value does not fit the
+            task.
     """
     import pandas as pd
 

@@ -3,18 +3,20 @@
 All checks are made, and each failed check is reported with its numbers:
 
 - ``withdrawn``: the version was not withdrawn.
-- ``files``, ``pickle``, ``card``: :func:`pipelines.registry.contents.faults`. Files that differ from what was
-  registered, or contain a pickle, are not loaded; then ``asked`` reports that nothing could be scored.
+- ``files``, ``pickle``, ``card``: :func:`pipelines.registry.contents.faults`. Files that differ from the registered
+  ones, or contain a pickle, are not loaded.
 - ``taken_down``: no record that the version learnt from was taken down.
 - ``split``: no record that candidate or champion learnt from, or was selected on, is in the test on which both are
   scored now. Split digests are recorded; a difference alone is not a fault, because the split's digest changes when the
   corpus grows and when a post is deleted, but no item ever changes its split.
-- ``labels``: its labels are the task's labels.
-- ``champion``: the champion is unaltered and loads, so that a comparison is possible.
-- ``better``, ``recall``: :mod:`pipelines.promotion.scores`. Without a champion, the version must beat the majority set.
+- ``labels``: the version's labels are the task's labels.
+- ``asked``, ``champion``: the test has items with gold, and both the version (``asked``) and the champion could be run
+  on them.
+- ``better``, ``recall``: :mod:`pipelines.promotion.scores`. Without a champion, the version must beat the prediction of
+  the most frequent label set for every item.
 
 The verdict is written to the journal. Scores are reused while candidate, champion, test and terms are the same, so the
-approver sees exactly the numbers on which the alias moves.
+approver sees exactly the numbers on which a promotion is based.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ JUDGED = ("gated", "refused")
 
 
 class ChampionAlready(ConfigError):
-    """The candidate is already champion, so there is nothing to compare it with."""
+    """The version to judge is the champion, so there is no other version to compare it with."""
 
     message = "Version {version} of '{name}' is already champion."
     remedy = "Choose another version; list them with `corpus registry {name}`."
@@ -53,11 +55,11 @@ class GateVerdict:
     Args:
         name: the registered model.
         version: the candidate.
-        champion: the version that it was compared with; ``None``: the majority set.
+        champion: the version that the candidate was compared with; ``None``: the most frequent label set.
         reasons: ``check: reason`` for every failed check; empty if it passed.
         figures: numbers, names of labels and digests.
         basis: a digest of everything that determines the scores.
-        files: the digest of the candidate's downloaded files.
+        files: the digest of the candidate's files as downloaded.
     """
 
     name: str
@@ -98,9 +100,9 @@ def run(name: str, version: int, *, context: Context, who: str = WHO) -> GateVer
     Raises:
         UnknownModel: no model has this name.
         UnknownVersion: the model has no such version.
-        ChampionAlready: it is the champion.
+        ChampionAlready: the version is the champion.
         JournalBroken: the journal was altered.
-        CorpusError: the test cannot be opened.
+        CorpusError: the test split cannot be read.
     """
     verdict = judge(name, version, context=context)
     event = JUDGED[0] if verdict.passed else JUDGED[1]
@@ -127,7 +129,7 @@ def run(name: str, version: int, *, context: Context, who: str = WHO) -> GateVer
 
 
 def dismiss(name: str, version: int, *, registry: Registry) -> None:
-    """Remove the alias ``challenger`` if it is on this version."""
+    """Remove the alias ``challenger`` if it points to this version."""
     if registry.alias(name, CHALLENGER) == version:
         registry.point(name, CHALLENGER, None)
 

@@ -1,8 +1,8 @@
-"""Open the frozen test of a corpus and run registered models on it.
+"""Read the frozen test split of a corpus and run registered models on it.
 
 Candidate and champion are both run here from the files that consumers load, because earlier predictions of a stage with
-its own weights would not test the package. The test's labels leave this module only as a board for scoring; models
-receive only the input that a consumer would send.
+its own weights would not test the package. The test's labels leave this module only in a :class:`Board` for scoring;
+models receive only the input that a consumer would send.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOGETHER = 64
 
 
 class CannotBeAsked(RegistryError):
-    """Prediction failed: a registered model does not load, or its output does not fit its signature."""
+    """A registered model cannot predict: it does not load, or its output does not fit its signature."""
 
     message = "Prediction failed: {detail}."
     remedy = "Package and register the model again: `corpus register`."
@@ -43,15 +43,15 @@ class CannotBeAsked(RegistryError):
 
 @dataclass(frozen=True)
 class Frozen:
-    """The live test items of a corpus that have gold of one category.
+    """The test items of a corpus that have gold of one category and were not taken down.
 
     Args:
-        board: items, gold and groups, for scoring.
-        majority: the most frequent label set of validation: the constant baseline.
-        digest: of the items and their gold; scores on different digests are not comparable.
+        board: the items with their gold and groups, for scoring.
+        majority: the most frequent label set of the validation split, which the constant baseline predicts.
+        digest: a digest of the items and their gold; scores on different digests are not comparable.
         split: the digest of the whole split (:func:`split_digest`).
         taken_down: how many test items were taken down.
-        inputs: the model's input columns of each item, in the board's order.
+        inputs: the model's input columns for each item, in the order of ``board``.
     """
 
     board: Board
@@ -63,7 +63,7 @@ class Frozen:
 
     @property
     def task(self) -> Task:
-        """The category that is predicted."""
+        """The category that the models predict."""
         return self.board.task
 
     @property
@@ -72,19 +72,19 @@ class Frozen:
         return frozenset(record_id for record_id, _ in self.board.items)
 
     def frames(self) -> Iterator[pd.DataFrame]:
-        """Yield the inputs as tables for a model, ``TOGETHER`` items at a time."""
+        """Yield the inputs as tables of at most ``TOGETHER`` items."""
         import pandas as pd
 
         for start in range(0, len(self.inputs), TOGETHER):
             yield pd.DataFrame(list(self.inputs[start : start + TOGETHER]))
 
     def constant(self) -> Run:
-        """Return a run that answers the majority set for all items: a first champion must beat it."""
+        """Return a run that predicts the majority label set for all items; the first champion must beat it."""
         return Run(0, dict.fromkeys(self.board.items, VOTE), dict.fromkeys(self.board.items, self.majority))
 
 
 def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
-    """Open the test of a category in a clone of the corpus.
+    """Read the test items of a category from a clone of the corpus.
 
     Raises:
         NoGold: the split or the gold is missing.
@@ -121,10 +121,10 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
 
 
 def ask(folder: Path, *, frozen: Frozen) -> Run:
-    """Load the model of a folder with verified files, and run it on the test.
+    """Load the model in a folder with verified files and return its predictions on the test.
 
     Raises:
-        CannotBeAsked: it does not load, fails, or its output does not fit its signature.
+        CannotBeAsked: the model does not load, fails, or its output does not fit its signature.
     """
     from mlflow import pyfunc
 

@@ -1,7 +1,8 @@
-"""Promote, roll back, withdraw and decline versions; :mod:`pipelines.registry.transitions` moves the alias.
+"""Promote, roll back, withdraw and reject versions; :mod:`pipelines.registry.transitions` sets the alias.
 
-Each function is idempotent: repeating it finishes an open move, and changes nothing if the move is done. An open move
-can only be finished by repeating it or undone by :func:`abandon`.
+A change of the champion is open from the journal row that announces it until the row that completes it. Each function
+is idempotent: repeating it finishes its open change, and does nothing if that change is complete. An open change can
+only be finished by repeating the call or undone by :func:`abandon`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class NotPromoted(RegistryError):
 
 
 class NothingToUndo(ConfigError):
-    """There is no earlier champion, or no open move."""
+    """There is no earlier champion to restore, or no open change of the champion to abandon."""
 
     message = "There is nothing to undo for '{name}': {detail}."
     remedy = "See the journal: `corpus registry {name}`."
@@ -36,7 +37,7 @@ class NothingToUndo(ConfigError):
 
 @dataclass(frozen=True)
 class Moved:
-    """The result of a decision: the champion now, and the row that records it; ``already``: it was done before."""
+    """The result of a decision: the champion now and the journal row; ``already``: the row existed before the call."""
 
     name: str
     champion: int | None
@@ -57,12 +58,12 @@ def promote(
         why: their reason; not empty.
         context: see :class:`pipelines.registry.candidate.Context`.
         dry_run: judge without writing anything.
-        say: called after each step; a test kills the process there.
+        say: called after each step; tests kill the process there.
 
     Raises:
         BadParams: who or why is empty.
-        NotPromoted: it failed the gate; the reasons are in the journal.
-        PromotionAhead: another move is open, or has just changed the champion that the gate compared with.
+        NotPromoted: the version failed the gate; the reasons are in the journal.
+        PromotionAhead: another change is open, or has just replaced the champion that the gate compared with.
         UnknownModel: no model has this name.
         UnknownVersion: the model has no such version.
         JournalBroken: the journal was altered.
@@ -90,24 +91,25 @@ def promote(
 def rollback(
     name: str, *, who: str, why: str, context: Context, leaving: int | None = None, say: Say = silent
 ) -> Moved:
-    """Make the previous champion champion again, if its files are those that were registered.
+    """Restore the previous champion, if its files are those that were registered.
 
-    Records of it that were taken down since are counted in the row but do not prevent the rollback: above a threshold
-    such a version is withdrawn, and rollback skips withdrawn versions.
+    The journal row counts the training records of that version that were taken down since; they do not prevent the
+    rollback. A takedown withdraws a version if their share is too large, and rollback skips withdrawn versions.
 
     Args:
         name: the registered model.
         who: the person or the step that decides; not empty.
         why: their reason; not empty.
         context: see :class:`pipelines.registry.candidate.Context`.
-        leaving: the champion to roll back from; with it, repeating a finished rollback does not go further back.
+        leaving: the champion to roll back from; if given, repeating a finished rollback does not restore a still
+            earlier version.
         say: called after each step.
 
     Raises:
         BadParams: who or why is empty.
         NothingToUndo: there is no earlier champion.
-        NotPromoted: its files differ from what was registered.
-        PromotionAhead: another move is open.
+        NotPromoted: the files of the previous champion differ from what was registered.
+        PromotionAhead: another change of the champion is open.
         JournalBroken: the journal was altered.
     """
     signed(who, why)
@@ -136,7 +138,7 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
     Raises:
         BadParams: who or why is empty.
         UnknownVersion: there is no such version.
-        PromotionAhead: another move is open; if it promotes this version, abandon it first.
+        PromotionAhead: another change of the champion is open; if that change promotes this version, abandon it first.
         JournalBroken: the journal was altered.
     """
     signed(who, why)
@@ -152,7 +154,7 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
 
 
 def reject(name: str, version: int, *, who: str, why: str, context: Context) -> JournalRow:
-    """Record that a person rejected a version that had passed the gate, and remove its alias ``challenger``.
+    """Record that a person rejected a version that had passed the gate; remove the version's alias ``challenger``.
 
     Raises:
         BadParams: who or why is empty.
@@ -177,12 +179,12 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
 
 
 def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
-    """Abandon an open move and restore the alias.
+    """Abandon an open change of the champion and restore the alias.
 
     Raises:
         BadParams: who or why is empty.
-        NothingToUndo: no move is open.
-        JournalMoved: the move was finished at the same time.
+        NothingToUndo: no change is open.
+        JournalMoved: another process finished the change at the same time.
         JournalBroken: the journal was altered.
     """
     now = standing(context.journal, name)

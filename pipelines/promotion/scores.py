@@ -18,7 +18,7 @@ METRIC = "macro_f1"  # FigSIM selects by it (5.2), CRADLE reports it (T4)
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of scoring: ``figures`` for the journal, ``reasons`` against the candidate by check."""
+    """The result of a comparison: ``figures`` for the journal, and by check the ``reasons`` against the candidate."""
 
     figures: Json
     reasons: Mapping[str, list[str]]
@@ -27,15 +27,15 @@ class Comparison:
 def compare(
     frozen: Frozen, *, candidate: Run, other: Run, champion: int | None, floors: Mapping[str, float], terms: Promote
 ) -> Comparison:
-    """Score both on all items, with abstentions as wrong answers, and compare.
+    """Score candidate and champion on all items, counting abstentions as wrong, and compare the scores.
 
     Args:
         frozen: the test, with at least one item.
         candidate: the candidate's answers.
-        other: the champion's answers, or those of the majority set without a champion.
+        other: the champion's answers; without a champion, the most frequent label set for every item.
         champion: the champion's version.
         floors: the recall floors by label that are configured for this model.
-        terms: all other settings.
+        terms: the other settings of the gate.
 
     Raises:
         BadParams: a floor names a label that the task does not have.

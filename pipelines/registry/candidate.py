@@ -1,4 +1,4 @@
-"""Download a version and inspect its files, and open what decisions about models need."""
+"""Download a version and inspect its files; open the registry, journal, vault and clone that decisions need."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A downloaded and inspected version: the digest of its files (``found``), their faults by check, and its pack."""
+    """A downloaded and inspected version: digest of its files (``found``), faults by check, and model package."""
 
     version: Version
     folder: Path
@@ -50,17 +50,17 @@ class Candidate:
 
     @property
     def sound(self) -> bool:
-        """Whether its code may be run."""
+        """Whether the version's code may be run."""
         return not (self.faults["files"] or self.faults["pickle"])
 
     def taken_down(self, vault: Vault) -> int:
-        """Return how many of its records were taken down, whether still on its list or already removed from it."""
+        """Return how many training records were taken down: those in its list of ids, and those removed from it."""
         listed = vault.tombstoned(self.pack.records) if self.pack else ()
         return int(self.version.tags.get(TAKEN_DOWN, 0)) + len(listed)
 
 
 def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
-    """Download a version below ``folder`` and inspect its files without running them."""
+    """Download a version below ``folder`` and inspect its files without running its code."""
     place = context.registry.fetch(version, to=folder / str(version.version))
     registered = registration(context.journal, version)
     try:
@@ -81,7 +81,7 @@ def registration(journal: Journal, version: Version) -> JournalRow | None:
 def opened(
     settings: Settings, *, name: str | None = None, base: str | None = None, vault: Vault | None = None
 ) -> Iterator[Context]:
-    """Open the context of decisions; with a ``name``, also check out the data that its models are made from."""
+    """Yield a :class:`Context` with a new clone; with ``name``, check out the data of that model's corpus."""
     with (
         nullcontext(vault) if vault else Vault.open(settings.vault_url, secret=settings.secret()) as held,
         Journal.open(settings.journal_url, clock=now) as journal,

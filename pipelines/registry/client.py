@@ -49,8 +49,8 @@ class Model:
 
     Args:
         name: the registered model.
-        version: its number.
-        files: the digest of its files.
+        version: the version number.
+        files: the digest of the version's files.
         token: the argument for :func:`changed`.
         labels: in the order of the probabilities.
         card: intended and prohibited uses, and measured quality; see docs/registry.md.
@@ -86,7 +86,7 @@ def load(
 
     Raises:
         BadReference: the reference has another form or names an unknown model.
-        NoRegistry, NoJournal: an address is missing.
+        NoRegistry, NoJournal: the address of the MLflow server is not set, or the journal does not exist.
         NoChampion, AliasUntrusted, Withdrawn, NotOnRecord: there is no version that may be loaded.
         UnknownVersion: there is no such version.
         FilesChanged: a file differs from what was registered; the error names the file where possible.
@@ -112,7 +112,8 @@ def download(
 def token(name: str, *, journal_url: str | None = None) -> str:
     """Return a token that changes only when a version is promoted, rolled back to or withdrawn.
 
-    It is the digest of the journal's last such row: registrations, verdicts and intentions do not affect consumers.
+    The token is the digest of the journal's last such row: registrations, verdicts and intentions do not affect
+    consumers.
 
     Raises:
         UnknownModel: there is no such name.
@@ -122,7 +123,7 @@ def token(name: str, *, journal_url: str | None = None) -> str:
 
 
 def changed(name: str, token: str, *, journal_url: str | None = None) -> str | None:
-    """Return the new token if something changed since ``token``, else ``None``.
+    """Return the new token if the champion changed or a version was withdrawn since ``token``, else ``None``.
 
     Raises:
         JournalBroken: the journal has no row with this token, so it was cut or replaced.

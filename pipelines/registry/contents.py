@@ -1,7 +1,7 @@
 """Check a version's files without loading them: complete, unaltered, not pickled, with a card.
 
-A version is what MLflow stored (``MLmodel``, the model's code) with exactly one *pack* below it: the folder that
-contains ``files.json``.
+A version's files are MLflow's own (``MLmodel``, the model's code) and, below them, exactly one model package: the
+folder that contains ``files.json``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHOWN = 5  # ours: file names per reason
 
 
 class NoPack(RegistryError):
-    """A version has no pack, or its pack cannot be read."""
+    """A version has no model package, or its model package cannot be read."""
 
     message = "The pack of this version cannot be read: {detail}."
     remedy = "Package and register the model again: `corpus register`."
@@ -63,7 +63,7 @@ class PackManifest(BaseModel):
 
 @dataclass(frozen=True)
 class Pack:
-    """The pack of a downloaded version: its folder, its manifest and the ids of the records it learnt from."""
+    """The model package of a downloaded version: folder, manifest, ids of the training records."""
 
     folder: Path
     manifest: PackManifest
@@ -71,20 +71,20 @@ class Pack:
 
     @classmethod
     def read(cls, version: Path) -> Pack:
-        """Read the pack below a version's folder.
+        """Read the model package below a version's folder.
 
         Raises:
-            NoPack: there is none or more than one, or ``model.json`` or ``records.parquet`` is invalid.
+            NoPack: there is no model package or more than one, or ``model.json`` or ``records.parquet`` is invalid.
         """
         folder = place(version)
         return cls(folder, read_manifest(folder / MODEL), read_records(folder / RECORDS))
 
 
 def place(version: Path) -> Path:
-    """Return the folder of a version's pack.
+    """Return the folder of a version's model package.
 
     Raises:
-        NoPack: there is none, or more than one.
+        NoPack: there is no model package, or more than one.
     """
     found = sorted(version.rglob(FILES))
     if len(found) != 1:
@@ -93,10 +93,10 @@ def place(version: Path) -> Path:
 
 
 def read_manifest(path: Path) -> PackManifest:
-    """Read ``model.json``.
+    """Read ``model.json`` of a model package.
 
     Raises:
-        NoPack: it is missing, or a field is missing or invalid.
+        NoPack: the file is missing, or a field is missing or invalid.
     """
     try:
         return PackManifest.model_validate_json(path.read_bytes())
@@ -108,7 +108,7 @@ def read_manifest(path: Path) -> PackManifest:
 
 
 def read_records(path: Path) -> frozenset[str]:
-    """Return the ids of the records that a model has learnt from or was selected on.
+    """Return the ids of the records that a model was trained or selected on, from ``records.parquet``.
 
     Raises:
         NoPack: the table is missing or unreadable.
@@ -120,11 +120,11 @@ def read_records(path: Path) -> frozenset[str]:
 
 
 def faults(version: Path, *, registered: str | None) -> dict[str, list[str]]:
-    """Return the faults of a version's files by check (``files``, ``pickle``, ``card``); an empty list is a pass.
+    """Return the faults of a version's files by check (``files``, ``pickle``, ``card``); an empty list means passed.
 
     Args:
-        version: the folder that it was downloaded to.
-        registered: the digest of its files that the journal recorded at registration.
+        version: the folder to which the version was downloaded.
+        registered: the digest of the version's files that the journal recorded at registration.
     """
     return {
         "files": [*_changed(version, registered=registered), *_misnamed(version)],
@@ -136,7 +136,8 @@ def faults(version: Path, *, registered: str | None) -> dict[str, list[str]]:
 def pickles(folder: Path) -> list[str]:
     """Return the paths of files that are or may be pickles, or falsely have a safetensors extension.
 
-    Checks names and contents: a pickle under another name is found by parsing its opcodes, without running them.
+    Names and contents are checked: a pickle with another extension is found by parsing its opcodes, without running
+    them.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path.relative_to(folder).as_posix() for path in paths if _suspicious(path)]

@@ -1,9 +1,10 @@
-"""Record who decided what about each model, when, why and on which numbers, in append-only rows.
+"""Record decisions about models in append-only rows: what was decided, who decided, when, why, on which numbers.
 
-The journal says which version is champion; MLflow's alias follows it. Rows are numbered by model from 1, without gaps,
-and each has the digest of the one before, so a row that is changed, moved or removed breaks the chain. Rows cut off at
-the end do not: to detect that, pass a digest that was kept (a consumer's token) to :meth:`Journal.verify`. The database
-refuses updates and deletes, and accepts each number once: that is the compare-and-set that MLflow's aliases lack.
+The journal defines which version is champion; MLflow's alias follows it. The rows of a model are numbered from 1,
+without gaps, and each row has the digest of the row before, so a row that is changed, moved or removed breaks the
+chain. Rows removed at the end do not break the chain: to detect their loss, pass a digest that was kept (a consumer's
+token) to :meth:`Journal.verify`. The database refuses updates and deletes, and accepts each row number once, which
+provides the compare-and-set that MLflow's aliases lack.
 
 SQLite by default, PostgreSQL by URL (``CORPUS_JOURNAL_URL``).
 """
@@ -72,7 +73,7 @@ class JournalUnavailable(RegistryError):
 
 
 class JournalMoved(RegistryError):
-    """Another row was written first, so the decision is based on an older state."""
+    """Another row was written after the state that the decision is based on; nothing was written."""
 
     message = "The journal of '{name}' is at row {number}, not at {expected}: {who} wrote '{event}'."
     remedy = "Read it with `corpus registry {name}`, then decide again."
@@ -98,11 +99,11 @@ class JournalRow:
         name: the registered model.
         number: its number among the model's rows, from 1.
         at: the time, UTC, as ISO 8601.
-        event: ``intended`` is written before the alias moves; ``promoted``, ``rolled_back``, ``withdrawn`` or
-            ``abandoned`` afterwards.
+        event: the kind of row. ``intended`` is written before the alias is changed; ``promoted``, ``rolled_back``,
+            ``withdrawn`` or ``abandoned`` afterwards.
         from_version: the champion before, if any.
-        to_version: the version concerned; for the three events that move the alias, the champion afterwards
-            (``None``: none).
+        to_version: the version concerned; for the three events that change the alias, the champion afterwards
+            (``None``: no champion).
         who: the person or the step that decided.
         why: their reason; never empty.
         metrics: numbers, names of checks and labels, digests; no content.
@@ -131,7 +132,7 @@ def utc_now() -> datetime:
 
 
 class Journal:
-    """The open journal of all models; one writer at a time, across processes too."""
+    """The journal of all models in an open database; it accepts one writer at a time, also across processes."""
 
     def __init__(self, engine: Engine, *, clock: Clock) -> None:
         """Use :meth:`open` instead."""

@@ -1,9 +1,9 @@
 """Trace versions to their training data, and records to the versions that learnt from them.
 
 A version leads to its run, the commit of the corpus, the digests of split and votes, and the ids of the records that it
-learnt from or was selected on; a record leads back to its versions. The ids are stored in the packs in MLflow. A copy
-of each pack's ids (nothing else) is cached under ``<CORPUS_HOME>/registry`` by the digest of the version's files, so
-that a takedown does not download every model.
+learnt from or was selected on; a record leads back to its versions. The ids are stored in the model packages in MLflow.
+A copy of each package's ids (nothing else) is cached under ``<CORPUS_HOME>/registry`` by the digest of the version's
+files, so that a takedown does not download every model.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ DIGESTED = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Lineage:
-    """What one version was made of.
+    """The training data of one version.
 
     Args:
         version: the version.
-        manifest: kind, task, commit of the corpus, digests of scheme, split and votes, from the pack.
-        records: the ids of the records that it learnt from or was selected on.
+        manifest: kind, task, commit of the corpus, digests of scheme, split and votes, from the model package.
+        records: the ids of the records that the version was trained or selected on.
     """
 
     version: Version
@@ -59,11 +59,11 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Holders:
-    """The versions that have learnt from some records.
+    """The versions that were trained or selected on given records.
 
     Args:
-        versions: record id -> its versions; records that no version learnt from are absent.
-        unknown: versions whose pack cannot be read, so that their records are unknown.
+        versions: record id -> versions; records that no version was trained or selected on are absent.
+        unknown: versions whose model package cannot be read, so that their records are unknown.
     """
 
     versions: Mapping[str, tuple[Version, ...]] = field(repr=False)
@@ -74,7 +74,7 @@ def of_version(version: Version, *, registry: Registry, settings: Settings) -> L
     """Return the lineage of a version.
 
     Raises:
-        NoPack: its pack cannot be read.
+        NoPack: the model package of the version cannot be read.
         RegistryUnavailable: MLflow does not answer.
     """
     if not DIGESTED.fullmatch(version.digest):
@@ -93,7 +93,7 @@ def of_version(version: Version, *, registry: Registry, settings: Settings) -> L
 
 
 def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Settings) -> Holders:
-    """Return the versions that have learnt from each of these records.
+    """Return the versions that were trained or selected on each of these records.
 
     Args:
         record_ids: the records.
@@ -117,7 +117,7 @@ def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Se
 def learnt(
     names: Iterable[str], *, registry: Registry, settings: Settings
 ) -> Iterator[tuple[Version, frozenset[str] | None]]:
-    """Yield each version of these models and the ids that it has learnt from, ``None`` if its pack is unreadable."""
+    """Yield each version of these models with the ids of its records, or ``None`` if its package is unreadable."""
     for version in (version for name in names for version in registry.versions(name)):
         records = None
         with suppress(NoPack):

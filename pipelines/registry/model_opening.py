@@ -1,6 +1,6 @@
-"""Import and open a model without side effects on its files.
+"""Import and load a model without side effects on its files.
 
-This module is shipped with every version and imports nothing from this package.
+This module is stored with every model version and imports nothing from ``pipelines``.
 """
 
 from __future__ import annotations

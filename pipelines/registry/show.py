@@ -26,14 +26,14 @@ def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Js
     """Return the state of a model, or of all models that have a version or a row.
 
     Args:
-        name: the registered model; ``None``: all.
+        name: the registered model; ``None``: all models.
         registry: the source of versions and aliases.
-        journal: the source of everything else.
+        journal: the source of the champion and of the decisions.
 
     Returns:
         for each model ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (the versions for a
-        rollback, oldest first), ``open`` (the number of the row of an unfinished move), ``faults`` (sentences),
-        ``versions`` and ``journal``.
+        rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
+        champion), ``faults`` (sentences), ``versions`` and ``journal``.
 
     Raises:
         UnknownModel: there is no such name.
@@ -46,7 +46,7 @@ def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Js
 
 
 def summary(journal: Journal) -> list[Json]:
-    """Return ``name``, ``champion``, ``journal`` (its rows) and, of the last move, ``event``, ``at`` and ``who``."""
+    """Return ``name``, ``champion``, ``journal`` (number of rows); of the last change ``event``, ``at``, ``who``."""
     found = []
     for name in NAMES:
         if rows := journal.rows(name):
@@ -57,18 +57,18 @@ def summary(journal: Journal) -> list[Json]:
 
 
 def records_of(name: str, version: int, *, registry: Registry, settings: Settings) -> Json:
-    """Return the lineage of a version and the ids of the records that it learnt from or was selected on.
+    """Return the lineage of a version and the ids of the records that it was trained or selected on.
 
     Raises:
         UnknownVersion: there is no version with this number.
-        NoPack: its pack cannot be read.
+        NoPack: the model package of the version cannot be read.
     """
     found = lineage.of_version(registry.version(name, version), registry=registry, settings=settings)
     return {**found.summary(), "record_ids": sorted(found.records)}
 
 
 def versions_of(record_ids: Sequence[str], *, registry: Registry, settings: Settings) -> Json:
-    """Return by record the versions that have learnt from it, and the versions whose records are unknown."""
+    """Return by record id the versions trained or selected on it, and the versions with unknown records."""
     found = lineage.versions_of(record_ids, registry=registry, settings=settings)
     return {
         "records": {one: [held.uri for held in found.versions.get(one, ())] for one in record_ids},

@@ -1,4 +1,4 @@
-"""Derive the state of a model from its journal: the champion, earlier champions and the open move."""
+"""Derive the state of a model from its journal: the champion, earlier champions and an unfinished champion change."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Standing:
         name: the registered model.
         head: the number of its last row, 0 before the first.
         champion: the version that the alias must point to; ``None``: the alias must not exist.
-        before: the earlier champions for a rollback, oldest first, without the withdrawn ones.
-        intention: the row of a move that was begun and not finished.
+        before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
+        intention: the row ``intended`` of a champion change that is not finished; ``None``: no change is open.
         withdrawn: the versions that may not be champion again.
     """
 

@@ -1,8 +1,8 @@
-"""Move the champion alias: record the intention, set the alias, verify it, record the move.
+"""Change the champion alias: record the intention in the journal, set the alias, verify it, record the change.
 
-The journal accepts each row number once, so of two simultaneous intentions one fails with PromotionAhead. A move that
-was killed after any step is finished by repeating it. A process that resumes after a pause may find its intention
-closed; then it sets the alias to the journal's champion.
+The journal accepts each row number once, so of two simultaneous intentions one fails with PromotionAhead. A change that
+was killed after any step is finished by repeating the call. A process that resumes after a pause may find that its
+change was completed or abandoned; then the process sets the alias to the journal's champion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDED = "journal"
 
 
 class PromotionAhead(RegistryError):
-    """Another move of this model's champion is in progress or was just made."""
+    """Another change of this model's champion is in progress or was just made."""
 
     message = "Another move of '{name}' came first: {event}, version {version}, by {who}, {at} (journal row {number})."
     remedy = (
@@ -36,17 +36,17 @@ class PromotionAhead(RegistryError):
 
 @dataclass(frozen=True)
 class Move:
-    """A decided move.
+    """A change of a model's champion that was decided but not made yet.
 
     Args:
         name: the registered model.
-        deed: the event of its last row.
+        deed: the event of the journal row that completes the change.
         champion: the champion at the time of the decision.
         from_version: the champion that is replaced, or the version that is withdrawn.
         to_version: the champion afterwards.
         who: the person or the step that decided.
         why: their reason.
-        metrics: the basis of the decision.
+        metrics: the numbers that the decision is based on.
         files: the digest of the version's files.
     """
 
@@ -62,10 +62,10 @@ class Move:
 
 
 def intend(move: Move, *, journal: Journal) -> JournalRow:
-    """Record in the journal that the champion will be moved, before it is moved.
+    """Record in the journal that the champion will be changed, before the alias is changed.
 
     Raises:
-        PromotionAhead: the champion changed after the decision, or another move is in progress; nothing was recorded.
+        PromotionAhead: the champion changed after the decision, or another change is in progress; nothing was recorded.
     """
     while True:
         now = standing(journal, move.name)
@@ -92,10 +92,10 @@ def intend(move: Move, *, journal: Journal) -> JournalRow:
 
 
 def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: Say) -> JournalRow:
-    """Move the alias as intended, and return the row that records the move.
+    """Set the alias as intended, and return the journal row that records the change.
 
     Raises:
-        PromotionAhead: the move was abandoned meanwhile; the alias is on the journal's champion.
+        PromotionAhead: the change was abandoned meanwhile; the alias points to the journal's champion.
     """
     name = intention.name
     registry.point(name, CHAMPION, intention.to_version)
@@ -110,11 +110,11 @@ def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: 
 
 
 def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
-    """Set the alias to the journal's champion and return that version; leave the alias unchanged if a move is open.
+    """Set the alias to the journal's champion and return that version; do not set the alias while a change is open.
 
     Raises:
         JournalBroken: the journal was altered.
-        AliasAstray: another process moves the alias at the same time.
+        AliasAstray: another process sets the alias at the same time.
     """
     now = standing(journal, name)
     if now.intention is None:
@@ -128,7 +128,7 @@ def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
 
 
 def ahead(row: JournalRow) -> PromotionAhead:
-    """Return the error for a move that was overtaken by this row."""
+    """Return the error for a change that lost against the change in this journal row."""
     version = row.from_version if row.to_version is None else row.to_version
     return PromotionAhead(
         name=row.name, who=row.who, number=row.number, event=row.event, version=version, at=row.at[:19] + "Z"
@@ -136,7 +136,7 @@ def ahead(row: JournalRow) -> PromotionAhead:
 
 
 def last_move(journal: Journal, name: str) -> JournalRow | None:
-    """Return the last row that promoted, rolled back to or withdrew a version."""
+    """Return the last row of a model that promoted, rolled back to or withdrew a version, or ``None``."""
     return next((row for row in reversed(journal.rows(name)) if row.event in MOVES), None)
 
 

@@ -1,6 +1,6 @@
-"""Find the version of a model that may be loaded: the journal's, if MLflow agrees.
+"""Find the version of a model that may be loaded: the one that the journal names, if MLflow's alias agrees.
 
-Nothing here creates a journal, moves an alias or reads a file of a version.
+This module never creates a journal, sets an alias or reads a version's files.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NoChampion(RegistryError):
 
 
 class AliasUntrusted(RegistryError):
-    """Alias and journal name different versions, and no move in progress explains it."""
+    """MLflow's alias and the journal name different versions, and no open champion change explains the difference."""
 
     message = "The alias 'champion' of '{name}' points to {alias}, but {journal} is champion in the journal."
     remedy = "Nothing was loaded. Ask the registry's maintainer to find out what moved it: `corpus registry {name}`."
@@ -76,8 +76,8 @@ class Trusted:
     """A version that may be loaded once its files are verified.
 
     Args:
-        version: the version.
-        registered: the row of its registration, with the digest of its files.
+        version: the version in MLflow.
+        registered: the journal row of its registration, with the digest of its files.
         token: see :func:`token`.
     """
 
@@ -87,12 +87,12 @@ class Trusted:
 
     @property
     def files(self) -> str:
-        """The digest that its files must have."""
+        """The digest that the version's files must have."""
         return str(self.registered.files)
 
 
 def parsed(reference: str) -> tuple[str, int | None]:
-    """Return the name and the number in a reference; ``None`` for the champion.
+    """Return the model name and version number in a reference; the number is ``None`` for the champion.
 
     Raises:
         BadReference: the reference has another form or names an unknown model.
@@ -138,15 +138,16 @@ def token(name: str, *, journal: Journal, known: str = BEGINNING) -> str:
 
 
 def find(name: str, number: int | None, *, registry: Registry, journal: Journal) -> Trusted:
-    """Return the version that may be loaded: the one with this number, or the champion.
+    """Return the version with this number, or the champion, if it may be loaded.
 
-    During a move the earlier champion is returned: a decision takes effect when it is recorded.
+    During a change of the champion the earlier champion is returned: a decision takes effect with the journal row that
+    completes the change.
 
     Raises:
         NoChampion: the model has no champion.
-        AliasUntrusted: alias and journal differ.
+        AliasUntrusted: MLflow's alias and the journal name different versions.
         Withdrawn: the version was withdrawn.
-        NotOnRecord: the journal has no registration of it.
+        NotOnRecord: the journal has no registration of the version.
         UnknownVersion: there is no such version.
         JournalBroken: the journal was altered or cut.
     """

@@ -26,12 +26,12 @@ def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
     """Return the folder of a version's verified files; only one process at a time downloads a version.
 
     Args:
-        trusted: the version.
+        trusted: the version and the digest that its files must have.
         registry: the registry that has its files.
         cache: the folder for verified files, by their digest; cached files are verified again.
 
     Raises:
-        FilesChanged: they differ from what was registered; nothing is kept.
+        FilesChanged: the files differ from what was registered; the download is deleted.
         RegistryUnavailable: MLflow does not answer.
     """
     version, wanted = trusted.version, trusted.files

@@ -65,7 +65,7 @@ class RegistryUnavailable(RegistryError):
 
 
 class AliasAstray(RegistryError):
-    """An alias does not point where it was just set: another process moves it without the journal."""
+    """An alias does not point to the version it was just set to: another process sets it without the journal."""
 
     message = "Alias '{alias}' of '{name}' was set to {wanted} but points to {found}."
     remedy = "Find out what moves aliases other than `corpus promote`, stop it, and repeat the command."
@@ -81,7 +81,7 @@ class Version:
         version: its number, from 1.
         digest: the digest of its files at registration; ``""`` if this project did not register it.
         source: the place of the files in MLflow.
-        run_id: the run that made it.
+        run_id: the MLflow run that produced the version.
         tags: such as ``data_commit``; no content.
     """
 
@@ -99,7 +99,7 @@ class Version:
 
 
 def checked(name: str) -> tuple[str, str | None]:
-    """Return the entry of a registered name in :data:`NAMES`.
+    """Return the entry of a registered model's name in :data:`NAMES`.
 
     Raises:
         UnknownModel: the name is not in it.
@@ -126,10 +126,10 @@ def listing(folder: Path) -> dict[str, str]:
 
 
 def digest(folder: Path) -> str:
-    """Return the SHA-256 of the ``sha256sum`` listing of all files below a folder: MLflow's own and the pack's.
+    """Return the SHA-256 of the ``sha256sum`` listing of all files below a folder, MLflow's files included.
 
-    It changes if a file is changed, added, removed or renamed. The files that MLflow writes into downloaded copies do
-    not count.
+    The digest changes if a file is changed, added, removed or renamed. Files that MLflow adds to downloaded copies are
+    not included.
     """
     lines = "".join(f"{found}  {name}\n" for name, found in listing(folder).items())
     return hashlib.sha256(lines.encode()).hexdigest()
@@ -203,7 +203,7 @@ class Registry:
                 self.client.set_model_version_tag(version.name, str(version.version), key, value)
 
     def alias(self, name: str, alias: str = CHAMPION) -> int | None:
-        """Return the version that an alias points to, or ``None`` if the alias is not set."""
+        """Return the version number that an alias points to, or ``None`` if the alias is not set."""
         with suppress(UnknownVersion), missing(name=name, version=alias):
             return int(self.client.get_model_version_by_alias(name, alias).version)
         return None
@@ -212,7 +212,7 @@ class Registry:
         """Set an alias to a version, or delete it (``None``), and verify it; idempotent.
 
         Raises:
-            UnknownVersion: there is no such version.
+            UnknownVersion: the model has no such version.
             AliasAstray: the alias points elsewhere afterwards.
         """
         if self.alias(name, alias) != version:
@@ -281,7 +281,7 @@ def _pages(search: Any, **asked: Any) -> Iterator[Any]:
 
 @contextmanager
 def missing(*, name: str, version: int | str | None) -> Iterator[None]:
-    """Raise UnknownVersion if MLflow reports a missing version, else as :func:`translated`."""
+    """Translate MLflow's errors: UnknownVersion for a missing version, the others as :func:`translated` does."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST, ErrorCode
 
@@ -298,7 +298,7 @@ def missing(*, name: str, version: int | str | None) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise RegistryUnavailable, without MLflow's message, for MLflow's errors."""
+    """Turn MLflow's errors into RegistryUnavailable, without MLflow's message."""
     from mlflow.exceptions import MlflowException
 
     try:

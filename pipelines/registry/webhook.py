@@ -1,7 +1,7 @@
-"""Build, sign and send webhooks.
+"""Build and sign webhook requests and send them.
 
-The format is Standard Webhooks 1.0 (https://www.standardwebhooks.com), for which receivers find libraries. Only the
-status of an answer is read, never its body.
+The format is Standard Webhooks 1.0 (https://www.standardwebhooks.com), for which libraries exist. Of a receiver's
+answer only the HTTP status is read, never the body.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def new_secret() -> str:
 
 
 def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
-    """Return the header ``webhook-signature``: HMAC-SHA256 of ``id.at.body``.
+    """Return the value of the header ``webhook-signature``: HMAC-SHA256 of ``id.at.body``.
 
     Args:
         secret: a value of :func:`new_secret`.
@@ -52,7 +52,7 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
 
 
 def body(row: JournalRow) -> str:
-    """Return the payload for a journal row: name, event, versions, who, time and polling token, without the reason."""
+    """Return the request body for a journal row: name, event, versions, who, time, polling token, not the reason."""
     data = {
         "name": row.name,
         "event": row.event,
@@ -66,10 +66,10 @@ def body(row: JournalRow) -> str:
 
 
 def check(url: str) -> None:
-    """Check the address of a receiver.
+    """Check the address of a webhook receiver.
 
     Raises:
-        BadParams: it is not http or https, or has a user name or password.
+        BadParams: the address is not http or https, or has a user name or password.
     """
     try:
         parts = urlsplit(url)

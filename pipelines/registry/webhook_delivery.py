@@ -1,11 +1,11 @@
 """Deliver webhooks about champion changes in order, at least once.
 
 An outbox is filled from the journal's rows, so no recorded change is lost. Each delivery is marked after it was
-answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook is a hint,
-not a proof: receivers should ask :mod:`pipelines.registry.client`, which trusts only the journal.
+answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook proves
+nothing: receivers should query :mod:`pipelines.registry.client`, which trusts only the journal.
 
-The tables are in the journal's database and hold the signing secrets: consumer accounts may read the table ``journal``
-but not these.
+The tables of subscribers and deliveries are in the journal's database and hold the signing secrets: consumer accounts
+may read the table ``journal`` but not these tables.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SubscribedAlready(ConfigError):
 
 @dataclass(frozen=True)
 class Subscriber:
-    """A subscriber.
+    """One subscriber of webhooks.
 
     Args:
         id: its name in logs, because the address itself may contain a secret.
@@ -103,7 +103,7 @@ class Delivery:
 
 
 class Watch:
-    """The subscribers and their outbox, in the database of an open journal."""
+    """The webhook subscribers and their queue of deliveries (outbox), in the database of an open journal."""
 
     def __init__(self, journal: Journal, *, clock: Clock) -> None:
         """Use :meth:`open` instead."""
@@ -111,7 +111,7 @@ class Watch:
 
     @classmethod
     def open(cls, journal: Journal, *, clock: Clock = utc_now) -> Watch:
-        """Open the outbox, or create it.
+        """Open the outbox, or create its tables.
 
         Raises:
             JournalUnavailable: the database does not answer.
@@ -130,7 +130,7 @@ class Watch:
         Raises:
             BadParams: the address has another scheme, or contains a user name or password.
             UnknownModel: there is no such name.
-            SubscribedAlready: the address is subscribed to this already.
+            SubscribedAlready: the address is subscribed to the same model already.
         """
         if name is not None:
             checked(name)
@@ -184,7 +184,7 @@ class Watch:
         ]
 
     def deliver(self, *, say: Callable[[str], None] | None = None) -> dict[str, int]:
-        """Make one pass: fill the outbox and send what is due; a subscriber that is down does not block the others.
+        """Fill the outbox from the journal and send due deliveries once; a failing subscriber does not block others.
 
         A failed delivery holds back the later ones of the same subscriber and model until it is delivered or dead.
 

@@ -22,7 +22,7 @@ class DraftOutdated(DataError):
 
 
 def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Approve a draft: its manifest gets the status ``APPROVED``, which ``hydrate`` requires. Repeating is harmless.
+    """Approve a draft: set the status ``APPROVED`` in its manifest, which ``hydrate`` requires; repeating is harmless.
 
     Args:
         name: the name of the release.
@@ -30,7 +30,7 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
         why: their reason.
         settings: the location of the register.
         vault: holds the tombstones, to find records of the draft that were taken down meanwhile.
-        now: the current time; its date is published.
+        now: the current time; its date is published in the manifest.
 
     Raises:
         BadParams: who or why is empty, too long or not one line.

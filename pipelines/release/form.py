@@ -1,6 +1,6 @@
-"""Build the tables of a release in the forms of the two papers, from a fixed set of columns.
+"""Build the tables of a release in the form of one of the two papers, from a fixed set of columns.
 
-Every column has exactly one function that makes its cells; other columns cannot be released.
+Exactly one function produces the cells of each column; columns without such a function cannot be released.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Released:
-    """A released row: an item under its release id, with generalised metadata."""
+    """One row of a release: an item under its release id, with generalised metadata."""
 
     id: str
     image: int
@@ -44,10 +44,10 @@ class Released:
 
 
 def categories(corpus: str, *, shape: Shape, params: Params) -> dict[str, Category]:
-    """Return the categories that the shape releases.
+    """Return the categories of labels that a release of this shape (form and columns) contains.
 
     Raises:
-        BadParams: the scheme lacks one of them, or the form does not suit this corpus.
+        BadParams: the scheme lacks one of them, or the form is not allowed for this corpus.
     """
     scheme = load(params.corpora[corpus].scheme)
     if unknown := [c for c in shape.categories if c not in scheme.categories]:
@@ -62,10 +62,11 @@ def categories(corpus: str, *, shape: Shape, params: Params) -> dict[str, Catego
 def labelled(
     corpus: str, *, found: Mapping[str, Category], shape: Shape, params: Params, root: Path
 ) -> tuple[dict[Item, Labelled], int]:
-    """Return the items of the split that have a label to release, and the number of items without one.
+    """Return the items of the split that have a label to release, and the number of the other items.
 
     Gold is released in every split. In the form ``cradle`` a train record without gold has the label of the ensemble
-    (``finetune.ensemble``) if its members agreed: ``agreement`` is ``unanimous``, ``consensus`` or ``gold``.
+    (``finetune.ensemble``) if the ensemble's members agreed. The field ``agreement`` is ``unanimous``, ``consensus`` or
+    ``gold``.
     """
     folder = root / "snapshot" / corpus
     splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()

@@ -258,7 +258,7 @@ class RedditClient:
         self._token, self._pause = "", 0.0
 
     def posts(self, fullnames: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the posts that Reddit shows of these (100 at most), by fullname; others are absent.
+        """Return fullname -> post for the posts (100 at most) that Reddit shows; hidden posts are absent.
 
         Raises:
             Stop: Reddit refuses or does not answer.
@@ -404,7 +404,7 @@ def _each(value: Any) -> list[Any]:
 
 
 class Folder:
-    """The fetched content and the journal of outcomes; both survive a kill at any moment."""
+    """The folder of fetched content and the journal of outcomes; both survive a kill at any moment."""
 
     def __init__(self, path: Path) -> None:
         for folder in (path, path / "posts", path / "images"):

@@ -33,7 +33,7 @@ class ReleasedPost:
 
 @dataclass(frozen=True)
 class ReleaseMaterial:
-    """The posts by record id, and the records left out: taken down, or without a Reddit id to fetch them by."""
+    """The posts by record id, and the records left out: taken down, or without a Reddit id."""
 
     posts: dict[str, ReleasedPost]
     taken_down: frozenset[str]
@@ -41,10 +41,10 @@ class ReleaseMaterial:
 
 
 def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) -> ReleaseMaterial:
-    """Return the opened posts of these records.
+    """Return the posts of these records, decrypted.
 
-    An imported record may have no Reddit id. It could not be fetched, and its deletion on Reddit would never be
-    noticed, so it is not released.
+    An imported record may have no Reddit id. Such a record is not released, because consumers could not fetch it, and a
+    deletion on Reddit would never be noticed.
 
     Raises:
         SchemaMismatch: a live record has no post.

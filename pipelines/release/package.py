@@ -1,7 +1,7 @@
 """Build a release package: labels and splits of one commit under new ids, as a draft that needs approval.
 
 The files depend only on the commit, the parameters, the release's name and key, and the tombstones: a repeated build
-gives the same bytes. They contain no content, no Reddit names, no authors and no groups.
+gives the same bytes. The files contain no content, no Reddit names, no authors and no groups.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NothingToRelease(DataError):
 
 @dataclass(frozen=True)
 class ReleasedRows:
-    """The rows of a release in the order of its ids, their posts by release id, and counts of both and of left-outs."""
+    """The rows of a release sorted by release id, posts by release id, and counts of released and left-out items."""
 
     rows: Sequence[Released]
     posts: Mapping[str, ReleasedPost]
@@ -89,8 +89,8 @@ def run(
         class), ``alone`` (posts with a unique combination of values), ``splits``, ``labels``.
 
     Raises:
-        BadParams: the corpus has no shape, a column may not be released, there is no contact, or ``to`` is another
-            folder that must not be replaced.
+        BadParams: no release is configured for the corpus (``terms``), a column may not be released, there is no
+            contact, or ``to`` is another folder that must not be replaced.
         ReleaseApproved: a release of this name is approved.
         NothingToRelease: no item is left.
         SchemaMismatch: a live record has no post.
@@ -258,5 +258,5 @@ def _place(texts: Mapping[str, str], *, target: Path) -> None:
 
 
 def inputs(corpus: str, *, params: Params) -> list[str]:
-    """Return the snapshot folders that :func:`run` reads besides the posts; they need not be published yet."""
+    """Return the snapshot folders that :func:`run` reads besides the posts; some of them may not exist."""
     return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.finetune.ensemble}")]

@@ -25,14 +25,14 @@ MANIFEST, REMOVAL = "manifest.json", "removal.csv"
 
 
 class NoSuchRelease(ConfigError):
-    """No release of this name was ever drafted here."""
+    """No release of this name was ever drafted on this deployment."""
 
     message = "There is no release '{name}'."
     remedy = "Run `corpus release list` to see the existing releases."
 
 
 class ReleaseApproved(ConfigError):
-    """An approved release is never rebuilt: consumers have it."""
+    """An approved release cannot be rebuilt, because consumers have it."""
 
     message = "Release '{name}' was approved on {on} and cannot be rebuilt."
     remedy = "Choose another name for the new release; its ids will differ, too."
@@ -84,7 +84,7 @@ class ReleaseEntry:
 
     @classmethod
     def of(cls, settings: Settings, name: str) -> ReleaseEntry:
-        """Return the entry of this name, whether it exists or not.
+        """Return the entry of this name, whether or not a release of this name exists.
 
         Raises:
             BadParams: the name is not valid.

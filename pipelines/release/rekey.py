@@ -1,8 +1,8 @@
 """Derive separate record ids for every release, so that releases cannot be joined by id.
 
-Release ids are derived from the project secret and the release's name. They can be recomputed after a takedown, so no
-mapping to record ids is stored. Addresses and digests use a random key of the release, which is handed to consumers
-separately from the package; the same key gives the same bytes. Code that both sides need is in
+Release ids are derived from the project secret and the release's name. Release ids can be recomputed after a takedown,
+so no mapping to record ids is stored. Addresses and digests use a random key of the release, which is handed to
+consumers separately from the package; the same key gives the same bytes. Code that both sides need is in
 :mod:`pipelines.release.hydrate`, which imports nothing of this project.
 """
 
@@ -34,12 +34,12 @@ def checked_name(name: str) -> str:
 
 
 def release_ids(record_ids: Iterable[str], *, release: str, vault: Vault) -> dict[str, str]:
-    """Return the release id by record id: 32 hex digits of the vault's HMAC in the domain of the release."""
+    """Return record id -> release id: 32 hex digits of the vault's HMAC in the domain of the release."""
     return {r: vault.record_id(r, domain=f"release/{release}") for r in record_ids}
 
 
 def own_key(path: Path) -> bytes:
-    """Return the release's random key of 32 bytes, created on first use with mode 600.
+    """Return the release's random key of 32 bytes; create its file with mode 600 on first use.
 
     Raises:
         BadParams: the file does not hold a key.

@@ -22,7 +22,7 @@ Say = Callable[[Step], None]
 
 
 def refresh(*, settings: Settings, vault: Vault, say: Say = silent) -> dict[str, dict[str, Any]]:
-    """Update every release to the tombstones, during a takedown or after restoring a backup.
+    """Remove all records with a tombstone from every release; runs in a takedown and after restoring a backup.
 
     Writes ``removal.csv`` in the register and, if the package is still in its folder, its tables without the rows, the
     same list, and their digests in the manifest. Repeating changes nothing. The other rows keep their bytes: published

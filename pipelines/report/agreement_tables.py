@@ -40,7 +40,7 @@ STATISTICS = {
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
-    """Return the metrics of the stage ``agreement``, with no rounds if the stage has not run."""
+    """Return the metrics of the stage ``agreement``; without rounds if the stage has not run."""
     path = root / "metrics" / corpus / "agreement.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
     return found
@@ -59,12 +59,12 @@ def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iter
 
 
 def mean_of_labels(values: Mapping[str, Mapping[str, float]], *, statistic: str) -> float:
-    """Return the mean over labels of a paper's label-wise figures, computed as in the stage."""
+    """Return the mean of a paper's figures over labels, computed like our figures in the stage ``agreement``."""
     return float(c.defined_mean(np.array([row[statistic] for row in values.values()])))
 
 
 def figures_of(table: tuple[int, int, int, int]) -> dict[str, float]:
-    """Return kappa and AC1 of a label from the numbers of items to which both, one, the other or neither gave it."""
+    """Return kappa and AC1 of a label; ``table``: items labelled by both, the first, the second, no annotator."""
     answers = np.repeat(np.array([[1, 1], [1, 0], [0, 1], [0, 0]]), table, axis=0)
     return {"kappa": float(c.kappa(answers, classes=2)[0]), "ac1": float(c.ac1(answers, classes=2)[0])}
 
@@ -202,7 +202,7 @@ def summary(root: Path, corpus: str, *, name: str) -> str:
 
 
 def own_tables(ours: Ours) -> Iterator[Sheet]:
-    """Yield our figures by round and by batch, in the order in which the rounds were opened."""
+    """Yield our figures by round and by batch, rounds in the order in which they started."""
     rounds = sorted(ours["rounds"].items(), key=lambda pair: pair[1]["order"])
     scopes = [*rounds, *([("overall", ours["overall"])] if rounds else [])]
     rows = [(name, *cells) for name, found in scopes for cells in _rows(found["categories"])]

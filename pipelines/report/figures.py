@@ -21,7 +21,7 @@ SQUARE = 300  # side of the reliability plot
 
 @dataclass(frozen=True)
 class Miss:
-    """The counts of over- and underpredictions of a label that ``total`` items carry.
+    """Counts of overpredictions and underpredictions of one label; ``total`` items have the label in gold.
 
     Means over runs need not be whole numbers. A ``total`` of ``None`` is not shown.
     """
@@ -53,7 +53,7 @@ class Bin:
 
 
 def misses(rows: Sequence[Miss], *, title: str) -> str:
-    """Draw two bars per label: its over- and underpredictions (FigSIM Figures 4, 7 and 8)."""
+    """Draw two bars per label: its overpredictions and its underpredictions (FigSIM Figures 4, 7 and 8)."""
     most = max([1.0, *(n for row in rows for n in (row.over, row.under))])
     step = _step(most)
     end = step * -(-most // step)
@@ -99,7 +99,7 @@ def scores(rows: Sequence[Score], *, title: str) -> str:
 
 
 def reliability(bins: Sequence[Bin], *, title: str) -> str:
-    """Draw the observed share over the predicted probability; the diagonal is perfect calibration.
+    """Draw the observed share against the predicted probability; the diagonal is perfect calibration.
 
     The area of a dot is proportional to its number of answers, with a minimum size.
     """

@@ -42,7 +42,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Prose:
-    """A table of sentences; on a phone each row becomes a card."""
+    """A table whose cells are sentences; on a phone each row becomes a card."""
 
     sheet: Sheet
 

@@ -70,13 +70,13 @@ def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
 
 
 def best_of(task: Json) -> Json | None:
-    """Return the best model of a task by the paper's criterion, or ``None`` if no model has answered."""
+    """Return the best model of a task by the paper's criterion; ``None`` if no model has answered."""
     found: Json | None = task["models"].get(task["best"])
     return found
 
 
 def glance(metrics: Json) -> Sheet:
-    """Return one row per task: its best model, the best baseline that ignores its input, and the counts."""
+    """Return one row per task: best model, best baseline that ignores its input, numbers of test items and models."""
     rows = []
     for key, task in metrics["tasks"].items():
         best = best_of(task)
@@ -98,7 +98,7 @@ def glance(metrics: Json) -> Sheet:
 
 
 def scoreboard(metrics: Json) -> Sheet:
-    """Return one row per model or baseline, over its answers, with intervals: macro-F1 by task, or more of one task."""
+    """Return one row per model or baseline: macro-F1 by task, or all scores of one task, with intervals."""
     tasks = metrics["tasks"]
     single = next(iter(tasks.values())) if len(tasks) == 1 else None
     rows = []
@@ -133,7 +133,7 @@ def _shown(figures: Json, *, single: Json | None) -> list[Json | None]:
 
 
 def scores(key: str, task: Json) -> Sheet:
-    """Return every model of a task by every figure, over its answers, with intervals; baselines below."""
+    """Return one row per model of a task with all scores over its answered items; baselines last."""
     rows: list[tuple[str, ...]] = []
     models = {name: _valid(model) for name, model in sorted(task["models"].items())}
     plain = {BASELINES[name]: row["figures"] for name, row in task["baselines"].items() if name in BASELINES}
@@ -157,9 +157,9 @@ def models_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawi
 
 
 def ordinal(key: str, task: Json) -> Sheet | None:
-    """Return the distances of an ordinal task's answers from gold (SPEC 2.5); ``None`` for other tasks.
+    """Return a table of the distances between answers and gold of an ordinal task; ``None`` for other tasks.
 
-    F1 ignores these distances.
+    F1 ignores these distances (SPEC 2.5).
     """
     rows = []
     for name, model in sorted(task["models"].items()):
@@ -212,7 +212,7 @@ def heat(key: str, task: Json, *, paper: Mapping[str, Mapping[str, float]]) -> H
 
 
 def labels_sheet(key: str, task: Json) -> Sheet | None:
-    """Return F1 by label (rows) of every model that answered, with intervals."""
+    """Return F1 by label (rows) of every model that answered at least one item, with intervals."""
     models = {name: model["valid"]["labels"] for name, model in sorted(task["models"].items()) if model["valid"]}
     rows = [(label, *(interval(found[label]["f1"]) for found in models.values())) for label in task["labels"]]
     title = f"{title_of(key)}: F1 by label with 95 % intervals"
@@ -269,7 +269,7 @@ def _count(rate: Json, *, runs: int) -> str:
 
 
 def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) -> Sheet | None:
-    """Return the share of memes that each task's best model gets wrong, by context and modality (appendix F).
+    """Return the shares of memes that each task's best model gets wrong, by context and modality (appendix F).
 
     Args:
         metrics: ``evaluate.json``.
@@ -292,7 +292,7 @@ def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) 
 def unanswered(metrics: Json) -> Sheet | None:
     """Return the models that left items unanswered: how often, and macro-F1 without and with those items.
 
-    ``None`` if there is no such model.
+    Returns ``None`` if every model answered every item.
     """
     rows: list[tuple[str, ...]] = []
     for key, task in metrics["tasks"].items():

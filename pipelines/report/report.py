@@ -1,9 +1,9 @@
 """Write the report of a corpus's models beside the paper's numbers, as HTML and Markdown (the stage ``report``).
 
-It reads ``metrics/<corpus>/evaluate.json``, for posts also the metrics of their silver labels, and the paper's numbers.
-These contain only numbers and names of labels and models, so no text, image or id can reach the page. The same metrics
-always give the same bytes. The scheme determines the sections: FigSIM's and CRADLE's have their papers' tables, any
-other scheme has the sections that need no paper.
+The stage reads ``metrics/<corpus>/evaluate.json``, for posts also the metrics of their silver labels, and the paper's
+numbers. These inputs contain only numbers and names of labels and models, so no text, image or id can reach the page.
+The same metrics always give the same bytes. The scheme determines the sections: FigSIM's and CRADLE's have their
+papers' tables, any other scheme has the sections that need no paper.
 """
 
 from __future__ import annotations

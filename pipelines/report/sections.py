@@ -17,12 +17,12 @@ ENOUGH = 0.05
 
 
 def section(key: str, title: str, blocks: Iterable[Block | None]) -> PageSection:
-    """Return a section of these blocks; ``None`` is a part without content."""
+    """Return a section of these blocks; blocks that are ``None`` are left out."""
     return PageSection(key, title, tuple(block for block in blocks if block is not None))
 
 
 def pairs(metrics: Json) -> Iterator[Block]:
-    """Yield each task's paired tests: the number of significant differences, the best model's pairs, and all others."""
+    """Yield each task's paired tests: number of significant differences, the best model's pairs, all other pairs."""
     for key, task in metrics["tasks"].items():
         if told := _told_apart(task):
             yield f"{title_of(key)}: {told}"
@@ -89,7 +89,7 @@ def discrepancies(paper: str) -> tuple[Mapping[str, str], ...]:
 
 
 def standing(paper: str, *, ours: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the table of discrepancies; ``ours``: our runs' results, by a row's ``ours``."""
+    """Yield the table of a paper's discrepancies; ``ours`` maps the field ``ours`` of a row to our runs' result."""
     yield (
         "These discrepancies were found by recomputing the paper's claims from its own tables. They are listed "
         "whatever our runs show, so that no one relies on the claims; the last column has our runs' figures, if any."

@@ -1,8 +1,9 @@
 """Serve Reddit's OAuth API, Arctic Shift's post search, an image host and three vendors from one loopback server.
 
-Unmodified PRAW and the vendors' own clients work with it. It enforces budgets and credentials, and serves pictures
-slowly, truncated, redirected or not at all, as specified by ``images.json``. It logs nothing, since paths hold ids;
-``/_sandbox/requests`` returns the number of requests for each kind of path, ``/_sandbox/vendors`` the vendors' counts.
+Unmodified PRAW and the vendors' own clients work with the server. The server enforces rate limits and credentials, and
+serves pictures slowly, truncated, redirected or not at all, as specified by ``images.json``. The server logs nothing,
+since paths hold ids; ``/_sandbox/requests`` returns the number of requests for each kind of path, ``/_sandbox/vendors``
+the vendors' counts.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ UNCOUNTED = ("requests", "vendors", "vendor")
 
 
 class RequestBudget:
-    """Requests granted in a period that begins with the first one, reported in ``x-ratelimit-*`` headers."""
+    """Limits requests in a period that begins with the first one; reported in ``x-ratelimit-*`` headers."""
 
     def __init__(self, requests: int, *, period: float, clock: Callable[[], float]) -> None:
         self._requests, self._period, self._clock = requests, period, clock
@@ -131,7 +132,7 @@ class SandboxServer(ThreadingHTTPServer):
         """Log nothing: disconnected clients are common here, and a traceback could quote a path."""
 
     def down(self) -> bool:
-        """Count one API request against ``outage_after``; return whether the service is out."""
+        """Count one API request against ``outage_after``; return whether the simulated outage has begun."""
         with self.lock:
             if not self.outage_after:
                 return self.outage_after == 0
@@ -139,7 +140,7 @@ class SandboxServer(ThreadingHTTPServer):
             return False
 
     def token(self) -> str:
-        """Return a new access token."""
+        """Issue and return a new access token."""
         with self.lock:
             token = f"sandbox-token-{len(self.tokens)}"
             self.tokens.add(token)
@@ -147,7 +148,7 @@ class SandboxServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection. Methods named after the routes answer them."""
+    """Handles one connection; methods named after the routes answer requests."""
 
     server: SandboxServer
     protocol_version = "HTTP/1.1"
@@ -164,7 +165,7 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_DELETE = do_GET
 
     def end_headers(self) -> None:
-        """Announce the end of a connection, or a client that keeps connections open would try to reuse it."""
+        """Send the header that announces the end of the connection, so that clients do not reuse it."""
         if self.close_connection:
             self.send_header("Connection", "close")
         super().end_headers()

@@ -1,1 +1,1 @@
-"""Typed tables, sealed columns and stored answers."""
+"""Store typed tables, encrypted ("sealed") columns, and the answers of labellers."""

@@ -1,8 +1,8 @@
-"""Store the sealed answers of remote labellers together with their costs, so that no answer is paid for twice.
+"""Store the encrypted ("sealed") answers of remote labellers with their costs, so that each is paid for only once.
 
-An answer is sealed under the key of its record, so that a takedown makes it unreadable too, here and in every backup.
-Answers, costs and batch jobs change together in one transaction, one writer at a time, on SQLite and PostgreSQL.
-Amounts are whole nanodollars, because sums of floats would drift.
+An answer is encrypted under the key of its record, so that a takedown makes the answer unreadable, here and in every
+backup. Answers, costs and batch jobs change together in one transaction, one writer at a time, on SQLite and
+PostgreSQL. Amounts are whole nanodollars, because sums of floats would drift.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AnswersUnavailable(LabellingError):
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A stored answer: its record, the opened bytes, and its cost (nanodollars)."""
+    """A stored answer: its record, the decrypted bytes, and its cost (nanodollars)."""
 
     record_id: str
     data: bytes
@@ -97,7 +97,7 @@ class LedgerChange:
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A batch that a provider processes: its handle, the record of every cache key in it, and the reserved amount."""
+    """A batch job of a provider: its handle, cache key -> record, and the amount reserved for it (nanodollars)."""
 
     job: str
     records: Mapping[str, str]
@@ -105,14 +105,14 @@ class BatchJob:
 
     @property
     def id(self) -> str:
-        """Return the digest of the handle, which itself may be long."""
+        """Return the digest of the handle, because the handle may be long."""
         return hashlib.sha256(self.job.encode()).hexdigest()
 
 
 def cache_key(
     *, api: str, model: str, prompt: str, schema: Mapping[str, Any], content: str, sampling: Mapping[str, Any]
 ) -> str:
-    """Return the identity of a request as 64 hex digits, which is also its Idempotency-Key.
+    """Return the identity of a request as 64 hex digits, which is also the request's ``Idempotency-Key``.
 
     Args:
         api: the provider's protocol.
@@ -127,9 +127,9 @@ def cache_key(
 
 
 def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str, str, bytes]:
-    """Return an answer for :class:`LedgerChange`, sealed under its record's key ``under``.
+    """Return an answer for :class:`LedgerChange`, encrypted under its record's key ``under``.
 
-    It is bound to the record and to ``key``, so that an exchange of two labellers' answers is detected.
+    The result is bound to the record and to ``key``, so that an exchange of two labellers' answers is detected.
     """
     return key, record_id, seal.seal(under, record_id=record_id, column=f"answer#{key}", data=data)
 
@@ -174,7 +174,7 @@ class AnswerStore:
         self.close()
 
     def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, StoredAnswer]:
-        """Return those of these answers that are stored and whose record was not taken down.
+        """Return cache key -> answer for those keys that are stored and whose record was not taken down.
 
         Raises:
             SealBroken: an answer was altered or moved.
@@ -195,7 +195,7 @@ class AnswerStore:
         return found
 
     def write(self, changes: Sequence[LedgerChange]) -> list[bool]:
-        """Make changes in one transaction and return for each whether its limit allowed it; they are then on disk.
+        """Make changes in one transaction, on disk on return; return for each whether its limit allowed it.
 
         Changes without a limit are made first: an answer that costs less than was reserved leaves room for the next
         request.
@@ -226,7 +226,7 @@ class AnswerStore:
         return paid, held
 
     def count(self, labeller: str, *, wanted: int, hits: int) -> None:
-        """Add to the counts of a labeller's requested answers and of those already stored."""
+        """Add to a labeller's counts of requested answers and of requests whose answer was already stored."""
         where = uses.c.labeller == labeller
         more = {"wanted": uses.c.wanted + wanted, "hits": uses.c.hits + hits}
         with self._engine.writing() as connection:
@@ -239,19 +239,19 @@ class AnswerStore:
             return {labeller: hits for labeller, _, hits in connection.execute(sa.select(uses))}
 
     def begin(self, job: BatchJob, *, labeller: str) -> None:
-        """Store a batch before the wait for it, so that a later process can collect it."""
+        """Store a submitted batch job before waiting for it, so that a later process can collect its answers."""
         row = {"id": job.id, "job": job.job, "labeller": labeller, "held": job.held}
         with self._engine.writing() as connection:
             connection.execute(sa.insert(batches), row | {"records": json.dumps(dict(job.records))})
 
     def jobs(self, *, labeller: str) -> list[BatchJob]:
-        """Return the batches of a labeller that are not collected yet."""
+        """Return the batch jobs of a labeller whose answers are not collected yet."""
         query = sa.select(batches).where(batches.c.labeller == labeller).order_by(batches.c.id)
         with self._engine.reading() as connection:
             return [BatchJob(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
 
     def finish(self, job: BatchJob, *, changes: Sequence[LedgerChange]) -> bool:
-        """Store a batch's answers, pay it and delete it, in one transaction; return ``False`` if already done."""
+        """Store a batch's answers, book its cost and delete it in one transaction; ``False`` if another process did."""
         with self._engine.writing() as connection:
             if connection.execute(sa.delete(batches).where(batches.c.id == job.id)).rowcount == 0:
                 return False

@@ -17,7 +17,7 @@ WHOLE = -1
 
 
 def exclusion_rows(reasons: Mapping[Item, str], *, step: str) -> list[dict[str, Any]]:
-    """Return rows of the table ``drops``."""
+    """Return rows of the table ``drops``, one for each item that a step left out."""
     return [
         {"record_id": record_id, "image": image, "step": step, "reason": reason}
         for (record_id, image), reason in reasons.items()

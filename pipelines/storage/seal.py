@@ -1,4 +1,4 @@
-"""Read and write content: compress each value and seal it under its record's key.
+"""Read and write content: compress each value and encrypt ("seal") it under its record's key.
 
 No other module reads or writes content. Sealing is deterministic (AES-SIV, RFC 5297), so that an unchanged partition
 has unchanged bytes. The cost: equal content of the same cell is recognisable, and compressed lengths are visible.
@@ -29,7 +29,7 @@ BATCH = 512
 
 
 def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
-    """Return ``data`` compressed and sealed: 16 bytes of tag, then the ciphertext; the same input gives the same bytes.
+    """Return ``data`` compressed and encrypted: 16 bytes of tag, then the ciphertext; equal inputs give equal bytes.
 
     Args:
         key: the record's key, 64 bytes.
@@ -50,14 +50,14 @@ def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vault: Vault) -> int:
-    """Seal plain rows and write them as the table ``name``; return how many were written.
+    """Encrypt plain rows and write them as the table ``name``; return the number of rows written.
 
     Content cells hold ``str``, ``bytes`` or ``None``. Rows of records that were taken down meanwhile are left out.
     A table without content columns is written unchanged; the vault is not checked.
 
     Raises:
         SchemaMismatch: a row has other columns than the schema, or a value of another type.
-        UnknownRecord: a record was never admitted; nothing is written.
+        UnknownRecord: a record is not in the vault; nothing is written.
     """
     schema = tables.SCHEMAS[name]
     sealed = tables.sealed_columns(schema)
@@ -79,7 +79,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vaul
 
 
 def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> list[bytes | None]:
-    """Return the plain content of a column in row order; ``None`` if the cell is null or the record was taken down.
+    """Decrypt a column: return its values in row order, ``None`` if the cell is null or the record was taken down.
 
     Args:
         table: of the schema ``name``, with at least ``record_id``, ``image`` if the schema has it, and ``column``.
@@ -113,7 +113,7 @@ def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> lis
 
 
 def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str]]:
-    """Yield record id, title and body of each post that was not taken down; see :func:`open_column`."""
+    """Yield record id, title and body, decrypted, of each post that was not taken down; see :func:`open_column`."""
     titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
     for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
         if title is not None and body is not None:

@@ -1,7 +1,7 @@
 """Define the typed Parquet tables that the steps exchange, and read and write them.
 
-A field marked ``sealed`` holds content; only :mod:`pipelines.storage.seal` writes or opens it.
-Rows are sorted by the schema's key and written with fixed settings, so that the same rows give the same bytes.
+A field marked ``sealed`` holds encrypted content; only :mod:`pipelines.storage.seal` encrypts or decrypts it. Rows are
+sorted by the schema's key and written with fixed settings, so that the same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 
 
 def key_of(schema: pa.Schema) -> list[str]:
-    """Return the columns that order a table of this schema."""
+    """Return the columns by which a table of this schema is sorted."""
     names: str = schema.metadata[b"key"].decode()
     return names.split(",")
 
@@ -214,7 +214,7 @@ def sealed_columns(schema: pa.Schema) -> list[str]:
 
 
 def write(table: pa.Table, path: Path, *, name: str) -> None:
-    """Write ``table`` (already sealed) as the table ``name``: sorted, cast, with fixed writer settings.
+    """Write ``table``, whose content is already sealed, as table ``name``: sorted, cast, with fixed writer settings.
 
     Raises:
         SchemaMismatch: a column is missing, unknown or of another type.
@@ -278,7 +278,7 @@ def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) ->
 
 
 def items_of(table: pa.Table) -> list[Item]:
-    """Return the item of each row, as (record_id, image)."""
+    """Return the item of each row as ``(record_id, image)``."""
     return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Read a file of a checkout that DVC may track, from the checkout, the cache or the remote."""
+"""Read a file of a checkout that DVC may track: from the working tree, the cache or the remote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.errors import BadParams
 
 
 def read_tracked(path: Path, *, root: Path) -> str:
-    """Return the text of a UTF-8 file of a checkout; if only its pointer exists, from the cache or remote.
+    """Return the text of a UTF-8 file of a checkout; if only its pointer exists, read the cache or remote.
 
     Raises:
         OSError: file and pointer are missing, or the pointer's object is neither in the cache nor on the remote.

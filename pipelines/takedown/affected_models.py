@@ -1,9 +1,9 @@
-"""Tag the registered models that were trained on deleted records, and withdraw those above the share.
+"""Tag registered models that were trained on deleted records; withdraw models above a share of such records.
 
-The deleted ids are also removed from the list of ids in a version's pack. That changes two files of the version,
-``records.parquet`` and ``files.json``, and so the digest by which its files are verified: the journal gets another row
-``registered`` with the new digest and the name of the requester. Weights are not changed and may remember training
-records; therefore a version is withdrawn from a certain share on.
+The deleted ids are also removed from the list of ids in a version's model package. This changes two files of the
+version, ``records.parquet`` and ``files.json``, and so the digest by which its files are verified: the journal gets
+another row ``registered`` with the new digest and the name of the requester. Weights are not changed and may remember
+training records; therefore a version is withdrawn if the share of deleted records is too large.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from pipelines.takedown.redaction import Gone
 def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
     """Return the number of these records that each version was trained on, by ``<name>/<version>``.
 
-    ``unknown`` counts the versions without a readable pack. The copies of ids made here are kept only with ``keep``.
+    ``unknown`` counts the versions without a readable model package. The copies of ids that this call caches are kept
+    only if ``keep`` is true.
     """
     place = context.settings.home / "registry"
     before = set(place.iterdir()) if place.is_dir() else set()
@@ -48,11 +49,11 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class ModelsProgress:
-    """The records of this step that the request stores, so that a killed step can be resumed.
+    """The results of the step ``models`` that the takedown request stores, so that a killed step can be resumed.
 
     Args:
-        known: the counts noted by an earlier attempt.
-        promised: version -> the digest of its files after the change, as noted by an earlier attempt.
+        known: the counts that an earlier attempt stored.
+        promised: version -> the digest of its files after the change, as stored by an earlier attempt.
         note: stores counts.
         promise: stores such a digest before any file is changed.
     """
@@ -73,12 +74,12 @@ def run(
     progress: ModelsProgress,
     say: Callable[[str], None],
 ) -> None:
-    """Tag the versions, remove the ids from their packs, and withdraw versions that lost too many records.
+    """Tag the versions, remove the ids from their packages, and withdraw versions that lost too many records.
 
     Args:
         gone: the deleted records.
         context: registry and journal.
-        terms: the share from which on a version is withdrawn.
+        terms: the share of deleted records from which a version is withdrawn.
         who: the requester.
         why: the reason, a code.
         progress: what earlier attempts stored, and where to store more.

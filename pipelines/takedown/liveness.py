@@ -66,7 +66,7 @@ class LivenessContext:
                 return
 
     def spent(self) -> str | None:
-        """Return the exhausted budget, ``requests`` or ``remain``; ``None`` if another request may be sent."""
+        """Return the exhausted budget, ``requests`` or ``remain``; ``None`` if another request is allowed."""
         if self.requests >= self._terms.requests:
             return "requests"
         left = self._reddit.remaining()
@@ -87,7 +87,7 @@ class LivenessContext:
         return self._open[name]
 
     def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
-        """Return the outcome of each post: ``seen``, ``deleted``, ``removed``, or ``missing`` from the answer.
+        """Return the outcome of each post: ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it.
 
         Raises:
             SweepImplausible: the answer is empty although a subreddit is readable.

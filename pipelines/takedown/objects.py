@@ -1,7 +1,7 @@
 """Read, replace and remove the DVC objects of every version, in the cache and in the remote, by digest.
 
-A version is a commit that names objects. An object that names a deleted record is removed from both places, and the
-same table without the record is stored under its own digest. The mapping from old to new digests is kept in
+A version is a commit that names objects. An object that contains a deleted record's id is removed from both places, and
+the same table without the record is stored under its own digest. The mapping from old to new digests is kept in
 ``<CORPUS_HOME>/takedowns/objects.json`` (digests and sizes, nothing else), so that an old version can still be checked
 out without the record: :func:`pipelines.takedown.pointers.mend`. Objects that name no deleted record are not touched.
 """
@@ -35,7 +35,7 @@ HALF_HOURS = 6
 
 
 class ObjectUnreadable(DataError):
-    """An object is listed but cannot be read, so the records that it names are unknown."""
+    """An object is listed but cannot be read, so it is unknown which records it names."""
 
     message = "DVC object {digest} cannot be read ({detail})."
     remedy = (
@@ -46,7 +46,7 @@ class ObjectUnreadable(DataError):
 
 @dataclass(frozen=True)
 class Change:
-    """An object rewritten without the records: new digest and size, size before (bytes), and what was removed."""
+    """An object rewritten without the records: new digest, sizes after and before (bytes), and what was removed."""
 
     digest: str
     size: int
@@ -68,7 +68,7 @@ class Objects:
     @classmethod
     @contextmanager
     def opened(cls, clone: Workspace) -> Iterator[Objects]:
-        """Open the cache and the remote of a clone of the corpus; scratch files are removed at the end."""
+        """Open the cache and the remote of a clone of the corpus; remove scratch files at the end."""
         with tempfile.TemporaryDirectory(dir=clone.path.parent) as folder:
             yield cls(clone, scratch=Path(folder))
 
@@ -79,7 +79,7 @@ class Objects:
         return sorted(digest for digest in every if DIGEST.fullmatch(digest))
 
     def exists(self, digest: str) -> bool:
-        """Return whether an object is in either place."""
+        """Return whether an object is in the cache or in the remote."""
         return bool(self._cache.exists(digest) or self._remote.exists(digest))
 
     @contextmanager
@@ -115,9 +115,10 @@ class Objects:
             return path.stat().st_size
 
     def named(self, gone: Gone, *, among: Collection[str] | None = None) -> list[str]:
-        """Return the objects that name one of the records, out of ``among`` or of all objects.
+        """Return the digests of the objects that name one of the records, out of ``among`` or of all objects.
 
-        An object that was found clean is not read again. Folder objects are lists of digests and name no records.
+        An object that names none of the records is not read again by later calls. Folder objects are lists of digests
+        and name no records.
         """
         found = []
         for digest in sorted(self.digests() if among is None else among):
@@ -162,7 +163,7 @@ class Objects:
         return {name: sum(place.exists(digest) for digest in digests) for name, place in held.items()}
 
     def remove(self, digests: Collection[str]) -> None:
-        """Remove objects from both places, after the stage results that name them."""
+        """Remove objects from cache and remote, after removing the stage results that name them."""
         doomed = set(digests)
         if doomed:
             trees = [digest for digest in self.digests() if digest.endswith(TREE)]
@@ -174,7 +175,7 @@ class Objects:
                     place.delete(digest)
 
     def remove_halves(self, *, now: datetime) -> int:
-        """Remove half-written files of killed processes from local places; return the number of files.
+        """Remove half-written files of killed processes from cache and remote if local; return the number of files.
 
         It is unknown which records half a table names. Files modified within HALF_HOURS may still be in use and stay.
         """
@@ -198,7 +199,7 @@ def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
 
 
 def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
-    """Add changes to the map of replaced objects; chains of replacements lead from the first digest to the last."""
+    """Add changes to the map of replaced objects; an object replaced twice maps to the last replacement."""
     fresh = {old: (change.digest, change.size) for old, change in changes.items() if old != change.digest}
     known = {old: fresh.get(now[0], now) for old, now in replaced(settings).items()} | fresh
     write_whole(settings.home / MAP, json.dumps(dict(sorted(known.items())), indent=1))

@@ -1,8 +1,8 @@
-"""Update the places where a checkout names objects: pointers of months and rounds, and ``dvc.lock``.
+"""Update the places where a checkout names objects: the pointers of months and rounds, and ``dvc.lock``.
 
 Pointers are changed to name other objects without checking out data and without running a stage: the digests of stage
 dependencies are computed from names and digests alone. A dependency whose recorded digest did not match its files
-before is left unchanged: that stage was already out of date and is run with the next repro.
+before is left unchanged: that stage was already out of date and runs at the next ``dvc repro``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Pointers:
         return set(git("ls-files", "-z", cwd=root).split("\0")) - {""}
 
     def move(self, changes: Changes, *, had: Mapping[str, bytes] | None = None) -> list[str]:
-        """Replace old objects by new ones in every pointer and in the lock; return the paths of the changed files.
+        """Replace old objects by new ones in every pointer and in ``dvc.lock``; return the changed files' paths.
 
         ``had``: the previous content of files in git that the caller has changed.
         """
@@ -203,7 +203,7 @@ def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
 
 
 def as_changes(changes: Mapping[str, Change], *, settings: Settings) -> Changes:
-    """Store which objects were replaced, and return the mapping for :meth:`Pointers.move`."""
+    """Store which objects were replaced, and return the mapping from old to new for :meth:`Pointers.move`."""
     remember(changes, settings=settings)
     return {old: (change.digest, change.size, change.before) for old, change in changes.items()}
 

@@ -1,6 +1,6 @@
 """Count and clear the places outside the corpus versions that may hold deleted records.
 
-A count covers the items that name the records or, where the records of a place are unknown, every item that may.
+A count covers the items that name the records. Where it is unknown which records an item names, every item counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipelines.workspace.clone import Workspace
 
 @dataclass(frozen=True)
 class Site:
-    """The records to remove and where; ``corpora``: those with a file at the tip that named one of the records."""
+    """The deleted records and where to look; ``corpora``: those with a file at the branch tip that named a record."""
 
     gone: Gone
     settings: Settings
@@ -38,7 +38,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Place:
-    """A place to be cleared; both functions are idempotent."""
+    """A place to be cleared, with functions that count and clear its items; both are idempotent."""
 
     name: str
     count: Callable[[Site], int]

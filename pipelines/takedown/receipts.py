@@ -1,9 +1,9 @@
 """Store the progress and the receipts of takedowns: counts and digests, never a record id.
 
 A request is a file in ``<CORPUS_HOME>/takedowns``: ``<request>.open.json`` while it is open, ``<request>.json`` as its
-receipt. It holds no ids, not even while open: once the tombstones are written, they define the deleted records; until
-then the requester repeats the selection. The folder also holds ``tombstones.json``, for the replay after a restore
-(docs/privacy.md), and the lock that admits one takedown at a time.
+receipt. The file holds no record ids, not even while the request is open: once the tombstones are written, they define
+the deleted records; until then the requester repeats the selection. The folder also holds ``tombstones.json``, for the
+replay after a restore (docs/privacy.md), and the lock that admits one takedown at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OTHERS = frozenset({TOMBSTONES, "objects.json"})
 
 
 class TakedownRunning(DataError):
-    """A second takedown was started; both would rewrite the same tables."""
+    """A takedown was started during another one; both would rewrite the same tables."""
 
     message = "Another takedown is running on this CORPUS_HOME."
     remedy = "Repeat the command when it has ended; nothing was changed."
@@ -40,7 +40,7 @@ class TakedownRequest:
     """One takedown, saved after each of its actions.
 
     Args:
-        request: its name: the first digits of ``key`` and a number.
+        request: the name of the request: the first digits of ``key`` and a number.
         key: the key of the :class:`pipelines.takedown.selection.Selection`.
         reason: a code or the number of a request, as stored in the tombstones.
         who: the requester.
@@ -49,7 +49,7 @@ class TakedownRequest:
         records: number of records in total.
         steps: step -> counts, of everything found in this and in every earlier attempt.
         done: the completed steps.
-        promised: registered version -> the digest of its files after the change.
+        promised: registered version -> the digest that its files will have without the records.
         pending: places that could not be cleared yet -> name of the error.
         ended: end, UTC, as ISO 8601; ``None`` while the request is open.
         commit: the commit of the corpus without the records.
@@ -142,7 +142,7 @@ def receipts(settings: Settings) -> list[TakedownRequest]:
 
 
 def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
-    """Return the takedown figures of ``corpus status``: ``open``, ``done``, ``oldest_open_hours``."""
+    """Return the numbers of takedowns for ``corpus status``: ``open``, ``done``, ``oldest_open_hours``."""
     going = opened(settings)
     hours = [(now - datetime.fromisoformat(request.begun)).total_seconds() / 3600 for request in going]
     oldest = round(max(hours), 1) if hours else None
@@ -151,10 +151,10 @@ def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
 
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock of all takedowns; the kernel releases it when the process ends.
+    """Hold the lock that admits one takedown at a time; the kernel releases it when the process ends.
 
     Raises:
-        TakedownRunning: another process holds it.
+        TakedownRunning: another process holds the lock.
     """
     folder = _folder(settings)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,6 +1,6 @@
 """Find deleted records in files, and rewrite files without them.
 
-Content becomes unreadable when its key is destroyed. This module handles what stays readable: ids, and names made of
+Content becomes unreadable when its key is destroyed. This module removes what stays readable: ids, and names made of
 ids (a cluster or a group is named after one of its members).
 """
 
@@ -41,7 +41,7 @@ class StillThere(DataError):
 
 @dataclass(frozen=True)
 class Left:
-    """What was removed from a file: rows of the records, and values with their ids that were renamed or blanked."""
+    """Counts of the changes to a file: rows removed, and values with record ids that were renamed or blanked."""
 
     rows: int = 0
     renamed: int = 0
@@ -78,13 +78,13 @@ class Gone:
         return not self._bytes.isdisjoint(TOKEN_BYTES.findall(text))
 
     def out_of(self, text: bytes, *, name: str) -> bytes:
-        """Return a text without the records: lines that name one are dropped; in other files the ids are blanked."""
+        """Return a text without the records: drop lines that name one; in files of other formats blank the ids."""
         if Path(name).suffix in LINES:
             return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
         return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
 
     def without(self, path: Path, to: Path) -> Left:
-        """Write a copy of a file without the rows of the records; all other rows stay unchanged and in order.
+        """Write a copy of a file without the rows of the records; all other rows keep their values and order.
 
         A cluster or group that was named after a deleted record is named after its smallest remaining member, as in the
         stage that makes it. A table of a known schema gets the bytes that its stage would write without the records.

@@ -1,7 +1,7 @@
 """Find records whose source approval has ended or whose retention period is over.
 
-Both are deleted by a takedown. The source of a record is the one in its partition's row. A record of an imported
-dataset, or one that is in no partition any more, belongs to no source of ``params.yaml`` and is only counted.
+A takedown deletes both kinds of records. The source of a record is the one in its partition's row. A record of an
+imported dataset, or one that is in no partition any more, belongs to no source of ``params.yaml`` and is only counted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 No data is checked out and no stage is run: objects are rewritten without the rows, and the commit names the new
 objects. Files that name none of the records keep their digest. If another publisher pushes first, the rewrite starts
-over on the new tip; a publisher that pushes later is rejected by the push checks, because its base moved.
+over on the new tip; a publisher that pushes later is rejected by the push checks, because the branch changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The result: the tip of the branch, whether it moved, and the counts of removed rows and files."""
+    """The result: the commit at the tip, whether the rewrite changed it, and counts of removed rows and files."""
 
     commit: str
     changed: bool
@@ -61,7 +61,7 @@ def run(gone: Gone, *, settings: Settings, note: Note, say: Say) -> Rewritten:
 
 
 def look(clone: Workspace, gone: Gone, *, objects: Objects) -> dict[str, int]:
-    """Return the number of files at the tip that name one of the records, by kind and corpus; write nothing."""
+    """Return the number of files at the branch tip that name one of the records, by kind and corpus; write nothing."""
     files = Pointers(clone.path, objects=objects).files()
     there = {digest for digest in files.values() if objects.exists(digest)}
     named = dict.fromkeys(objects.named(gone, among=there))
@@ -92,8 +92,8 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, say: Say) -> Rewritten:
 def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
     """Remove the records from the tables that a clone is about to commit in a folder; return the number of rows.
 
-    Records that were taken down after these tables were made, and before they are committed, are not brought back. The
-    previous objects are removed by the next takedown or revisit: until this commit the tip may name them.
+    So a commit does not bring back records that were taken down after the tables were made. The objects with those
+    records are removed by the next takedown or revisit: until this commit the branch tip may name them.
     """
     git("add", "--all", "--", below, cwd=clone.path)
     with Objects.opened(clone) as objects:

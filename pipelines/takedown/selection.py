@@ -77,7 +77,7 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
     """Return the records that match the criteria.
 
     Args:
-        asked: the criteria.
+        asked: the criteria of the requester.
         vault: derives record ids and author ids from names.
         objects: the versions of the corpus.
         params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.

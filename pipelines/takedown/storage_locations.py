@@ -21,14 +21,14 @@ Holds = Literal["content", "ids", "nothing"]
 
 @dataclass(frozen=True)
 class Sink:
-    """One place.
+    """One place that may hold content or record ids.
 
     Args:
         name: the name of the place.
         holds: the most sensitive data in it: content (sealed or not), record ids, or neither.
         purged: what a takedown does there; ``""`` if there is nothing to do.
         keeps: what remains of a record after a takedown, and why; ``""`` for nothing.
-        paths: its files and folders on this machine.
+        paths: the place's files and folders on this machine.
         settings: the fields of ``Settings`` with its location.
         outs: patterns of the outs of ``dvc.yaml`` that are stored there.
         writers: the modules that write there, below ``pipelines`` and ``plugins`` without ``.py``.

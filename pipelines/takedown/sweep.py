@@ -58,8 +58,8 @@ def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[s
 
     Returns:
         ``records`` that can be checked on Reddit and ``imported`` ones, which cannot; ``due``; ``requests`` for them,
-        with one for the control; ``left`` for later runs; ``bands``: name -> ``records`` and ``due``;
-        ``takedown``: already due for one.
+        with one for the control; ``left`` for later runs; ``bands``: name -> ``records`` and ``due``; ``takedown``:
+        records already due for a takedown.
     """
     records, names = _askable(vault, corpus=corpus)
     known = [k for k in records if k.record_id in names]
@@ -102,15 +102,15 @@ def run(
         homes: returns the subreddit of each record, see :func:`pipelines.takedown.partitions.published`; called when
             the first record is missing. Posts of a private or banned subreddit do not count as missing. A post of an
             unknown subreddit does not count as missing while any subreddit of the corpus is private or banned.
-        believe: a person has confirmed that the posts are gone: accept any share of missing records.
+        believe: accept any share of missing records, because a person has confirmed that the posts are gone.
         say: called after each request.
 
     Returns:
-        ``records``, ``imported`` and ``due`` before; ``asked``, and of these ``seen``, ``missing``, ``deleted``,
-        ``removed`` and ``closed`` (missing from a subreddit that Reddit does not show now, which is not a miss), and
-        ``returned`` (seen, quarantined before); ``failed``: records of requests that failed twice; ``left`` for the
-        next run; ``requests``; ``stopped``: the budget that ended the run, ``requests`` or ``remain``, or ``None``;
-        ``quarantined`` and ``takedown`` (due for one) at the end.
+        ``records``, ``imported`` and ``due`` before the run; ``asked`` (records checked), and of these ``seen``,
+        ``missing``, ``deleted``, ``removed`` and ``closed`` (missing from a subreddit that Reddit does not show now,
+        which is not a miss), and ``returned`` (seen, quarantined before); ``failed``: records of requests that failed
+        twice; ``left`` for the next run; ``requests``; ``stopped``: the budget that ended the run, ``requests`` or
+        ``remain``, or ``None``; ``quarantined`` and ``takedown`` (due for one) at the end.
 
     Raises:
         SweepImplausible: too many records are gone at once; this run's missing and marked records were reverted.

@@ -63,7 +63,7 @@ def run(
         who: the requester, shown in the journal of models.
         settings: the places.
         vault: the open vault.
-        terms: the share from which on a model is withdrawn.
+        terms: the share of deleted training records from which a model is withdrawn.
         now: the current time.
         context: registry and journal of models; ``None`` if none is configured: the step ``models`` is skipped.
         say: called after each action; tests kill the process there.
@@ -134,7 +134,7 @@ def revisit(
 def dry_run(
     selection: Selection, *, settings: Settings, vault: Vault, context: Context | None = None
 ) -> dict[str, Any]:
-    """Return what :func:`run` would find in each place; write nothing.
+    """Return what :func:`run` would find in each place, without writing anything.
 
     Returns:
         ``selected`` and ``records``; for each step its counts, by place; ``-1`` for a place that cannot be read.

@@ -1,4 +1,4 @@
-"""Render the annotators' guideline from a label scheme, and its digest, which every answer records."""
+"""Render the annotators' guideline from a label scheme; its digest is stored with every answer."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ALWAYS = (
 def guideline(scheme: Scheme, *, content: Content) -> str:
     """Return the guideline as Markdown: purpose, general rules, then each category with labels and rules.
 
-    The same scheme and content give the same text. It lists the annotators' labels, of which there are more than
-    models are asked for (``offered``). Only the first sentence of the scheme's purpose is used: the rest tells a model
-    not to skip anything, but people may skip.
+    The same scheme and content give the same text. The guideline lists the annotators' labels, some of which models are
+    not asked for (``offered``). Only the first sentence of the scheme's purpose is used: the rest tells a model not to
+    skip anything, but people may skip.
     """
     first, _, _ = scheme.purpose.partition(". ")
     parts = [
@@ -58,7 +58,7 @@ def offered(category: Category) -> tuple[Label, ...]:
 
 
 def how_many(category: Category) -> str:
-    """Return the sentence that states how many labels an answer has."""
+    """Return the sentence of the guideline that states how many labels an answer has."""
     if category.kind == "single":
         return "Choose exactly one."
     alone = f' Where none fits, choose "{category.none}" alone.' if category.none else ""

@@ -39,7 +39,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Rule: of two labels with equal attributes ``same``, the one whose ``of`` is ``keep`` displaces ``drop``."""
+    """A rule: the label whose attribute ``of`` is ``keep`` displaces one with ``drop`` if both agree in ``same``."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -51,7 +51,7 @@ class Preference:
     drop: Text
 
     def displaced(self, labels: Collection[str], *, attributes: Mapping[str, Mapping[str, str]]) -> set[str]:
-        """Return the labels that another label displaces; an attribute that both lack counts as equal."""
+        """Return the labels that another label displaces; an attribute that both labels lack counts as equal."""
 
         def place(label: str) -> tuple[str | None, ...]:
             return tuple(attributes[label].get(a) for a in self.same)

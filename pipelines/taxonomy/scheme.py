@@ -52,7 +52,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Category:
-    """One question about a record and its possible answers.
+    """One question about a record, with its possible labels.
 
     ``none`` is the label for "none of these": if it belongs to the task, it excludes all others (CRADLE's no_crisis);
     if not, it is another name of the empty set (FigSIM). ``severities`` has each label's severity, 0 if the scheme
@@ -178,7 +178,7 @@ class Category:
 class Scheme:
     """The label scheme of a corpus.
 
-    ``display`` has the rows of a table of types and the labels that each sums up (CRADLE T1). ``item``, ``role`` and
+    ``display`` maps each row of a table of types to the labels that the row sums up (CRADLE T1). ``item``, ``role`` and
     ``purpose`` are used in prompts. ``digest`` is the SHA-256 of the data file.
     """
 

@@ -36,14 +36,14 @@ Numbers = dict[str, float]
 
 
 class NotTuned(ConfigError):
-    """The stage was started for an untuned or unknown model."""
+    """The stage ``finetune`` was started for a model that is not fine-tuned, or for an unknown model."""
 
     message = "Model '{model}' cannot be fine-tuned on posts: it is unknown or of another kind than {kinds}."
     remedy = "Choose a model of these kinds in params.yaml; `dvc repro baselines` runs models without fine-tuning."
 
 
 class NothingToLearn(DataError):
-    """A split that tuning needs has no labels."""
+    """A split that fine-tuning needs has no labels."""
 
     message = "Model '{model}' cannot be fine-tuned: no record of {split} has labels ({subset})."
     remedy = (
@@ -80,7 +80,7 @@ class FinetuneRun:
 
     @property
     def trained_on(self) -> TrainingRecords:
-        """Return the number and the digest of the records of train."""
+        """Return the number of train's records and the digest of their ids."""
         return finetuned.trained_on([example.item[0] for example in self.material.train])
 
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
@@ -157,8 +157,8 @@ def run(
         NotTuned: ``model`` is of another kind, or unknown.
         NothingToLearn: train or dev has no labels.
         NoGold: the corpus has no split or no gold.
-        NoSilver: the ensemble has not voted.
-        NotVoted: the labeller that the model is blended with has not voted.
+        NoSilver: the ensemble's silver labels are missing from the clone.
+        NotVoted: the votes of the labeller that the model is blended with are missing from the clone.
         BaseMissing: a base model cannot be found.
         Diverged: the loss became infinite or undefined.
     """
@@ -203,7 +203,7 @@ def run(
 
 
 def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
-    """Return the base of a model; for a kNN model, its sentence embedding."""
+    """Return the name of a model's base model; for a kNN model, of its sentence-embedding model."""
     from pipelines.extract import embedding
 
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base

@@ -1,4 +1,4 @@
-"""Write and read the folder of a tuned model: weights, card and lineage.
+"""Write and read the folder of a fine-tuned model: weights, card and lineage.
 
 ``model.json`` is written last, so a folder that has one is complete. ``records.parquet`` has the rows of the table
 ``splits`` that the model was trained on or selected by: ids, by which a deletion finds all models that it affects.
@@ -38,7 +38,7 @@ class NoModel(ConfigError):
 
 
 class NotVoted(ConfigError):
-    """A labeller's votes are missing."""
+    """The file with a labeller's votes is missing from the current clone."""
 
     message = "There are no votes of labeller '{labeller}' for {corpus} in this folder."
     remedy = "Run `dvc pull --allow-missing`, or `dvc repro votes@{corpus}-{labeller}`."
@@ -133,7 +133,7 @@ def lineage(folder: Path) -> dict[str, str]:
 
 
 def task_asked(card: Card, *, folder: Path) -> Task:
-    """Return the task that a model was tuned for.
+    """Return the task that a model was fine-tuned for.
 
     Raises:
         ModelOutdated: the scheme's labels or their order have changed.
@@ -149,7 +149,7 @@ def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Ro
     """Return a labeller's rows of the table ``votes`` for one task, by record id.
 
     Raises:
-        NotVoted: the labeller has not voted.
+        NotVoted: the labeller's votes are missing from the clone.
     """
     path = root / "snapshot" / corpus / "votes" / labeller / "votes.parquet"
     if not path.is_file():
@@ -164,7 +164,7 @@ def votes_for(spec: Tuned, *, corpus: str, task: Task, root: Path) -> dict[str, 
     A refusal is not a vote.
 
     Raises:
-        NotVoted: the labeller has not voted.
+        NotVoted: the labeller's votes are missing from the clone.
     """
     if not isinstance(spec, KnnModel) or spec.labeller is None:
         return None

@@ -41,10 +41,10 @@ class TrackingUnavailable(RegistryError):
 
 @dataclass(frozen=True)
 class Log:
-    """Log of a run; without a tracking server it accepts everything and stores nothing.
+    """The log of a run in MLflow; without a tracking server it accepts everything and stores nothing.
 
     Args:
-        run_id: MLflow's, ``None`` without a server.
+        run_id: MLflow's id of the run; ``None`` without a server.
         skipped: why nothing is tracked; ``None`` if the run is tracked.
     """
 

@@ -24,7 +24,7 @@ MISSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A live record with its last check; ``checked_at`` and ``outcome`` are ``None`` if it was never checked."""
+    """A record not taken down, with its last check; ``checked_at`` and ``outcome``: ``None`` if never checked."""
 
     record_id: str
     month: str
@@ -41,7 +41,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class SweepTally:
-    """The counts of a run over records not quarantined before: checked, missing, and marked as deleted or removed."""
+    """Counts of a sweep over records not quarantined before: checked, missing, and marked as deleted or removed."""
 
     fresh: int = 0
     missing: int = 0
@@ -58,12 +58,12 @@ class SweepTally:
 
 
 def known(connection: sa.Connection, *, corpus: str) -> list[Known]:
-    """Return every live record of a corpus with its last check."""
+    """Return every record of a corpus that was not taken down, with its last check."""
     return _read(connection, sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None)))
 
 
 def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[datetime, SweepTally]:
-    """Return the start and the counts of the open run, or begin a new one; delete the checks of tombstones."""
+    """Return start and counts of the open sweep, or of a new one; delete the checks of tombstones."""
     dead = sa.select(records.c.record_id).where(records.c.deleted_at.is_not(None))
     connection.execute(sa.delete(checks).where(checks.c.record_id.in_(dead)))
     query = sa.select(sweeps.c.begun, sweeps.c.fresh, sweeps.c.missing, sweeps.c.marked)
@@ -109,13 +109,13 @@ def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str
 
 
 def end(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
-    """Close the open run."""
+    """Close the open sweep of a corpus."""
     open_run = sa.update(sweeps).where(sweeps.c.corpus == corpus, sweeps.c.ended.is_(None))
     connection.execute(open_run.values(ended=now))
 
 
 def take_back(connection: sa.Connection, *, corpus: str, since: datetime, now: datetime) -> int:
-    """Revert every miss and mark stored since a run began, close the run, and return how many were reverted.
+    """Revert every miss and mark stored since a sweep began, close the sweep, return how many were reverted.
 
     These records have their earlier state again and are due for a check at once.
     """

@@ -159,5 +159,5 @@ class Database(Engine):
 
 
 def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
-    """Return the condition that a row of ``records`` has one of these ids (at most one chunk)."""
+    """Return the SQL condition that a row of ``records`` has one of these ids (at most one chunk)."""
     return records.c.record_id.in_(ids)

@@ -1,7 +1,8 @@
 """Store the keys of records and the tombstones of records that were taken down.
 
 Each record's content is sealed under its own random key; deleting that key makes the content unreadable in every file,
-version and backup of the corpus at once. The row remains as a tombstone, which is checked when any source is read.
+version and backup of the corpus at once. The record's row remains as a tombstone; collection from any source leaves out
+records with a tombstone.
 """
 
 from __future__ import annotations
@@ -85,11 +86,11 @@ class Vault:
         return self._keyring.name(name.lower(), domain="author")
 
     def admit(self, items: Sequence[tuple[str, str]], *, corpus: str, month: str, now: datetime) -> set[str]:
-        """Admit records: create a key for each new ``(record_id, fullname)`` and update the time they were last seen.
+        """Add records: create a key for each new ``(record_id, fullname)``; update the last-seen time of the others.
 
         Keys must never be reproducible from a seed, so they come from the operating system.
 
-        Returns the ids that are admitted, without those that have a tombstone.
+        Returns the ids of the records that may be stored: all except those with a tombstone.
 
         Raises:
             VaultUnavailable: the database does not answer; nothing was written.
@@ -145,10 +146,10 @@ class Vault:
         return found
 
     def require_known(self, record_ids: Collection[str]) -> None:
-        """Refuse records that were never admitted, as their content would be lost silently.
+        """Refuse records that are not in the vault, because their content would be lost silently.
 
         Raises:
-            UnknownRecord: with one of these records.
+            UnknownRecord: a record is not in the vault; the error names one such record.
         """
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
@@ -158,7 +159,7 @@ class Vault:
                         raise UnknownRecord(record_id=record_id)
 
     def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
-        """Destroy keys and fullnames permanently and leave tombstones, also for ids that were never admitted.
+        """Destroy keys and fullnames permanently and leave tombstones, also for ids that are not in the vault.
 
         On return no byte of them is left in the SQLite file or its write-ahead log. Repeating it is harmless.
 
@@ -175,7 +176,7 @@ class Vault:
         return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
 
     def replay(self, tombstones: Mapping[str, Tombstone]) -> int:
-        """Take down all of these as :meth:`destroy` does; run it first after a backup is restored."""
+        """Take down the records of these tombstones as :meth:`destroy` does; run it first after restoring a backup."""
         for tombstone in tombstones.values():
             _aware(tombstone.deleted_at)
             if not 0 < len(tombstone.reason) <= REASON_CHARACTERS:
@@ -237,7 +238,7 @@ class Vault:
         """Store split assignments permanently; existing ones stay unchanged.
 
         Raises:
-            SplitConflict: an item would move to another split; nothing is written.
+            SplitConflict: an item is already assigned to another split; nothing is written.
         """
         with self._database.writing() as connection:
             split_assignments.append(connection, corpus=corpus, version=version, rows=rows, now=_aware(now))

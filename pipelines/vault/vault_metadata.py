@@ -1,4 +1,4 @@
-"""Store the vault's metadata: checks of the secret that it belongs to, and whether freed bytes must still be erased."""
+"""Store the vault's metadata: check values of its secret, and whether freed bytes must still be erased."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
     """Refuse a keyring whose secret is of another vault, or was rotated after this process opened the vault.
 
     Raises:
-        VaultMismatch: with the half of the secret that differs.
+        VaultMismatch: the secret differs; the error states in which part.
     """
     if get(connection, name="identity") != keyring.identity_check:
         raise VaultMismatch(which="identity")

@@ -46,7 +46,7 @@ class Workspace:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a step: this interpreter's ``python`` first, every setting absolute."""
+        """The environment variables of a step: this interpreter's folder first in ``PATH``, ``CORPUS_HOME``."""
         binaries = str(Path(sys.executable).parent)
         return {
             **os.environ,
@@ -62,7 +62,7 @@ class Workspace:
 
     @cached_property
     def repo(self) -> Any:
-        """The clone as DVC opens it; no index of its stages is built."""
+        """The clone as a DVC repository object, without an index of its stages."""
         from dvc.repo import Repo
 
         return Repo(str(self.path))
@@ -91,7 +91,7 @@ class Workspace:
         """Run ``python -m pipelines <argv>`` with the clone's own code and return the last line it printed.
 
         Raises:
-            StepFailed: with the step's exit status, its message having gone to stderr.
+            StepFailed: the step failed; the error has its exit status, and its message is on stderr.
         """
         done = subprocess.run(
             [sys.executable, "-m", "pipelines", *argv],
@@ -109,7 +109,7 @@ class Workspace:
         """Run a stage's command line with the clone's own code; what it prints goes to stderr.
 
         Raises:
-            StepFailed: with the command's exit status.
+            StepFailed: the command failed; the error has its exit status.
         """
         # the line is the stage's own, from dvc.yaml of this commit
         done = subprocess.run(cmd, shell=True, cwd=self.path, env=self.environment, stdout=sys.stderr, check=False)  # noqa: S602
@@ -117,13 +117,13 @@ class Workspace:
             raise StepFailed(command=name, returncode=done.returncode)
 
     def take(self, results: Iterable[StageResult]) -> None:
-        """Treat the outs of handed-over results as outs of this clone, and write their metrics."""
+        """Use the outs of results from other tasks as outs of this clone, and write their metrics."""
         for result in results:
             self._taken[result.stage] = result.entry
             result.write_metrics(self.path)
 
     def inventory(self) -> Inventory:
-        """Return the clone's files by digest: in git, by pointers, and as outs of its commit and of taken results.
+        """Return the clone's files by digest: in git, by pointers, and outs of its commit and of taken results.
 
         Outs of stages that were removed from ``dvc.yaml`` are excluded: DVC ignores their entries in ``dvc.lock``.
         """
@@ -132,7 +132,7 @@ class Workspace:
 
     @phase("fetch")
     def link(self, files: Mapping[str, str]) -> None:
-        """Fetch objects and place them: path -> digest.
+        """Fetch objects and place them in the working tree; ``files`` maps paths to digests.
 
         Raises:
             ObjectIncomplete: for the first object that is missing or damaged on the remote.
@@ -151,7 +151,7 @@ class Workspace:
         self.checkout(*(f"data/{corpus}/{month.name}/{name}" for month in months))
 
     def place(self, pointers: Mapping[str, str]) -> None:
-        """Write pointer files: path of the data file -> text of its ``.dvc`` file."""
+        """Write pointer files; ``pointers`` maps paths of data files to the text of their ``.dvc`` files."""
         for path, text in pointers.items():
             pointer = self.path / f"{path}.dvc"
             pointer.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ class Workspace:
                 rules.write(f"/{path.name}\n")
 
     def moved(self, *, since: str, path: str) -> bool:
-        """Whether ``path`` differs between the commit ``since`` and this clone's head."""
+        """Whether ``path`` differs between the commit ``since`` and the head of this clone."""
         return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))
 
     def lock(self, *, revision: str | None = None) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Workspace]:
-    """Clone the corpus repository into a scratch folder, yield the clone, and always remove it.
+    """Clone the corpus repository into a scratch folder, yield the clone, and remove it at the end.
 
     The clone is at the tip of the corpus branch, or at ``revision``.
     """

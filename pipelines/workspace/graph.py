@@ -14,7 +14,7 @@ FILLED = re.compile(r"\$\{[^}]*\}")
 
 
 class Graph:
-    """The stages of a clone, as DVC's resolver knows them.
+    """The stages of a clone, as DVC resolves them from ``dvc.yaml``.
 
     Args:
         repo: the clone, as DVC opened it.

@@ -1,7 +1,7 @@
 """List the files of a working tree, in git and in DVC, by path and digest, without checking anything out.
 
 DVC names the dependencies of a stage by digests: a file by its MD5, a folder by the MD5 of the list of its files,
-including those in git. Both can be computed from the pointers, ``dvc.lock`` and the files in git.
+including those in git. Both digests can be computed from the pointers, ``dvc.lock`` and the files in git.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Out:
 
 
 class Inventory:
-    """The tree at ``root``, in which the outs of ``lock`` count as present."""
+    """The files of the working tree at ``root`` and the outs of ``lock``, whether or not they are checked out."""
 
     def __init__(self, root: Path, *, lock: Lock, objects: ObjectStore) -> None:
         self._root = root
@@ -51,7 +51,7 @@ class Inventory:
         self._git = cache(self._git_files)
 
     def outs(self, path: str) -> dict[str, Out]:
-        """Return the outs at, below or above a path, by their own paths."""
+        """Return path -> out for the outs at, below or above a path."""
         return {name: out for name, out in self._outs.items() if overlap(name, path)}
 
     def files(self, *paths: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ REQUESTS = 16
 
 
 class ObjectIncomplete(DataError):
-    """An object that is needed or about to be committed is missing or damaged."""
+    """An object that is needed or about to be committed is missing or damaged in the cache or the remote."""
 
     message = "DVC object {digest} is missing or damaged in the {place}."
     remedy = "Clear the task that made it; nothing was committed."

@@ -40,7 +40,8 @@ def check_handed_over(pointers: Mapping[str, str]) -> dict[str, str]:
     """Return pointers, by the path of their data file, if each names one local file below ``data/`` or ``work/``.
 
     Raises:
-        BadPointer: for the first that does not; the message has its number, not its text.
+        BadPointer: a pointer does not name such a file; the message has the number of the first such pointer, not its
+            text.
     """
     for number, (path, text) in enumerate(pointers.items(), start=1):
         if fault := _fault(path, text):

@@ -36,8 +36,8 @@ def publish_partition(
 
     Pointers of an earlier run of the month that are not among them are removed, so a month never mixes two runs.
 
-    ``leave_out`` is called with the clone and the month's folder before the commit: it removes records that were taken
-    down since the month was read, and returns the number of rows.
+    ``leave_out`` is called with the clone and the month's folder before the commit. The function must remove records
+    that were taken down since the month was read, and return the number of rows.
 
     Returns:
         ``commit`` (the head afterwards), ``changed`` (whether there was anything to commit) and ``left_out`` (rows).
@@ -67,15 +67,16 @@ def publish_snapshot(
     """Commit the results of a run's stages: their entries of ``dvc.lock`` and their metrics.
 
     The entries are merged onto the tip by stage. A month that was committed after ``base``, the commit that the stages
-    worked on, supersedes this publish: it changes nothing, because that month's event starts a run over all months.
-    A later result of the stages ``below``, which another Dag publishes and this one builds on, does the same.
+    worked on, supersedes this publish: nothing is committed, because that month's event starts a run over all months. A
+    later result of a stage in ``below``, which another Dag publishes and this run builds on, supersedes this publish,
+    too.
 
     Rounds that are pulled and champions that change do not supersede: the check of dependencies uses both in their
     state at ``base``, and a new champion starts its own run.
 
-    ``remember`` is called with the clone before the commit: it stores permanent assignments and raises if they
-    contradict stored ones. A publish that is killed between the two is repeated; if a month was committed meanwhile,
-    the stored assignments stay valid for the run over both.
+    ``remember`` is called with the clone before the commit. The function stores permanent assignments and raises if
+    they contradict stored ones. A publish that is killed between the two is repeated; if a month was committed
+    meanwhile, the stored assignments stay valid for the run over both.
 
     Args:
         settings: the location of the corpus.
@@ -124,7 +125,7 @@ def publish_round(
     """Commit a round's folder from ``clone``: the manifest in git, its tables as pointers.
 
     ``written``: the new or changed tables, which are pushed and checked on the remote before the commit; ``event``: one
-    word for the commit message (``opened``).
+    word for the commit message, such as ``opened``.
 
     Returns:
         ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).

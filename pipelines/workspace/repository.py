@@ -20,7 +20,7 @@ from pipelines.workspace.git import git
 
 
 class NotARepository(ConfigError):
-    """The command needs a checkout of the project, and there is none."""
+    """A folder is not a git checkout of this project with at least one commit."""
 
     message = "{path} is not a git checkout of this project with at least one commit."
     remedy = "Run the command in the project's checkout, or set CORPUS_REPO to an existing corpus repository."
@@ -59,7 +59,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The merge commit of an upgrade, the stages whose results were kept, and those that have to run again."""
+    """The merge commit of an upgrade, the stages whose results were kept, and the stages that must run again."""
 
     commit: str
     kept: tuple[str, ...]

@@ -1,9 +1,9 @@
 """Hand a stage's result from one task to the next: one object on the remote, named in Airflow by a signed token.
 
-The object holds the stage's entry of ``dvc.lock`` and the exact bytes of its uncached metrics. It is stored under a
-key of the stage's inputs and created only if absent, so that two tasks with the same inputs use the same result.
-Object and token are authenticated with the project secret: write access to the remote or to Airflow's database can make
-a task fail, but cannot make it use another result.
+The object holds the stage's entry of ``dvc.lock`` and the exact bytes of its uncached metrics. The object is stored
+under a key of the stage's inputs and created only if absent, so that two tasks with the same inputs use the same
+result. Object and token are authenticated with the project secret: write access to the remote or to Airflow's database
+can make a task fail, but cannot make it use another result.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StageResult:
 
     @classmethod
     def decode(cls, data: bytes) -> StageResult:
-        """Read :meth:`encode`'s bytes, which the caller has authenticated."""
+        """Read the bytes of :meth:`encode`; the caller must have authenticated them."""
         return cls(**json.loads(data))
 
     def write_metrics(self, root: Path) -> None:

@@ -106,7 +106,7 @@ class StageRun:
         return found
 
     def reproduce(self, clone: Workspace, stage: str) -> Token:
-        """Return the token of a stage's result: the stored one, that of the commit, or a new one from its command.
+        """Return the token of a stage's result: one already stored, the commit's, or a new one from running it.
 
         Raises:
             StepFailed: with the exit status of the command; its message went to stderr.

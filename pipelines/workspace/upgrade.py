@@ -1,6 +1,7 @@
 """Keep the results of stages whose revision is unchanged when a corpus is upgraded to newer code.
 
-Code is a dependency of every stage. Without this step a moved module or a new comment would run every stage again.
+Code is a dependency of every stage. Without this step a renamed module or a new comment would make every stage run
+again.
 """
 
 from __future__ import annotations
@@ -56,12 +57,13 @@ def before(clone: Workspace) -> Before:
 
 
 def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
-    """Rewrite ``dvc.lock`` of a clone in which newer code was merged; metrics files follow their stages' names.
+    """Rewrite ``dvc.lock`` of a clone in which newer code was merged; rename metrics files as their stages.
 
     Returns the stages whose results were kept, and those that have to run again.
 
     An entry is rewritten for the newer command, dependencies and parameters if it was current, the stage's revision is
-    unchanged, and no value or datum that it depends on differs. All other entries stay, and DVC runs their stages.
+    unchanged, and none of the parameters and data that the stage depends on differs. All other entries stay unchanged,
+    and DVC runs their stages.
     """
     for folder in sorted((clone.path / "metrics").glob("*")):
         for path in sorted(folder.glob("*.json")):

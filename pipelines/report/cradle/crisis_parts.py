@@ -1,4 +1,4 @@
-"""Build the report's parts on crisis models beyond CRADLE's tables: refusals, confusions, severity, cost, calibration.
+"""Build the report's parts on crisis models beyond CRADLE's tables, such as refusals, confusions and cost.
 
 Everything is read from ``evaluate.json`` (for its shape see :mod:`pipelines.evaluate.evaluate` and
 :mod:`pipelines.evaluate.crisis_errors`). Counts are summed over a model's runs; shares are in percent, with 95 %
@@ -41,7 +41,7 @@ def _crises(task: Json) -> dict[str, Json]:
 
 
 def refusals(task: Json, *, paper: Mapping[str, Mapping[str, int]], carried: Mapping[str, int]) -> Sheet | None:
-    """Return the share of unanswered records by gold label and model.
+    """Return a table of the share of unanswered records, by gold label and model.
 
     Args:
         task: ``Task`` of ``evaluate.json``.
@@ -106,7 +106,7 @@ def matrices(task: Json) -> Iterator[Sheet]:
 
 
 def over_extension(task: Json, *, kind: str) -> Sheet | None:
-    """Return how often a type of crisis is predicted without it in gold, and the most frequent gold labels then."""
+    """Return a table, by model, of how often crisis type ``kind`` is predicted but not in gold, and the gold labels."""
     rows = []
     for name, crises in _crises(task).items():
         over = crises["over_extension"].get(kind)
@@ -120,7 +120,7 @@ def over_extension(task: Json, *, kind: str) -> Sheet | None:
 
 
 def over_extensions(task: Json) -> Sheet | None:
-    """Return how often each type of crisis is predicted without it in gold, by model."""
+    """Return a table, by crisis type and model, of how often the type is predicted but not in gold."""
     models = _crises(task)
     kinds = list(next(iter(models.values()))["over_extension"]) if models else []
     rows = [
@@ -130,7 +130,7 @@ def over_extensions(task: Json) -> Sheet | None:
 
 
 def severity(task: Json) -> Iterator[Sheet]:
-    """Yield recall weighted by and at each of the scheme's severities, and the rates of missed and false crises."""
+    """Yield tables of recall (severity-weighted and by severity) and of the rates of missed and false crises."""
     models = _crises(task)
     known = [set(map(int, crises["severity"]["recall"])) for crises in models.values()]
     grades = sorted(set().union(*known), reverse=True)
@@ -157,9 +157,9 @@ def _graded(grades: Iterable[int]) -> Iterator[str]:
 
 
 def published_severity(paper: Mapping[str, tuple[float, Mapping[int, tuple[int, int]]]]) -> Sheet:
-    """Return recall by severity of the paper's models.
+    """Return a table of recall by severity for the paper's models.
 
-    ``paper``: name -> weighted recall, and by severity the numbers of labels found and carried.
+    ``paper``: model name -> weighted recall, and severity -> (true positives, gold labels).
     """
     grades = sorted(set().union(*(graded for _, graded in paper.values())), reverse=True)
     rows = [
@@ -171,7 +171,7 @@ def published_severity(paper: Mapping[str, tuple[float, Mapping[int, tuple[int, 
 
 
 def violations(task: Json) -> Sheet | None:
-    """Return the number of answers that break each rule of the scheme (SPEC 23)."""
+    """Return a table of the number of answers that break each rule of the scheme (SPEC 23)."""
     models = _crises(task)
     rules = sorted({rule for crises in models.values() for rule in crises["violations"]})
     rows = [(_words(rule), *(f"{crises['violations'].get(rule, 0):,}" for crises in models.values())) for rule in rules]
@@ -179,7 +179,7 @@ def violations(task: Json) -> Sheet | None:
 
 
 def floors(task: Json) -> Sheet | None:
-    """Return the recall of labels with a floor, beside the floor, and the precision at that threshold."""
+    """Return a table of the labels with a recall floor: recall, floor, and precision at the same threshold."""
     rows = []
     for name, model in sorted(task["models"].items()):
         for label, floor in (model.get("floors") or {}).items():
@@ -202,7 +202,7 @@ def _at(floor: Json) -> tuple[str, ...]:
 
 
 def spent(task: Json) -> Sheet | None:
-    """Return the cost of prediction: seconds and tokens per record, and US dollars per thousand records."""
+    """Return a table of prediction costs: seconds and tokens per record, US dollars per thousand records."""
     rows = []
     for name, model in sorted(task["models"].items()):
         if cost := model.get("spent"):
@@ -219,7 +219,7 @@ def _amount(value: float | None) -> str:
 
 
 def calibration(task: Json) -> Sheet | None:
-    """Return the calibration of each model that gives probabilities, as a mean over all labels."""
+    """Return a table of the calibration of each model with probabilities, as a mean over all labels."""
     rows = []
     for name, found in _calibrated(task).items():
         base = fmean(label["base"] for label in found["labels"].values())
@@ -233,7 +233,7 @@ def _calibrated(task: Json) -> dict[str, Json]:
 
 
 def calibration_by_label(task: Json) -> Sheet | None:
-    """Return the Brier score of each label by model, beside that of always predicting the label's frequency."""
+    """Return a table of the Brier score by label and model, beside a constant prediction of the frequency."""
     found = _calibrated(task)
     if not found:
         return None
@@ -246,7 +246,7 @@ def calibration_by_label(task: Json) -> Sheet | None:
 
 
 def reliability(task: Json) -> Iterator[Drawing]:
-    """Draw the reliability of each model that gives probabilities."""
+    """Yield the reliability plot of each model that gives probabilities."""
     for name, found in _calibrated(task).items():
         filled = [row for row in found["bins"] if row["n"]]
         bins = [figures.Bin(row["said"], row["seen"], row["n"]) for row in filled]
@@ -265,7 +265,7 @@ def reliability(task: Json) -> Iterator[Drawing]:
 
 
 def dev(task: Json) -> Sheet | None:
-    """Return the figures on dev, on which models were selected, over all its records, as means over runs."""
+    """Return a table of scores on dev, the split on which models were selected: all records, means over runs."""
     rows = []
     for name, model in sorted(task["models"].items()):
         if model.get("dev"):

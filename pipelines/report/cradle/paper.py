@@ -22,12 +22,12 @@ Counts = Mapping[str, tuple[int, int, int]]
 
 
 def names() -> dict[str, str]:
-    """Return the models' names in Table 4, by our keys."""
+    """Return our model key -> the paper's name of the model in Table 4."""
     return {key: name for key, name, *_ in published()["table_4"]["rows"]}
 
 
 def row_4(key: str) -> dict[str, float]:
-    """Return a model's row of Table 4 by figure."""
+    """Return a model's printed scores in Table 4: name of the score -> value."""
     (row,) = [values for known, _, _, *values in published()["table_4"]["rows"] if known == key]
     return dict(zip(SCORES, row, strict=True))
 
@@ -39,7 +39,7 @@ def macro_f1() -> dict[str, float]:
 
 
 def by_label(key: str) -> dict[str, dict[str, float]]:
-    """Return F1, precision and recall of each label of a model (Tables 13 to 16)."""
+    """Return label -> F1, precision and recall of a model (Tables 13 to 16)."""
     found = {}
     for number in PER_LABEL:
         table = published()[f"table_{number}"]
@@ -55,14 +55,14 @@ def label_f1(key: str) -> dict[str, float]:
 
 
 def support(*, key: str | None = None) -> dict[str, int]:
-    """Return how many test posts carry each label (Table 11); for a model, of the posts that it answered."""
+    """Return label -> number of test posts (Table 11); for a model, only of the posts that it answered."""
     test = published()["table_11"]["splits"].index("test")
     blocked = refused(key) if key else {}
     return {label: row[test] - blocked.get(label, 0) for label, row in published()["table_11"]["labels"].items()}
 
 
 def refused(key: str) -> dict[str, int]:
-    """Return how many posts with each label a model did not answer (appendix D, by SPEC 1.5); only Gemini refused."""
+    """Return label -> number of posts that a model refused (appendix D, by SPEC 1.5); only Gemini refused."""
     table = published()["table_12"]
     found: dict[str, int] = table["blocked"] if key == table["key"] else {}
     return found
@@ -104,7 +104,7 @@ def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
 
 
 def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, dict[int, tuple[int, int]]]:
-    """Return the severity-weighted recall from the paper's counts, and the labels found and carried by severity."""
+    """Return the severity-weighted recall of a paper's model; severity -> (true positives, gold labels)."""
     graded: dict[int, tuple[int, int]] = {}
     for label, (tp, _, fn) in counts(key).items():
         if weight := severities.get(label, 0):

@@ -34,12 +34,12 @@ BASELINES = {
 
 
 def task_of(ours: Json | None) -> Json | None:
-    """Return the paper's task in ``evaluate.json``."""
+    """Return the task of ``evaluate.json`` that the paper reports."""
     return ours["tasks"].get(TASK) if ours else None
 
 
 def table_4(ours: Json | None = None) -> Sheet:
-    """Return all models: the paper's by family, each with ours of the same name below, our others, and baselines."""
+    """Return Table 4: the paper's models, each above ours of the same name, then our others, and baselines."""
     task = task_of(ours)
     models: dict[str, Json] = task["models"] if task else {}
     rows: list[tuple[str, ...]] = []
@@ -113,7 +113,7 @@ def table_5(silver: Json | None = None) -> Sheet:
 
 
 def table_8(ours: Json | None = None) -> Sheet:
-    """Return fine-tuned models in percent, with the change in percentage points from the untuned model.
+    """Return Table 8: fine-tuned models in percent, with the change in points from the untuned model.
 
     Ours are over all records, so that both models are scored on the same records; the last column is the paired
     bootstrap of macro-F1 with Holm's correction (``evaluate.json``'s pairs). A model has a second row if the paper's
@@ -139,12 +139,12 @@ def table_8(ours: Json | None = None) -> Sheet:
 
 
 def tuned(task: Json) -> list[str]:
-    """Return our fine-tuned models of a task."""
+    """Return the names of our fine-tuned models of a task."""
     return [name for name, model in sorted(task["models"].items()) if model["subset"] is not None]
 
 
 def changes(key: str, task: Json) -> Sheet | None:
-    """Return Table 8's columns for a scheme without a paper, or ``None`` if no model was fine-tuned."""
+    """Return a table like Table 8 for a scheme without a paper; ``None`` if no model was fine-tuned."""
     rows = [(name, *_tuned(name, task=task)) for name in tuned(task)]
     columns = ("Model", *SCORES.values(), "Macro-F1: p (Holm)")
     return (
@@ -173,7 +173,7 @@ def _changed(value: float, delta: float | None) -> str:
 
 
 def table_12(ours: Json | None = None) -> Sheet:
-    """Return the models that left posts unanswered: over their answers, and over all posts."""
+    """Return Table 12: models that left posts unanswered, over their answered posts and over all posts."""
     table, task = published()["table_12"], task_of(ours)
     n, valid = table["n"], table["n_valid"]
     name = names()[table["key"]]
@@ -195,7 +195,7 @@ def table_12(ours: Json | None = None) -> Sheet:
 
 
 def tables_13_to_16(ours: Json | None = None) -> Iterator[Sheet]:
-    """Yield F1, precision and recall of each label for the paper's models and ours, over their answers."""
+    """Yield F1, precision and recall by label for the paper's models and ours, over their answered posts."""
     task = task_of(ours)
     models = {n: m for n, m in (task["models"] if task else {}).items() if m["valid"]}
     for number in PER_LABEL:
@@ -220,7 +220,7 @@ def _labels(model: Json, *, labels: Sequence[str]) -> Iterator[str]:
 
 
 def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
-    """Return the number of posts with each label, by split and training subset, paper beside ours."""
+    """Return Table 11: number of posts by label, split and training subset, the paper's beside ours."""
     paper = published()["table_11"]
     gold = {split: found.get(TASK, {}) for split, found in (ours["composition"] if ours else {}).items()}
     given = silver["distributions"] if silver else {}

@@ -57,7 +57,7 @@ def recomputed(task: str) -> tuple[float, float]:
 
 
 def table_3(ours: Json | None = None) -> Sheet:
-    """Return all models on all tasks; a model that left items unanswered has a second row over all records."""
+    """Return Table 3: all models on all tasks; models with unanswered items have a second row over all records."""
     tasks = ours["tasks"] if ours else {}
     rows = [
         line
@@ -109,7 +109,7 @@ def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[st
 
 
 def table_4(ours: Json | None = None) -> Sheet:
-    """Return F1 by label of each task's best model, with averages; ours is the best on test, as in the paper."""
+    """Return Table 4: F1 by label of each task's best model on test, the paper's and ours, with averages."""
     rows: list[tuple[str, ...]] = []
     for task, paper in published()["table_4"].items():
         found = ours["tasks"].get(task) if ours else None
@@ -132,7 +132,7 @@ def table_4(ours: Json | None = None) -> Sheet:
 
 
 def table_8(ours: Json | None = None) -> Sheet:
-    """Return the number of memes with each annotated label, by split."""
+    """Return Table 8: the number of memes with each annotated label, by split."""
     paper = published()["table_8"]
     scheme = load("figsim")
     found = ours["composition"] if ours else {}
@@ -156,7 +156,7 @@ def _counts(paper: Sequence[int], *, own: Sequence[int | None]) -> Iterator[str]
 
 
 def table_9(ours: Json | None = None) -> Sheet:
-    """Return the training settings."""
+    """Return Table 9: the training settings."""
     settings = ours["settings"] if ours else {}
     rows = []
     for row in published()["table_9"]:
@@ -166,7 +166,7 @@ def table_9(ours: Json | None = None) -> Sheet:
 
 
 def table_10(ours: Json | None = None) -> Sheet:
-    """Return the decoding settings, a column for each of our models: providers accept different ones (SPEC 10)."""
+    """Return Table 10: decoding settings, a column for each of our models, as providers differ (SPEC 10)."""
     decoding = ours["decoding"] if ours else {}
     rows = []
     for row in published()["table_10"]:
@@ -184,7 +184,7 @@ def _sent(asked: Json, *, parameter: str | None) -> str:
 
 
 def table_12(ours: Json | None = None) -> Sheet:
-    """Return severity underprediction by figurative subtype, of misclassified (the paper's N) and of all memes."""
+    """Return Table 12: severity underprediction by figurative subtype, of misclassified (N) and of all memes."""
     found = ours["tasks"].get("severity") if ours else None
     best = found["models"][found["best"]]["errors"]["by_figurative"] if found and found["best"] else {}
     paper = published()["table_12"]

@@ -78,9 +78,9 @@ def _with_registry(settings: Settings, mlflow: str) -> Settings:
 def follow(
     airflow: Api, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
 ) -> Look:
-    """Start runs when they are ready and show progress until the models are published and promotions are decided.
+    """Start runs when due and show progress until the models are published and all promotions are decided.
 
-    Returns the last look.
+    Returns the last snapshot of Airflow's runs and tasks (:class:`Look`).
 
     Raises:
         RunFailed: the runs made no progress for too long.
@@ -107,13 +107,13 @@ def follow(
 
 
 def newest(settings: Settings) -> dict[str, str]:
-    """Return the subject of each corpus's newest commit; a snapshot holds every month that was committed before it."""
+    """Return corpus -> subject of the corpus's newest commit."""
     subjects = git("--git-dir", settings.repo, "log", "--format=%s", BRANCH).splitlines()
     return {corpus: next((s for s in subjects if f"({corpus})" in s), "") for corpus in CORPORA}
 
 
 def contested(settings: Settings, *, profile: str) -> Sequence[int]:
-    """Return the contested versions by their published score, lowest first."""
+    """Return the versions of the model ``meme-severity``, lowest published score first."""
     chosen = load(profile=profile).registry[promotions.CONTESTED]
     evaluated = outcome.evaluated(settings, corpus="memes")
     return promotions.by_score(evaluated, models=[one.model for one in chosen])

@@ -26,7 +26,7 @@ SERVICES, AIRFLOW, GIT = "services, start", "Airflow, per task", "git and DVC"
 
 
 def evaluated(settings: Settings, *, corpus: str) -> Json:
-    """Return the published metrics of a corpus's models."""
+    """Return the published ``evaluate.json`` of a corpus."""
     text = git("--git-dir", settings.repo, "show", f"{BRANCH}:metrics/{corpus}/evaluate.json")
     found: Json = json.loads(text)
     return found
@@ -48,7 +48,7 @@ def _said(row: JournalRow) -> str:
 
 
 def spent(settings: Settings, look: Look, *, started: float, total: float, failures: Failures) -> Table:
-    """Return the time spent: seconds by part; parallel tasks are counted separately."""
+    """Return a table of the time spent, part and seconds; the times of parallel tasks are added."""
     durations = [task["duration"] for task in look.tasks if task["duration"]]
     parts = {SERVICES: started} | divided(sum(durations), lines(settings.home / "logs" / "phases.jsonl", look))
     title = f"{total:.0f} s, {len(durations)} tasks, {failures.cleared.total()} cleared"

@@ -1,4 +1,4 @@
-"""Start the demo's Dag runs when they are due, judging only by what Airflow and git have on record."""
+"""Start the demo's Dag runs when they are due, based only on the state of Airflow and of the git repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 4
 class Models:
     """The Dag that makes the models of a corpus; triggered once, when all months are collected.
 
-    Annotation rounds and each month's labels would also trigger it; the demo has neither.
+    Annotation rounds and the labels of each month would also trigger the Dag; the demo has neither.
 
     Args:
         dag_id: the Dag.
@@ -58,12 +58,12 @@ class DemoPlan:
     _waited: dict[str, int] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Unpause the Dags that collect and label."""
+        """Unpause the Dags that collect months and label posts."""
         for dag_id in (*(f"{corpus}_collect" for corpus in CORPORA), "posts_label"):
             self._wake(dag_id)
 
     def advance(self, look: Look) -> bool:
-        """Start the runs that are ready; return whether the models of both corpora are published."""
+        """Start the runs that are due; return whether the models of both corpora are published."""
         newest = self.newest()
         done = [self._advance(corpus, look, newest=newest[corpus]) for corpus in CORPORA]
         return all(done)

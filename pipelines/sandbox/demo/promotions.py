@@ -1,4 +1,4 @@
-"""Demonstrate the registry: a first champion, a refusal, a better champion, a rollback, three forgeries.
+"""Demonstrate the registry: first champion, refused version, better champion, rollback, three forged registrations.
 
 Each step uses the same interface as a person: the Dag ``promote``, an answer in Airflow, the command
 ``corpus rollback``. The next step is derived from the journal, so a killed demo resumes where it stopped.
@@ -32,15 +32,15 @@ VERSIONS = 3
 
 
 class Answering(Api, Protocol):
-    """A client that also answers the questions a task asks a person."""
+    """A client of Airflow that can also answer a task's question to a person."""
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Answer a task unless it already has an answer."""
+        """Answer the question of a task unless it already has an answer."""
 
 
 @dataclass
 class Act:
-    """The promotions, one step per poll; ``order`` returns the contested versions, lowest score first."""
+    """Promotes versions, one step per poll; ``order`` returns the versions of ``meme-severity``, lowest score first."""
 
     airflow: Answering
     settings: Settings
@@ -49,7 +49,7 @@ class Act:
     _awake: bool = False
 
     def advance(self, look: Look) -> bool:
-        """Take the steps that are ready; return whether every decision is on record."""
+        """Take the steps that are due; return whether every planned decision is in the journal."""
         done = [self._advance(name, look) for name in (*OTHERS, CONTESTED)]
         return all(done)
 
@@ -127,7 +127,7 @@ def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str)
 
 
 def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
-    """Return the versions 1, 2, 3 of the contested model by the macro-F1 that ``evaluate`` published, lowest first."""
+    """Return the versions 1, 2, 3 of ``meme-severity`` by the macro-F1 that ``evaluate`` published, lowest first."""
     found = evaluated["tasks"]["severity"]["models"]
     scores = {version: found[name]["valid"]["figures"]["macro_f1"]["mean"] for version, name in enumerate(models, 1)}
     return sorted(scores, key=lambda version: (scores[version], version))

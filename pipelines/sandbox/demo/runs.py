@@ -14,7 +14,7 @@ Key = tuple[str, str, str, int]
 
 
 class Api(Protocol):
-    """The calls of Airflow's REST API that the demo needs to follow the runs."""
+    """The interface to Airflow's REST API that the demo needs to follow the runs."""
 
     base: str
 
@@ -62,7 +62,7 @@ class Look:
         return {(key_of(task), task["try_number"]): task["state"] for task in self.tasks}
 
     def collected(self, dag_id: str) -> set[str]:
-        """Return the partitions that runs of a Dag have completed."""
+        """Return the partition keys (months) that runs of a Dag have completed."""
         return {run["partition_key"] for run in self.of(dag_id) if run["state"] == "success"}
 
 

@@ -48,8 +48,8 @@ def build(
     Does nothing if an identical build (same parameters, same generator, same Pillow) already exists.
 
     Returns:
-        Counts: ``submissions``, ``images``, ``kept_images``, ``pairs`` (near-duplicates), ``elsewhere``, ``posts``,
-        ``kept_posts``, ``post_pairs``; or ``rows``.
+        Counts: ``submissions``, ``images``, ``kept_images``, ``pairs`` (near-duplicates), ``elsewhere`` (posts of other
+        communities), ``posts``, ``kept_posts``, ``post_pairs``; or ``rows``.
     """
     folder = root if scale is None else root / "scale"
     identity = _identity(sandbox, scale=scale)

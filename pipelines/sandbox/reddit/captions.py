@@ -1,7 +1,7 @@
 """Generate and edit the offline Reddit's English captions: a small grammar of mild office, sleep and Monday talk.
 
-All words are this project's own. They are common, short, and easy to read for OCR engines, because the truth counts
-words: the word splitter of the OCR readers leaves all words of eight letters or more intact.
+All words are this project's own. They are common, short, and easy to read for OCR engines, because the ground truth
+counts words: the word splitter of the OCR readers leaves all words of eight letters or more intact.
 """
 
 from __future__ import annotations

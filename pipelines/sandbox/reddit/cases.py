@@ -10,7 +10,7 @@ WHOLE = 600
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of submission: its number among 600, and its minimum number in a small sandbox."""
+    """One kind of submission: how many there are among 600, and the minimum number in a small sandbox."""
 
     name: str
     share: int

@@ -21,7 +21,7 @@ EDITABLE = ("capitals", "capitals", "bar", "tweet", "panels")
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A meme before it is drawn: ``plain`` is the sentence without labels, ``phrases`` carry them.
+    """A meme before it is drawn; ``plain`` is a sentence without labels, ``phrases`` are the text with labels.
 
     If it is ``editable``, its sentence has at least four words that may be replaced.
     """
@@ -81,7 +81,7 @@ def compose(labels: Figsim, crises: Sequence[str], *, rng: Random, editable: boo
 
 
 def title(crises: Sequence[str], *, rng: Random) -> str:
-    """Return a title that carries ``crises``; if there are none, a sentence without a label."""
+    """Return a title that carries ``crises``; without any, a sentence without a label."""
     text = ", ".join(_crisis_phrase(c, rng=rng) for c in crises) or captions.sentence(rng, short=True)
     text = text[:1].upper() + text[1:]
     return text + rng.choice(("", "", "", "", "", "", " 😴", " ☕", " … naïve, I know", " (à la café)", " — “again”"))

@@ -1,4 +1,4 @@
-"""Make bytes that a collector must refuse: a host's placeholder, damaged pictures, bombs, pages posing as pictures."""
+"""Generate files that a collector must refuse: placeholders, damaged pictures, decompression bombs, fake pictures."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class ImageHost:
         self._turned_away: set[str] = set()
 
     def serve(self, request: BaseHTTPRequestHandler, *, file: str, query: Mapping[str, str]) -> None:
-        """Answer one request for ``file``; after a redirect (``hop`` in the query) the file is served plainly."""
+        """Answer one request for ``file``; after a redirect (``hop`` in the query) send the file without faults."""
         entry = self._files.get(file)
         path = self._folder / file
         behaviour = entry["behaviour"] if entry else "missing"

@@ -29,7 +29,7 @@ def similarity(one: set[str], other: set[str]) -> float:
 
 
 class SeenTexts:
-    """The shingles of all texts so far, used to keep posts from being similar by chance."""
+    """The shingles of all texts added so far; used to reject a new text that is similar to one by chance."""
 
     def __init__(self) -> None:
         self._sizes: list[int] = []

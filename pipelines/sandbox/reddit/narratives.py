@@ -1,8 +1,8 @@
 """Write the text of the offline Reddit's posts, and recognise the labels of such a text for the sandbox's vendors.
 
-A post is a few sentences that carry its labels among many that carry none. :func:`recognise` reads them back: it
-compares whole sentences word by word, so case, punctuation, scrubbing and words inserted between two sentences have no
-effect, and a truncated sentence carries no label.
+A post is a few sentences that carry its labels among many that carry none. :func:`recognise` reads them back: the
+function compares whole sentences word by word, so case, punctuation, scrubbing and words inserted between two sentences
+have no effect, and a truncated sentence carries no label.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def statements(text: str) -> list[tuple[str, str]]:
 def fingerprint(text: str) -> str:
     """Return a digest of this module's sentences in a text; an inserted instruction does not change it.
 
-    It covers the sentences that carry labels and the uncommon words of the others, in order.
+    The digest covers, in order, the sentences that carry labels and the uncommon words of the other sentences.
     """
     rare = [word for word in bare(text) if word in _rare()]
     said = [sentence for _, sentence in statements(text)]

@@ -1,4 +1,4 @@
-"""Generate the offline Reddit's text posts: eight communities, every case that collecting must distinguish."""
+"""Generate the offline Reddit's text posts: eight communities, and every case that collection must distinguish."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def counts(size: int) -> dict[str, int]:
 
 
 class PostWorld:
-    """A builder: one method per kind of case, all randomness from the sandbox's seed."""
+    """Builds the text posts: one method per kind of case, all randomness from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         """Draw the label sets: one quota for the kept originals, one for the dropped posts.

@@ -25,7 +25,8 @@ def schedule(
 ) -> list[SandboxPost]:
     """Fill ``created``, ``id`` and ``author`` of all posts; return them in order of creation.
 
-    Posts of another ``name`` have their own schedule, with ids after ``first_id``.
+    ``name`` seeds the schedule, so posts that are scheduled under another name get other times. Ids follow
+    ``first_id``.
 
     Copies follow their originals. One post falls on the first and one on the last second of the months, and those of
     the case ``outside_window`` directly before and after them.

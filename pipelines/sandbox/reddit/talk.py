@@ -1,4 +1,4 @@
-"""Define the posts' other sentences, about tiredness, work, family and small things; none carries a label."""
+"""Define the label-free sentences of synthetic posts, about tiredness, work, family and small things."""
 
 from __future__ import annotations
 

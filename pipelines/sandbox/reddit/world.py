@@ -46,7 +46,7 @@ PERSONAL = (
 
 
 class World:
-    """A builder: one method per kind of case, all randomness from the sandbox's seed."""
+    """Builds the submissions: one method per kind of case, all randomness from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox

@@ -23,7 +23,7 @@ INVALID_ARGUMENT = 3
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One request of a job; ``kind`` is its protocol, ``model`` the model named in the job's path."""
+    """One request of a batch job; ``kind`` is its protocol, ``model`` the model named in the job's path."""
 
     custom_id: str
     body: Body
@@ -46,7 +46,7 @@ Judge = Callable[[BatchLine, str], Result]
 
 @dataclass(slots=True)
 class VendorJob:
-    """One batch job; ``looks`` is the number of polls left until it ends."""
+    """One batch job of a vendor; ``looks`` is the number of polls left until it ends."""
 
     name: str
     results: Sequence[Result]
@@ -93,7 +93,7 @@ class Batches:
         return job
 
     def look(self, name: str) -> VendorJob | None:
-        """Return a job and count this poll."""
+        """Return a job, and count this call as a poll."""
         with self.lock:
             if job := self.jobs.get(name):
                 job.looks -= 1

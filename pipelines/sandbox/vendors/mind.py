@@ -106,7 +106,7 @@ TEMPERS: Mapping[str, Temper] = {
 
 @dataclass(frozen=True, slots=True)
 class VendorQuestion:
-    """One question, independent of the protocol; ``text`` is that of the last user message."""
+    """One request to a model, independent of the protocol; ``text`` is that of the last user message."""
 
     model: str
     system: str
@@ -120,7 +120,7 @@ class VendorQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer, independent of the protocol; ``value`` is set if the answer is plain JSON of the schema."""
+    """One answer, independent of the protocol; ``value`` is set if the answer is plain JSON that fits the schema."""
 
     text: str
     value: dict[str, Any] | None
@@ -133,7 +133,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PostReading:
-    """A post's CRADLE labels, FigSIM codes, digest of its own words, and the labels that it dictates to a model."""
+    """A post's CRADLE labels, FigSIM codes and text digest, and the labels that the post tells a model to give."""
 
     labels: frozenset[str]
     codes: frozenset[str]
@@ -142,7 +142,7 @@ class PostReading:
 
 
 def post_of(asked: VendorQuestion) -> tuple[str, bool]:
-    """Return the post of a question, and whether it is enclosed in a delimiter that the prompt names."""
+    """Return the post in a request, and whether a delimiter that the prompt names encloses it."""
     found = [(m.group(), m.start(), m.end()) for m in DELIMITER.finditer(asked.text)]
     if found:
         places = [(start, end) for word, start, end in found if word == found[-1][0]]
@@ -154,7 +154,7 @@ def post_of(asked: VendorQuestion) -> tuple[str, bool]:
 
 @lru_cache(maxsize=50_000)
 def reading(post: str) -> PostReading:
-    """Read a post; sentences that address a model count neither as content nor towards the digest."""
+    """Recognise a post's labels; sentences that address a model affect neither the labels nor the digest."""
     own, addressed = post, ""
     if marks(post):
         spoken = [(sentence, bool(marks(sentence))) for sentence in SENTENCES.split(post)]
@@ -177,7 +177,7 @@ def _nothing() -> str:
 
 
 def reply(asked: VendorQuestion, *, vendor: str, temper: Temper, seed: int) -> Reply:
-    """Return the vendor's answer to a question at its error rates; equal questions get equal answers."""
+    """Return the vendor's answer to a request at its error rates; equal requests get equal answers."""
     post, inside = post_of(asked)
     read = reading(post)
     rng = seeded(seed, vendor, "|".join(sorted(read.labels)), read.digest)

@@ -1,6 +1,7 @@
 """Read and write OpenAI's wire formats: chat completions, and Responses, the endpoint used for batches.
 
-They reject what the real API rejects: sampling parameters for reasoning models, schemas outside the strict subset.
+The simulated endpoints reject what the real API rejects: sampling parameters for reasoning models, schemas outside the
+strict subset.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pipelines.sandbox.vendors.protocols import MADE, Body, Rejected, images_of,
 
 
 class OpenAI:
-    """Chat completions."""
+    """The wire format of OpenAI's chat completions."""
 
     REASONS: ClassVar = re.compile(r"gpt-5(?!.*chat)|o[134]\b")
     ENDED: ClassVar = {"stop": "stop", "stop_string": "stop", "length": "length"}
@@ -105,16 +106,16 @@ class OpenAI:
         return self.fail("invalid", message=message, code="content_policy_violation")
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Write an error."""
+        """Write an error in OpenAI's format."""
         family, usual, told = self.KINDS[kind]
         return {"error": {"message": message or told, "type": family, "param": param, "code": code or usual}}
 
 
 class Responses(OpenAI):
-    """Responses."""
+    """The wire format of OpenAI's Responses API."""
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Read a response creation."""
+        """Read a request that creates a response."""
         model = str(body.get("model") or model)
         self._sampling(body, model=model)
         entries = body.get("input") or []

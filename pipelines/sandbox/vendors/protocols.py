@@ -45,10 +45,10 @@ class Call:
     model: str = ""
 
     def json(self) -> Body:
-        """Return the body.
+        """Return the request body as a JSON object.
 
         Raises:
-            Rejected: it is not a JSON object.
+            Rejected: the body is not a JSON object.
         """
         try:
             value = orjson.loads(self.body)
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One HTTP answer."""
+    """One HTTP response of a simulated vendor."""
 
     status: int
     body: bytes
@@ -71,7 +71,7 @@ class Sent:
 
     @property
     def final(self) -> bool:
-        """Return whether the question is answered: a refusal is an answer, an error is not."""
+        """Return whether the response is final: a refusal is, an error is not."""
         return self.status < 300 or self.refused
 
 
@@ -97,7 +97,7 @@ def last_asked(messages: Iterable[Mapping[str, Any]]) -> Any:
     """Return the content of the last user message.
 
     Raises:
-        Rejected: there is none.
+        Rejected: the request has no user message.
     """
     asked = [m.get("content", m.get("parts")) for m in messages if m.get("role", "user") == "user"]
     if not asked:
@@ -111,7 +111,7 @@ def strings(value: Any) -> tuple[str, ...]:
 
 
 class Anthropic:
-    """Messages."""
+    """The wire format of Anthropic's Messages API."""
 
     # Models from 4.5 on (and Opus 4.1) accept either temperature or top_p; earlier ones have no output format.
     EITHER: ClassVar = re.compile(r"claude-(?:(?:sonnet|haiku|opus)-4-[5-9](?!\d)|opus-4-1(?!\d))")
@@ -127,7 +127,7 @@ class Anthropic:
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Read a message creation."""
+        """Read a request that creates a message."""
         model = str(body.get("model") or model)
         if not isinstance(body.get("max_tokens"), int):
             raise Rejected("max_tokens: Field required")
@@ -177,13 +177,13 @@ class Anthropic:
         }
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Write an error."""
+        """Write an error in Anthropic's format."""
         family, told = self.KINDS[kind]
         return {"type": "error", "error": {"type": family, "message": message or told}, "request_id": "req_sandbox"}
 
 
 class Google:
-    """generateContent."""
+    """The wire format of Google's generateContent."""
 
     ENDED: ClassVar = {"stop": "STOP", "stop_string": "STOP", "length": "MAX_TOKENS"}
     STATUS: ClassVar = {"key": 401, "quota": 429, "throttled": 429, "overloaded": 503, "missing": 404, "invalid": 400}
@@ -234,7 +234,7 @@ class Google:
         return 200, {"candidates": [{"content": content, "finishReason": self.ENDED[answer.ended], "index": 0}], **told}
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Write an error."""
+        """Write an error in Google's format."""
         status, told = self.KINDS[kind]
         return {"error": {"code": self.STATUS[kind], "message": message or told, "status": status}}
 

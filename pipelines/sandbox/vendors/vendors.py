@@ -5,8 +5,8 @@
 insufficient_quota). A request with an already answered ``Idempotency-Key`` gets the same bytes again.
 
 ``vendors.jsonl`` in the sandbox's folder has one line per question, batched ones included: vendor, model, SHA-256 of
-the key (for a batched question: of its custom id), status, whether the answer was sent completely, the batch. It holds
-no content.
+the key (for a batched question: of its custom id), status, whether the answer was sent completely, the batch. The file
+holds no content.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SETTLING_SECONDS = 2.0
 class VendorCounts:
     """A vendor's counts; ``keys`` are digests of the distinct keys, ``answered`` the final answers sent completely.
 
-    A final answer is one that a retry would not change: a refusal is final, 429 and 5xx are not.
+    An answer is final if a retry would not change it: a refusal is final, 429 and 5xx are not.
     """
 
     received: int = 0
@@ -69,7 +69,7 @@ class VendorCounts:
     most_at_once: int = 0
 
     def told(self) -> dict[str, int]:
-        """Return the counts."""
+        """Return the counts as a dict for JSON, with the number of distinct keys."""
         named = ("received", "answered", "throttled", "errors", "refused", "most_at_once")
         return {n: getattr(self, n) for n in named} | {"keys": len(self.keys)}
 
@@ -99,7 +99,7 @@ class Vendors:
             return {vendor: book.told() for vendor, book in self._books.items()}
 
     def settle(self) -> None:
-        """Wait until all sent answers are counted: an answer arrives a moment before its entry is written."""
+        """Wait until all answers are counted: a client may get an answer a moment before it is counted."""
         with self._booked:
             self._booked.wait_for(lambda: not self._open, timeout=SETTLING_SECONDS)
 

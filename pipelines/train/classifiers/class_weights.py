@@ -30,7 +30,7 @@ class Weights:
 
 
 def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> Weights:
-    """Return the weights of the labels in train.
+    """Return the weights of the task's labels, computed from the examples of train.
 
     Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
     and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).

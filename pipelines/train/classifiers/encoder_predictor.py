@@ -19,7 +19,7 @@ CHUNK = 512
 
 
 class EncoderPredictor(CalibratedPredictor):
-    """A fitted encoder for inference; create it with :meth:`open`."""
+    """A fitted text encoder for inference; create it with :meth:`open`."""
 
     def __init__(
         self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, thresholds: Floats, batch: int

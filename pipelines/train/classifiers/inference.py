@@ -63,7 +63,7 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int
 
 
 def machine() -> Accelerator:
-    """Return the accelerator of this process; precision is set by :func:`autocast`."""
+    """Return the accelerator of this process; :func:`autocast` sets the precision."""
     # parts of a pretrained model that a head does not use have no gradient; DDP must know about them
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no", kwargs_handlers=[unused])
@@ -76,14 +76,14 @@ def autocast(where: Accelerator) -> Any:
 
 
 def on(where: Accelerator, batch: Batch) -> Batch:
-    """Return the batch on the device, copied without blocking."""
+    """Return the batch copied to the device without blocking."""
     return {name: tensor.to(where.device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def prepared(
     built: Built, *, examples: Sequence[Example], batches: Sequence[list[int]], machine: Accelerator
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Yield each batch's rows and tensors; for a GPU, ahead of use and in pinned memory."""
+    """Yield each batch's rows and tensors; for a GPU, prepare them ahead of use in pinned memory."""
     gpu = machine.device.type == "cuda"
 
     def make(rows: list[int]) -> tuple[list[int], Batch]:

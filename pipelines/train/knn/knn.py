@@ -35,7 +35,7 @@ CHUNK = 256  # posts that are compared with train at once
 
 
 class NoVotes(DataError):
-    """The labeller that a model is blended with has no answer for dev."""
+    """The labeller that a model is blended with has no valid answer for any record of dev."""
 
     message = "Labeller '{labeller}' has no valid vote on dev, so its weight cannot be chosen."
     remedy = "Run the labeller's votes, or remove the labeller from the model's entry in params.yaml."
@@ -43,7 +43,7 @@ class NoVotes(DataError):
 
 @dataclass(frozen=True)
 class Mixed:
-    """Number of neighbours and weight of the labeller's answer, with a calibration each for records with and without.
+    """Number of neighbours, weight of the labeller's answer, and calibrations with and without such an answer.
 
     A record without an answer of the labeller (such as a refusal) is scored by its neighbours alone.
 
@@ -80,15 +80,15 @@ class Mixed:
 
 
 def pooled(found: Floats, *, answers: Sequence[LabelSet | None], task: Task, blend: float) -> Floats:
-    """Return the logarithmic opinion pool of probabilities and a labeller's answers; rows without one are unchanged.
+    """Return the logarithmic opinion pool of probabilities and a labeller's answers; rows without one stay unchanged.
 
     Measured on the sandbox's posts (three seeds, a labeller that is right on .63, .80 and .86 of test's label sets):
     exact match .80, .83 and .86 at the weights of the least log loss on dev (.25, .5, .5), neighbours alone .71. The
     mean of shares and answers reaches this only at other weights (.1 for the weakest), with a log loss .05 higher.
 
     Args:
-        found: calibrated probabilities by the neighbours, shape (records, labels).
-        answers: one for each record.
+        found: calibrated probabilities from the neighbours, shape (records, labels).
+        answers: the labeller's answer for each record, or ``None``.
         task: the task of the labels.
         blend: the weight of the answers, 0 to 1.
     """
@@ -125,8 +125,8 @@ def fit(
         seed: not used: nothing here is random.
         settings: provides ``recall_floors``.
         out: a folder that is empty or does not exist.
-        vault: its keys seal the embeddings.
-        said: the valid answers of ``spec.labeller`` by record; ``None`` if the entry names no labeller.
+        vault: its keys encrypt the embeddings.
+        said: record id -> valid answer of ``spec.labeller``; ``None`` if the entry names no labeller.
 
     Returns:
         ``neighbours``, ``blend`` (``None`` without a labeller), ``records`` (of the index), ``unseen`` (labels that
@@ -169,7 +169,7 @@ def fit(
 
 
 class KnnPredictor(CalibratedPredictor):
-    """An index with its chosen settings, for inference; create it with :meth:`open`."""
+    """A kNN index with its chosen settings, for inference; create it with :meth:`open`."""
 
     def __init__(self, index: Index, *, mixed: Mixed, thresholds: Floats, task: Task, said: Votes) -> None:
         """Use :meth:`open`."""
@@ -183,9 +183,9 @@ class KnnPredictor(CalibratedPredictor):
         Args:
             out: the folder.
             task: the task to predict.
-            vault: its keys open the embeddings.
-            said: the valid answers, by record, of the labeller that the model was fitted with; ``{}`` if it has none
-                for the posts to predict, ``None`` for a model without a labeller.
+            vault: its keys decrypt the embeddings.
+            said: record id -> valid answer of the labeller that the model was fitted with; ``{}`` if it has none for
+                the posts to predict, ``None`` for a model without a labeller.
 
         Raises:
             OtherLabels: the model was fitted for other labels than the task's.
@@ -203,7 +203,7 @@ class KnnPredictor(CalibratedPredictor):
         return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens that are read of each text."""
+        """Return the number of tokens of each text that the embedding model reads."""
         from tokenizers import Tokenizer
 
         tokens = Tokenizer.from_file(str(embedding.folder() / "tokenizer.json"))

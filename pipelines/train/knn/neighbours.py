@@ -1,8 +1,8 @@
-"""Write and query the index of a k-nearest-neighbours model: sealed embeddings of train's posts.
+"""Write and query the index of a k-nearest-neighbours model: encrypted embeddings of train's posts.
 
-An embedding is content: much of its post can be reconstructed from it, so each is sealed under its record's key. A
-takedown makes it unreadable, and its post no longer votes. Embeddings are centred on the mean of train before they are
-compared, as all posts have much in common.
+An embedding is content, because much of its post can be reconstructed from it; so it is encrypted under its record's
+key. A takedown makes the embedding unreadable, and its post no longer votes. Embeddings are centred on the mean of
+train before they are compared, as all posts have much in common.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DECIMALS = 9  # of a cosine: further digits depend on which other posts are in t
 
 
 class NoNeighbours(DataError):
-    """All posts of the index were taken down."""
+    """No post of the index is left: train is empty, or all its posts were taken down."""
 
     message = "None of the {records} neighbours can be opened: all of them were taken down."
     remedy = "Run the stage finetune again on the records that are left in train."
@@ -46,14 +46,14 @@ class NoNeighbours(DataError):
 
 @dataclass(frozen=True)
 class Index:
-    """The live posts of train: ``vectors`` float64 (posts, 384), ``truth`` 0 or 1 (posts, labels)."""
+    """The posts of train not taken down: ``vectors`` float64 (posts, 384), ``truth`` 0 or 1 (posts, labels)."""
 
     vectors: Floats
     truth: Floats
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault) -> Index:
-        """Open the posts that are still live.
+        """Load and decrypt the posts that were not taken down.
 
         Raises:
             NoNeighbours: no post is live.
@@ -70,12 +70,12 @@ class Index:
         )
 
     def shares(self, asked: Floats, *, neighbours: int) -> Floats:
-        """Return the labels' shares of the nearest posts' votes, in (0, 1) for labels that train has, (asked, labels).
+        """Return each label's share of the nearest posts' votes, (asked, labels); in (0, 1) if train has the label.
 
         Equally near posts are taken in the order of their record ids.
 
         Args:
-            asked: embeddings, shape (asked, 384).
+            asked: embeddings of the posts to label, shape (asked, 384).
             neighbours: how many posts vote; all of them if there are fewer.
         """
         near = self._unit(asked) @ self._around.T
@@ -96,17 +96,17 @@ class Index:
 
 
 def write(examples: Sequence[Example], *, task: Task, model: embedding.MiniLM, out: Path, vault: Vault) -> None:
-    """Write the index: a sealed embedding of every post and its labels.
+    """Write the index: an encrypted embedding of every post, and its labels.
 
     Args:
         examples: examples of train, with labels.
         task: the task of the labels.
         model: the embedding model.
         out: the model's folder.
-        vault: its keys seal the embeddings.
+        vault: its keys encrypt the embeddings.
 
     Raises:
-        UnknownRecord: a record was never admitted.
+        UnknownRecord: a record is not in the vault.
     """
     rows = (
         {

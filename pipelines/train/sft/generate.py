@@ -27,7 +27,7 @@ from pipelines.train.sft.instruct import conversation, instruction, read
 
 
 class Generator:
-    """A causal model for inference at temperature 0 (SPEC 25), so that nothing is sampled."""
+    """A causal model for inference by greedy decoding (temperature 0, SPEC 25)."""
 
     def __init__(
         self,
@@ -70,21 +70,21 @@ class Generator:
         """Load a model over all accelerators, in bfloat16 where supported, otherwise in float32.
 
         Args:
-            base: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
+            base: the base model: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
             task: the task of the labels.
             scheme: provides the words of the prompt.
             max_length: tokens of prompt and answer together; a longer post loses its middle.
             max_new_tokens: tokens of an answer, reserved as they were during tuning. A constrained answer ends within
                 them.
             batch: posts in a batch.
-            seed: seeds the weights of a tiny base.
-            folder: where a temporary tiny base is created.
+            seed: seeds the weights of a ``tiny:`` base model.
+            folder: where a temporary ``tiny:`` base model is created.
             constrained: if false, the model may write anything; for comparison.
 
         Raises:
-            BaseMissing: the base is neither local nor downloadable.
-            BaseUnfit: it is not a causal model, its checkpoint lacks weights, or no token ends an answer.
-            AnswersAlike: its tokenizer cannot represent the labels.
+            BaseMissing: the base model is neither local nor downloadable.
+            BaseUnfit: the base model is not a causal model, its checkpoint lacks weights, or no token ends an answer.
+            AnswersAlike: the tokenizer encodes different answers as the same tokens.
             BadParams: ``max_new_tokens`` is less than the shortest answer.
         """
         name = str(base)
@@ -117,7 +117,7 @@ class Generator:
         is malformed only without constraint. ``record_ids`` are not used.
 
         Raises:
-            NoTemplate: the base has no chat template.
+            NoTemplate: the base model has no chat template.
             NoRoom: ``max_length`` is too small for the instruction.
         """
         prompts = [
@@ -190,7 +190,7 @@ class Guide(LogitsProcessor):  # type: ignore[misc]
 
 
 class Leap:
-    """A model that has read the common prefix of all prompts, and decodes from choice to choice."""
+    """Decodes answers from choice to choice with a model that has read the common prefix of all prompts."""
 
     def __init__(self, model: Any, *, shared: list[int]) -> None:
         self._model, self._shared = model, shared
@@ -200,7 +200,7 @@ class Leap:
 
     @classmethod
     def over(cls, prompts: Sequence[list[int]], *, model: Any) -> Leap:
-        """Read the common prefix of ``prompts`` except its last token, so that every row has a token left to read."""
+        """Read the common prefix of ``prompts``, without its last token: each row needs at least one unread token."""
         return cls(model, shared=prompts[0][: common([tuple(prompt) for prompt in prompts])][:-1])
 
     def write(self, prompts: Sequence[list[int]], *, grammar: Grammar, room: int) -> list[list[int]]:
@@ -227,7 +227,7 @@ class Leap:
 
 
 class CachedRows:
-    """Rows of tokens in a model's cache that can be extended; new tokens are padded on the left and masked."""
+    """Rows of tokens in a model's cache; new tokens are padded on the left and masked."""
 
     def __init__(self, model: Any, *, cache: Any, count: int, seen: int) -> None:
         """Start after ``seen`` tokens that the ``cache`` holds for each of ``count`` rows."""
@@ -253,7 +253,7 @@ class CachedRows:
         return said.logits[:, -1]
 
     def keep(self, places: Sequence[int]) -> None:
-        """Drop all other rows."""
+        """Keep only the given rows in the cache."""
         which = torch.tensor(places, dtype=torch.long)  # on the CPU, as layers may be on several accelerators
         self._mask = self._mask[which]
         self._cache.batch_select_indices(which)

@@ -1,9 +1,9 @@
 """Constrain decoding, token by token, to the texts that ``instruct.completion`` writes for a task.
 
 A task has few valid answers (CRADLE: 837), so the grammar is the tree of their tokens instead of an automaton over
-characters. It works with any vocabulary, byte-level or not, maps an answer to its labels without parsing, identifies
-tokens that leave no choice and need no model call, and knows the distance to each end, so that no limit truncates an
-answer.
+characters. The tree works with any vocabulary, byte-level or not, maps an answer to its labels without parsing,
+identifies tokens that leave no choice and need no model call, and knows the number of tokens to each end, so that the
+token limit never truncates an answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Answers = list[tuple[tuple[int, ...], LabelSet]]
 
 
 class AnswersAlike(ConfigError):
-    """A tokenizer encodes different answers as the same tokens, for example because it lacks braces or letters."""
+    """A tokenizer encodes different answers as the same tokens, for example because it lacks braces."""
 
     message = "{count} answers to '{task}' have the same tokens as another answer in the base's vocabulary."
     remedy = "Name another base under models in params.yaml: one that can write JSON and every letter of the labels."
@@ -39,7 +39,7 @@ class State:
     least: int = 0
 
     def within(self, room: int) -> list[int]:
-        """Return the tokens that may come next if an end must be reached in ``room`` tokens; none at an end.
+        """Return the tokens that may come next if the answer must end in ``room`` tokens; none at an end.
 
         The list is not empty if ``room`` is at least ``least``, and this holds again on every branch that it names.
         """
@@ -93,7 +93,7 @@ class Grammar:
             raise BadParams(where="max_new_tokens", detail=f"the shortest answer takes {shortest} tokens, not {room}")
 
     def next(self, written: Sequence[int], *, room: int) -> list[int]:
-        """Return what may follow the prefix ``written`` of an answer of at most ``room`` tokens; none at its end.
+        """Return the tokens that may follow ``written`` in an answer of at most ``room`` tokens; none at its end.
 
         Raises:
             ValueError: no answer begins with ``written``.

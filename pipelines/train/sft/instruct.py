@@ -27,14 +27,14 @@ GAP = " […] "
 
 
 class NoTemplate(ConfigError):
-    """A base has no chat template, so there is no defined prompt format for it."""
+    """A base model has no chat template, so there is no defined prompt format for it."""
 
     message = "The base '{base}' has no chat template that takes an instruction: {detail}."
     remedy = "Name an instruction-tuned base under models in params.yaml."
 
 
 class NoRoom(ConfigError):
-    """The instruction leaves no room for a post."""
+    """The instruction leaves no room for a post within ``max_length`` tokens."""
 
     message = "The instruction and the answer take {needed} tokens, but max_length is {max_length}."
     remedy = "Raise max_length of the model in params.yaml."
@@ -93,20 +93,20 @@ def read(answer: str, *, task: Task) -> frozenset[str] | None:
 
 
 def conversation(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int) -> list[int]:
-    """Return the prompt tokens: system and user message in the base's own chat template.
+    """Return the prompt tokens: system and user message in the base model's own chat template.
 
-    Thinking is off (SPEC 2.4, trap 9). Special tokens of the base are removed from the post. A post that is too long
-    loses its middle, never its ends: the title is at the beginning, and requests are at the end (trap 3).
+    Thinking is off (SPEC 2.4, trap 9). Special tokens of the base model are removed from the post. A post that is too
+    long loses its middle, never its ends: the title is at the beginning, and requests are at the end (trap 3).
 
     Args:
         text: ``Post.text``.
         prompt: the result of :func:`instruction`.
-        tokenizer: the base's, with its chat template.
+        tokenizer: the base model's, with its chat template.
         max_length: the maximum number of tokens of conversation and answer together.
         room: the number of these tokens that is reserved for the answer.
 
     Raises:
-        NoTemplate: the base has no chat template.
+        NoTemplate: the base model has no chat template.
         NoRoom: not even an empty post fits.
     """
     return shortened(text, prompt=prompt, tokenizer=tokenizer, max_length=max_length, room=room)[0]

@@ -46,7 +46,7 @@ def rank() -> int:
 
 
 def processes() -> int:
-    """Return how many processes should share a run started here: one for each GPU, but 1 within a group."""
+    """Return the number of processes for a run started here: one for each GPU, or 1 inside a group."""
     return max(1, torch.cuda.device_count()) if world() == 1 else 1
 
 
@@ -114,13 +114,13 @@ def _followed(
 
 
 def tell(**said: Any) -> None:
-    """Send the parent one line of JSON on standard output."""
+    """Send one line of JSON to the parent process on standard output."""
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 
 
 def leave_with(parent: Path) -> None:
-    """End this process soon after the parent's file disappears: a killed parent is retried, and must run alone."""
+    """End this process soon after the parent's file disappears, so that a retried parent runs without it."""
 
     def watch() -> None:
         while parent.exists():

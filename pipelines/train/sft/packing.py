@@ -38,7 +38,7 @@ class TokenizedSample:
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """The assignment of samples to rows, for every step of every epoch.
+    """The assignment of samples to rows of tokens, for every step of every epoch.
 
     Args:
         rows: number of rows in one step of one process; equal for all, so that every process has the same work.
@@ -59,7 +59,7 @@ def shared(samples: Sequence[TokenizedSample]) -> int:
 
 
 def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:
-    """Return the tensors of one row.
+    """Return the input tensors of one row of packed samples.
 
     Args:
         samples: at least one, all with the same first ``shared`` tokens.
@@ -158,7 +158,7 @@ def _spread(
 
 
 def packable(model: Any) -> bool:
-    """Return whether all layers use the library's attention interface and full attention."""
+    """Return whether all layers of a model use the attention interface of ``transformers`` and full attention."""
     config = model.config
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
     window = getattr(config, "sliding_window", None) if not getattr(config, "layer_types", None) else None

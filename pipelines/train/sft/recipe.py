@@ -35,7 +35,7 @@ def plans(
     beginning: int | None,
     seed: int,
 ) -> list[packing.PackingPlan]:
-    """Return the plans of training and of validation; validation is a single step."""
+    """Return the packing plans of training and of validation; validation is a single step."""
     start = beginning or 0
     room = None if beginning is None else max(ROW, spec.max_length) - start
     common: dict[str, Any] = {"seed": seed, "room": room, "processes": launch.world(), "batch": spec.batch}
@@ -47,7 +47,7 @@ def plans(
 
 
 def base_of(spec: SftModel, *, place: str) -> Any:
-    """Return the base: float32 if its weights are trained (trap 2), its own format if they are frozen and on a GPU."""
+    """Load the base model in float32, or in its own format if its weights are frozen and a GPU is used (trap 2)."""
     gpu = torch.cuda.is_available()
     frozen = spec.tuning == "lora" and gpu
     attention = "flash_attention_2" if gpu and not spec.packing and is_flash_attn_2_available() else "sdpa"

@@ -74,7 +74,7 @@ class SftJob:
     """The inputs of one run.
 
     Args:
-        spec: base and recipe.
+        spec: the base model and the recipe.
         train: examples of train alone.
         validation: examples of validation alone.
         task: the task of their labels.
@@ -97,18 +97,18 @@ class SftJob:
 
 
 def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
-    """Tune the base of a job and write its weights and tokenizer to ``out`` in the format of ``from_pretrained``.
+    """Fine-tune the base model of a job; write weights and tokenizer to ``out`` in the format of ``from_pretrained``.
 
     With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
-    safetensors, in the number format of the base. If several GPUs are visible, one process for each runs
+    safetensors, in the number format of the base model. If several GPUs are visible, one process for each runs
     (``launch.py``). ``say`` is called after every epoch; twice if a kill comes between the call and the checkpoint.
 
     Raises:
         LeakRefused: examples of another split.
         NothingToTune: a split has no examples.
-        BaseMissing: the base cannot be found.
-        BaseUnfit: its tokenizer does not decode an answer to the same text.
-        NoTemplate: it has no chat template.
+        BaseMissing: the base model cannot be found.
+        BaseUnfit: the tokenizer does not decode an answer to the same text.
+        NoTemplate: the base model has no chat template.
         NoRoom: ``max_length`` is too small for the instruction.
         TuningDiverged: the loss became infinite or undefined.
         GroupFailed: one of several processes ended early.
@@ -122,7 +122,7 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
 
 
 def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Run :func:`fit` in this process, alone or as one of a group, and return the result."""
+    """Do the work of :func:`fit` in this process, alone or as one of a group, and return the result."""
     spec, folder, seed = job.spec, job.folder, job.seed
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with opened(spec.base, seed=seed, folder=folder) as place, reproducible(seed):

@@ -34,7 +34,7 @@ class TuningDiverged(Diverged):
 
 
 class RowCollator:
-    """Makes the model's input rows from samples: packed with a common prefix, or padded.
+    """Converts samples to the model's input rows: packed with a common prefix, or padded.
 
     Args:
         samples: the samples of train or validation.
@@ -56,7 +56,7 @@ class RowCollator:
 
 
 class Steps(Dataset):  # type: ignore[misc]
-    """This process's rows in the order of one epoch, each with ``answers``: the answer tokens of its whole step."""
+    """This process's rows of one epoch in order; ``answers`` is the number of answer tokens in a row's whole step."""
 
     def __init__(self, rows: RowCollator, *, plan: PackingPlan) -> None:
         self.rows, self.plan = rows, plan
@@ -160,16 +160,16 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         self._key, self._every, self._task, self._say = key, every, task, say
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Choose the epoch's rows."""
+        """Select the rows of the epoch."""
         self._steps.epoch = state.global_step // len(self._steps.plan.steps[0])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save within an epoch."""
+        """Request a checkpoint within an epoch."""
         if state.global_step % self._every == 0 and state.global_step % len(self._steps.plan.steps[0]):
             control.should_save = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Validate, then save."""
+        """Request validation, then a checkpoint."""
         control.should_evaluate = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:

@@ -11,7 +11,7 @@ from pipelines.train.sft.sft import tune
 
 
 def main() -> None:
-    """Run one process's part with the parent's arguments."""
+    """Run this process's part of the fine-tuning with the arguments from the parent process."""
     handed = Path(os.environ[launch.GIVEN])
     launch.leave_with(handed)
     # the parent's own memory, which no other user can write
