@@ -62,8 +62,11 @@ class RegistryError(CorpusError):
 class MissingPartitionKey(ConfigError):
     """A run of a partitioned Dag has no partition key (a month, ``YYYY-MM``)."""
 
-    message = "This run has no partition key."
-    remedy = "Pass a month: airflow dags trigger {dag_id} --partition-key 2022-12, or use airflow backfill create."
+    message = "This run of Dag {dag_id} has no partition key."
+    remedy = (
+        "Pass a month: `airflow dags trigger {dag_id} --partition-key 2022-12`. For several months: `airflow backfill "
+        "create --dag-id {dag_id} --from-date 2022-01-01 --to-date 2022-12-01`."
+    )
 
 
 class BadWindow(ConfigError):
@@ -84,7 +87,10 @@ class NoCorpus(ConfigError):
     """There is no corpus repository to read."""
 
     message = "There is no corpus repository at {place}."
-    remedy = "Create one with `corpus init`, run `make demo`, or set CORPUS_REPO."
+    remedy = (
+        "Create an empty one with `corpus init`, fill one with simulated data with `make demo`, or set CORPUS_REPO to "
+        "the path of an existing one."
+    )
 
 
 class SourceNotApproved(ConfigError):
@@ -98,14 +104,16 @@ class EngineMissing(ConfigError):
     """An OCR engine lacks its program, its models or its credentials."""
 
     message = "OCR engine '{engine}' cannot start: {detail}."
-    remedy = "Install or set: {install}. Or choose another engine with ocr.engine in params.yaml."
+    remedy = "To use this engine, {install}; or set ocr.engine in params.yaml to another engine."
 
 
 class VaultMismatch(ConfigError):
     """The project secret is not the one that this vault was created or last rotated with."""
 
-    message = "The vault was created with another {which} secret."
-    remedy = "Restore CORPUS_SECRET (or the file 'secret' beside the vault); see docs/privacy.md."
+    message = (
+        "The {which} part of the secret differs from the secret with which this vault was created or last rotated."
+    )
+    remedy = "Set CORPUS_SECRET to that secret, or restore the file 'secret' beside the vault; see docs/privacy.md."
 
 
 class RecogniserMissing(ConfigError):
@@ -127,7 +135,10 @@ class DumpMissing(SourceError):
     """No dump file covers a subreddit and month."""
 
     message = "No dump of r/{subreddit} for {month} is in the dumps folder."
-    remedy = "Put <subreddit>_submissions.zst or RS_{month}.zst with its .sha256 into CORPUS_DUMPS."
+    remedy = (
+        "Put {subreddit}_submissions.zst or RS_{month}.zst into the folder CORPUS_DUMPS, and beside it a file of the "
+        "same name with .sha256 added."
+    )
     exit_code = 66
 
 
@@ -142,8 +153,8 @@ class DumpUnverified(SourceError):
 class SourceThrottled(SourceError):
     """A source refused a request because of its rate limit; retry later."""
 
-    message = "Source '{source}' asks to wait {retry_after:.0f} s."
-    remedy = "The task retries after that time."
+    message = "Source '{source}' limits the rate and accepts the next request in {retry_after:.0f} s."
+    remedy = "In Airflow, the task retries after that time; otherwise repeat the command then."
     exit_code = 75
 
 
@@ -151,14 +162,17 @@ class SourceUnavailable(SourceError):
     """A source failed, possibly temporarily."""
 
     message = "Source '{source}' is not available: {detail}."
-    remedy = "The task retries; if it keeps failing, check the address and the service's status."
+    remedy = (
+        "In Airflow, the task retries. If the error persists, check the address of the source and the status of the "
+        "service."
+    )
 
 
 class SourceRefused(SourceError):
     """A source rejected the credentials or the request; retrying does not help."""
 
     message = "Source '{source}' refused the request: {detail}."
-    remedy = "Check the credentials and the address in docs/configuration.md."
+    remedy = "Check the credentials and the address of the source; docs/configuration.md lists their settings."
     exit_code = 77
 
 
@@ -166,14 +180,19 @@ class SealBroken(DataError):
     """A sealed value cannot be decrypted with its record's key."""
 
     message = "Column {column} of record {record_id} cannot be decrypted."
-    remedy = "The file was altered or belongs to another vault; restore both from the same backup."
+    remedy = (
+        "The file was altered, or the key is in another vault. Restore the file and the vault from the same backup."
+    )
 
 
 class UnknownRecord(DataError):
     """A record whose content is to be encrypted or decrypted is not in the vault."""
 
-    message = "Record {record_id} was never admitted to this vault."
-    remedy = "Admit records before sealing them. If this one was, the vault does not match these tables: restore it."
+    message = "Record {record_id} is not in this vault, so its content has no key."
+    remedy = (
+        "In code, call Vault.admit before the content is encrypted. For stored tables, vault and tables do not match: "
+        "restore both from the same backup."
+    )
 
 
 class VaultUnavailable(DataError):
@@ -188,7 +207,11 @@ class SchemaMismatch(DataError):
     """A table does not have the columns its schema names."""
 
     message = "Table {table} does not match its schema: {detail}."
-    remedy = "Rebuild the partition with airflow backfill create --reprocess-behavior completed."
+    remedy = (
+        "Rebuild the table. For a month's data: `airflow backfill create --dag-id memes_collect --from-date 2022-12-01 "
+        "--to-date 2022-12-01 --reprocess-behavior completed` (or posts_collect). For a stage's output: `dvc repro "
+        "--force STAGE`."
+    )
 
 
 class SplitConflict(DataError):
@@ -201,8 +224,8 @@ class SplitConflict(DataError):
 class CommitLost(DataError):
     """Another publisher pushed to the corpus branch first, so this commit was not pushed."""
 
-    message = "The corpus branch moved from {expected} while publishing."
-    remedy = "The task retries on the new head; nothing was changed."
+    message = "Another process committed to the corpus branch first, so the tip is no longer {expected}."
+    remedy = "Nothing was changed. In Airflow, the task retries on the new tip; otherwise repeat the command."
     exit_code = 75
 
 
@@ -210,21 +233,24 @@ class StepFailed(CorpusError):
     """A command that was run in a clone of the corpus repository failed."""
 
     message = "{command} exited with {returncode}."
-    remedy = "See its message above."
+    remedy = "Read the message of this command above."
 
 
 class UnknownScheme(ConfigError):
     """There is no label scheme of this name."""
 
     message = "There is no label scheme '{name}'."
-    remedy = "Choose one of {known}, or add its data file to pipelines/taxonomy/schemes."
+    remedy = "Choose one of {known}, or add {name}.yaml to pipelines/taxonomy/schemes."
 
 
 class BudgetSpent(LabellingError):
     """The next request to a labeller could cost more than the remaining budget; all answers received are kept."""
 
-    message = "The budget of {budget:.2f} US dollars is spent: {spent:.4f} so far, {left} records not labelled."
-    remedy = "Raise votes.budget_usd in params.yaml and run it again: stored answers are not requested again."
+    message = (
+        "The next request could exceed the budget of {budget:.2f} US dollars: {spent:.4f} are spent or reserved, and "
+        "{left} records are not labelled."
+    )
+    remedy = "Raise votes.budget_usd in params.yaml, then repeat the command: stored answers are not requested again."
     exit_code = 77
 
 
@@ -239,8 +265,13 @@ class LabellerRefused(LabellingError):
 class TooManyFailed(LabellingError):
     """The share of failed answers of a labeller exceeds ``votes.max_failed``."""
 
-    message = "{failed} of {records} answers of '{labeller}' failed."
-    remedy = "Run it again: only failed requests are repeated. If it keeps failing, check the provider's status."
+    message = (
+        "{failed} of {records} requests to labeller '{labeller}' failed, more than votes.max_failed in params.yaml "
+        "allows."
+    )
+    remedy = (
+        "Repeat the command: only failed requests are sent again. If they keep failing, check the provider's status."
+    )
     exit_code = 75
 
 
@@ -251,7 +282,10 @@ class EnsembleTooWeak(LabellingError):
         "Ensemble '{ensemble}' labels dev better than {member} in only {probability:.0%} of bootstrap resamples, "
         "fewer than silver.min_probability in params.yaml requires."
     )
-    remedy = "Annotate more posts of the dev split and run the stage again, or label with {member} alone."
+    remedy = (
+        "Annotate more posts of the dev split and run `dvc repro silver@posts-{ensemble}` again, or label with "
+        "{member} alone."
+    )
     exit_code = 65
 
 
@@ -263,7 +297,10 @@ class UnknownRound(AnnotationError):
     """An annotation round has no definition in a protocol and was never started."""
 
     message = "Corpus {corpus} has no round '{name}'."
-    remedy = "Choose one of {known}, or define it in a protocol (round.protocol in params.yaml)."
+    remedy = (
+        "Known rounds: {known}. Name one of these, or run `corpus round open {corpus} ROUND` first. A new round must "
+        "be in the protocol that round.protocol.{corpus} in params.yaml names."
+    )
     exit_code = 78
 
 
@@ -280,7 +317,8 @@ class BackendUnavailable(AnnotationError):
 
     message = "The annotation backend {backend} cannot be used: {detail}."
     remedy = (
-        "Start it (`make annotate` for Label Studio, your own server for Argilla), check its CORPUS_* settings, retry."
+        "Start the backend (Label Studio: `make annotate`; Argilla: your own server), check its CORPUS_* settings in "
+        "docs/configuration.md, then repeat the command."
     )
     exit_code = 75
 
@@ -289,4 +327,7 @@ class BadImport(DataError):
     """A file of a published dataset does not match the mapping file that describes its columns."""
 
     message = "{file} does not match the mapping {mapping}: {detail}."
-    remedy = "Nothing was written. Correct the mapping file; `--dry-run` shows what it would import."
+    remedy = (
+        "Nothing was written. Correct the mapping file or the data file, then check both with `corpus import CORPUS "
+        "FILE --mapping MAPPING --dry-run`."
+    )

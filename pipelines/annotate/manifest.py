@@ -28,7 +28,10 @@ class BadManifest(DataError):
     """The manifest of a round is missing or invalid."""
 
     message = "Manifest {file} is invalid: {detail}."
-    remedy = "`corpus round` writes it; restore it in the corpus repository (`git checkout <commit> -- <file>`)."
+    remedy = (
+        "`corpus round` writes this file. If the fault is in `decision.reason`, pass another --reason. Otherwise "
+        "restore the file in the corpus repository: `git checkout COMMIT -- annotations/{file}`."
+    )
 
 
 class RoundDecision(Section):
@@ -94,7 +97,7 @@ def folder(root: Path, corpus: str, name: str) -> Path:
         UnknownRound: the name is not valid for a round.
     """
     if not re.fullmatch(NAME, name):
-        raise UnknownRound(corpus=corpus, name=name, known="the rounds that `corpus round status` lists")
+        raise UnknownRound(corpus=corpus, name=name, known=f"see `corpus round status {corpus}`")
     return root / "annotations" / corpus / name
 
 
@@ -132,7 +135,9 @@ def opened(root: Path, corpus: str) -> list[RoundManifest]:
     for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):
         manifest = read(path)
         if (manifest.corpus, manifest.round) != (corpus, path.parent.name):
-            raise BadManifest(file=_short(path), detail=f"it is the manifest of {manifest.corpus}/{manifest.round}")
+            raise BadManifest(
+                file=_short(path), detail=f"the file is the manifest of {manifest.corpus}/{manifest.round}"
+            )
         found.append(manifest)
     return sorted(found, key=lambda m: (m.opened, m.round))
 

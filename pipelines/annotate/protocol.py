@@ -29,7 +29,7 @@ class UnknownProtocol(ConfigError):
     """No annotation protocol has this name."""
 
     message = "Unknown annotation protocol '{name}'."
-    remedy = "Set round.protocol in params.yaml to one of {known}, or add a file to pipelines/annotate/protocols."
+    remedy = "Set round.protocol in params.yaml to one of {known}, or add {name}.yaml to pipelines/annotate/protocols."
 
 
 class BadProtocol(ConfigError):

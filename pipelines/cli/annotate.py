@@ -55,7 +55,7 @@ def import_(
 def agreement(
     corpus: CorpusName,
 ) -> None:
-    """Measure how far annotators agree, by round and over time."""
+    """Measure inter-annotator agreement, by round and over time."""
     from pipelines.annotate.agreement import agreement as stage
 
     emit(stage.run(corpus, params=load()))
@@ -63,7 +63,7 @@ def agreement(
 
 @app.command("agreement-report", rich_help_panel="Annotate")
 def agreement_report(
-    corpus: Annotated[str | None, typer.Argument(help="memes or posts; none: the tables of the papers")] = None,
+    corpus: Annotated[str | None, typer.Argument(help="memes or posts; omit to show the tables of the papers")] = None,
 ) -> None:
     """Show the agreement tables of the last publish beside those of the paper."""
     from pipelines.report import agreement_tables
@@ -76,7 +76,7 @@ def agreement_report(
 
 @app.command(rich_help_panel="Annotate")
 def gold(corpus: CorpusName) -> None:
-    """Collect the labels that people gave as gold, and choose the prompt examples."""
+    """Collect the annotators' final labels as gold labels, and choose the examples of the prompts."""
     from pipelines.annotate import gold as stage
 
     run_stage(stage.run, corpus)

@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Collect")
 def collect(corpus: CorpusName, month: Month) -> None:
-    """Scan the source for one month, and scrub and seal its submissions."""
+    """Read the submissions of one calendar month from the source, scrub personal data and encrypt the content."""
     from pipelines.collect import collect as step
     from pipelines.collect.month import Window
 
@@ -54,7 +54,7 @@ def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
 
 @app.command(rich_help_panel="Collect")
 def partition(corpus: CorpusName, month: Month) -> None:
-    """Join the shards of a month into its tables."""
+    """Join the shards of one month into one set of tables."""
     from pipelines.collect import partition as step
     from pipelines.collect.month import Window
 

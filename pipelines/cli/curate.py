@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command("compile", rich_help_panel="Curate")
 def compile_kernels() -> None:
-    """Compile the inner loops of dedupe and split, so that no task waits for it; `make setup` runs this."""
+    """Compile the inner loops of dedupe and split, so that no task waits for the compiler; `make setup` runs this."""
     from pipelines.workspace.clone import compiled_kernels
 
     os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
@@ -33,7 +33,7 @@ def dedupe(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Curate")
 def sample(corpus: CorpusName) -> None:
-    """Draw the seeded sample."""
+    """Draw a random sample of the items that dedupe kept, with a fixed seed."""
     from pipelines.curate import sample as stage
 
     run_stage(stage.run, corpus, needs_settings=False)
@@ -41,7 +41,7 @@ def sample(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Curate")
 def split(corpus: CorpusName) -> None:
-    """Split into train, validation and test; groups are kept together and earlier assignments are kept."""
+    """Split the sample into train, validation and test; keep groups together and earlier assignments unchanged."""
     from pipelines.curate.split import split as stage
 
     run_stage(stage.run, corpus, needs_settings=False)

@@ -12,7 +12,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Evaluate")
 def evaluate(corpus: CorpusName) -> None:
-    """Score every run on test, compare all pairs and analyse errors."""
+    """Score all predictions on the test split, compare all pairs of models and analyse errors."""
     from pipelines.evaluate import evaluate as stage
 
     metrics = stage.run(corpus, params=load())
@@ -21,7 +21,7 @@ def evaluate(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Evaluate")
 def report(corpus: CorpusName) -> None:
-    """Write the benchmark report next to the paper's numbers."""
+    """Write the benchmark report, which shows the models beside the figures of the paper."""
     from pipelines.report import report as stage
 
     emit(stage.run(corpus, params=load()))

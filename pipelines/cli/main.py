@@ -63,7 +63,7 @@ def upgrade() -> None:
 def clone(
     folder: Path,
     revision: Annotated[
-        str | None, typer.Option(help="an older commit, without records that were taken down since")
+        str | None, typer.Option(help="clone this older commit; records taken down after it are left out")
     ] = None,
 ) -> None:
     """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""
@@ -80,7 +80,7 @@ def clone(
 
 @app.command(rich_help_panel="Repository")
 def track(corpus: CorpusName) -> None:
-    """Log the numbers of the last publish and its commit to MLflow."""
+    """Log the counts and metrics of the last published commit to MLflow."""
     from pipelines import status as numbers
 
     emit(numbers.track(Settings.from_env(), corpus=corpus))
@@ -88,7 +88,7 @@ def track(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Repository")
 def status(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
-    """Show the numbers of the last publish."""
+    """Show the counts and metrics of the last published commit."""
     from pipelines import status as numbers
 
     gathered = numbers.gather(Settings.from_env())

@@ -24,13 +24,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="crisis-posts, meme-se
 Version = Annotated[int, typer.Argument(metavar="VERSION", help="the version number")]
 Who = Annotated[str, typer.Option(help="the person who decides; recorded")]
 Why = Annotated[str, typer.Option(help="the reason for the decision; recorded")]
-Base = Annotated[str | None, typer.Option(help="the commit to work on; default: the tip of the corpus branch")]
+Base = Annotated[
+    str | None, typer.Option(help="the commit of the corpus whose data are used; default: the tip of the corpus branch")
+]
 
 
 @app.command(rich_help_panel="Registry")
 def register(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="omit for all models of --corpus")
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="the model; omit to register all models of --corpus")
     ] = None,
     corpus: Annotated[str | None, typer.Option(help="memes or posts")] = None,
     base: Base = None,
@@ -78,7 +80,9 @@ def promote(
     why: Why,
     base: Base = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="run the gate only; write nothing")] = False,
-    abandon: Annotated[bool, typer.Option("--abandon", help="abandon the promotion in progress")] = False,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="promote nothing; abandon the unfinished change of the champion")
+    ] = False,
 ) -> None:
     """Make a version the champion if it passes the gate."""
     from pipelines.promotion import promote as moves
@@ -109,7 +113,8 @@ def rollback(
     who: Who,
     why: Why,
     leaving: Annotated[
-        int | None, typer.Option(help="the present champion's version; makes a repeated call harmless")
+        int | None,
+        typer.Option(help="roll back from this version only, so that a repeated command does not go further back"),
     ] = None,
 ) -> None:
     """Make the previous champion the champion again."""
@@ -135,8 +140,12 @@ def registry(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="omit for all models")] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    records_of: Annotated[int | None, typer.Option(help="a version: list its training records")] = None,
-    versions_of: Annotated[list[str] | None, typer.Option(help="a record id: list the versions trained on it")] = None,
+    records_of: Annotated[
+        int | None, typer.Option(help="list the ids of the records on which this version of NAME was trained")
+    ] = None,
+    versions_of: Annotated[
+        list[str] | None, typer.Option(help="list the versions that were trained on the record with this id")
+    ] = None,
 ) -> None:
     """Show versions, aliases and the journal of decisions, with their reasons and figures."""
     from pipelines.registry import show

@@ -13,7 +13,7 @@ from pipelines.cli.shared import CorpusName, emit, open_vault
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
-app = typer.Typer(no_args_is_help=True, help="Open, pull, adjudicate and close annotation rounds.")
+app = typer.Typer(no_args_is_help=True, help="Open annotation rounds, import answers, adjudicate and close.")
 
 Name = Annotated[str, typer.Argument(metavar="ROUND", help="a round of the corpus's protocol, such as calibration")]
 
@@ -53,10 +53,10 @@ def pull(corpus: CorpusName, name: Name) -> None:
 
 @app.command("adjudicate")
 def adjudicate(corpus: CorpusName, name: Name) -> None:
-    """End annotation and queue the open items for the adjudicator, without annotators' names."""
+    """End annotation and queue the undecided items for the adjudicator, without annotators' names."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run(partial(rounds.adjudicate, corpus, name), doing="gathering what is left open")
+    _run(partial(rounds.adjudicate, corpus, name), doing="queueing undecided items")
 
 
 @app.command("close")
@@ -66,15 +66,18 @@ def close(
     *,
     gold: Annotated[bool, typer.Option("--gold/--no-gold", help="whether the round yields gold labels")],
     reason: Annotated[str, typer.Option(help="a code, no prose, such as agreement-sufficient")],
-    abandon: Annotated[bool, typer.Option("--abandon", help="close with undecided items left undecided")] = False,
+    abandon: Annotated[
+        bool,
+        typer.Option("--abandon", help="close although items are undecided; they get no gold label from this round"),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the status; change nothing")] = False,
 ) -> None:
-    """Pull a last time, record the decision and remove the round from the annotation server."""
+    """Import the last answers, record whether the round yields gold, and remove it from the annotation server."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(
         partial(rounds.close, corpus, name, go_on=gold, reason=reason, abandon=abandon, dry_run=dry_run),
-        doing="pulling and removing",
+        doing="importing answers and removing queues",
     )
 
 

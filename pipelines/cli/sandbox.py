@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="An offline Reddit with ground trut
 @app.command("build")
 def build(
     profile: str = "sandbox",
-    scale: Annotated[int | None, typer.Option(help="write only one text-only dump with this many rows")] = None,
+    scale: Annotated[int | None, typer.Option(help="write only one dump of this many rows, without images")] = None,
 ) -> None:
     """Generate a simulated Reddit for work without a network, in CORPUS_HOME/sandbox."""
     from pipelines.sandbox.reddit.build import build as draw

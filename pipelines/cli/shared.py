@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipelines.vault.vault import Vault
 
 CorpusName = Annotated[str, typer.Argument(help="memes or posts")]
-Month = Annotated[str, typer.Option(help="the partition, YYYY-MM")]
+Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM")]
 
 
 def emit(value: Any) -> None:

@@ -39,13 +39,18 @@ def takedown(
     image: Annotated[list[str] | None, typer.Option(help="a picture file or the SHA-256 of one")] = None,
     subreddit: Annotated[list[str] | None, typer.Option(help="a subreddit name")] = None,
     source: Annotated[list[str] | None, typer.Option(help="a name in section sources of params.yaml")] = None,
-    file: Annotated[list[Path] | None, typer.Option(help="a file with one post per line; removed when done")] = None,
-    near: Annotated[bool, typer.Option("--near", help="include near-duplicates of the pictures")] = False,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option(help="a file with one Reddit id, fullname or URL per line; deleted after the takedown"),
+    ] = None,
+    near: Annotated[
+        bool, typer.Option("--near", help="also take down near-duplicates of the selected pictures")
+    ] = False,
     reason: Annotated[str, typer.Option(help="a code or the number of a request, no prose")] = "request",
     who: Who = "corpus takedown",
     dry_run: DryRun = False,
 ) -> None:
-    """Take posts down everywhere, including old versions; repeat the command to resume."""
+    """Take posts down in every place, including old versions; repeat the command to resume an interrupted takedown."""
     from pipelines.takedown.receipts import receipts
     from pipelines.takedown.selection import Criteria
 
@@ -80,10 +85,14 @@ def sweep(
         bool, typer.Option("--dry-run", help="count the posts that would be checked; send nothing")
     ] = False,
     believe: Annotated[
-        bool, typer.Option("--believe", help="accept any share of missing posts, after a manual check")
+        bool,
+        typer.Option(
+            "--believe",
+            help="after a check on Reddit: record any share of missing posts, beyond sweep.max_missing and max_gone",
+        ),
     ] = False,
 ) -> None:
-    """Re-check known posts on Reddit by age band; deleted posts become due for a takedown."""
+    """Re-check collected posts on Reddit, newer ones more often; deleted posts become due for a takedown."""
     from pipelines.takedown import partitions
     from pipelines.takedown import sweep as stage
     from pipelines.workspace.clone import workspace
@@ -119,7 +128,8 @@ def run_pending(
     dry_run: DryRun = False,
     who: Who = "corpus takedown run-pending",
     tombstones: Annotated[
-        Path | None, typer.Option(help="replay these tombstones first, after restoring a backup")
+        Path | None,
+        typer.Option(help="after restoring a backup: a file of tombstones whose records lose their keys first"),
     ] = None,
 ) -> None:
     """Process pending takedowns: records due by sweep, approval end or retention, and unfinished requests."""

@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Commands that Airflow tasks run: steps and stages in scratch clones, and publishes."
 )
 
-Base = Annotated[str, typer.Option(help="the commit to work on")]
+Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works")]
 RunName = Annotated[str, typer.Option("--run", help="the id of the Dag run; a stage accepts results of this run only")]
 Results = Annotated[str, typer.Option(help="JSON list of the result tokens of upstream stages; - reads stdin")]
 Pointers = Annotated[
@@ -50,7 +50,7 @@ def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | 
 
 @app.command("pin")
 def pin() -> None:
-    """Print the tip of the corpus branch, on which all stages of one run work."""
+    """Print the commit at the tip of the corpus branch; all stages of one run work on this commit."""
     from pipelines.workspace.publish import head
 
     emit({"commit": head(Settings.from_env())})
@@ -96,7 +96,7 @@ def estimate(corpus: CorpusName, base: Base, run: RunName, results: Results = "[
 
 @app.command("agreement")
 def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
-    """Measure the agreement of a commit's rounds; summarise one of them."""
+    """Measure the agreement of all rounds at a commit; print a summary of one round."""
     from pipelines.report.agreement_tables import summary
 
     with _received(base=base, run=run, results="[]") as (clone, context):
@@ -147,7 +147,10 @@ def publish_snapshot(
     base: Base,
     run: RunName,
     results: Results,
-    below: Annotated[list[str] | None, typer.Option(help="a stage of another Dag that these build on")] = None,
+    below: Annotated[
+        list[str] | None,
+        typer.Option(help="a stage of another Dag; if published again after --base, nothing is committed"),
+    ] = None,
 ) -> None:
     """Commit the results of a run's stages (dvc.lock and metrics)."""
     from pipelines.curate.split import split

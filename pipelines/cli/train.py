@@ -51,7 +51,7 @@ def prompted(corpus: CorpusName, model: ModelName) -> None:
     run_stage(stage.run, corpus, model=model)
 
 
-SubsetName = Annotated[str, typer.Option(help="unanimous, consensus or gold")]
+SubsetName = Annotated[str, typer.Option(help="the labels to train on: unanimous, consensus or gold")]
 
 
 @app.command(rich_help_panel="Train")
@@ -89,7 +89,7 @@ def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) 
 
 @app.command(rich_help_panel="Train")
 def baselines(corpus: CorpusName, model: ModelName) -> None:
-    """Collect the predictions of models that are not tuned on this corpus."""
+    """Collect the predictions of one model, not fine-tuned on this corpus, for dev and test."""
     from pipelines.predict import baselines as stage
 
     run_stage(stage.run, corpus, model=model)

@@ -39,7 +39,7 @@ class Source(Section):
             return
         missing = [k for k in ("access_basis", "approval", "expires", "retention_days") if getattr(self, k) is None]
         if missing:
-            raise SourceNotApproved(source=name, detail=f"{', '.join(missing)} not stated")
+            raise SourceNotApproved(source=name, detail=f"{', '.join(missing)} not set")
         if self.expires is not None and self.expires <= today:
             raise SourceNotApproved(source=name, detail=f"its approval ended on {self.expires}")
 

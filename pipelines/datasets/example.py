@@ -32,14 +32,17 @@ class LeakRefused(DataError):
 class NoGold(ConfigError):
     """The current folder has no split or gold."""
 
-    message = "The split or the gold of {corpus} is missing in this folder."
-    remedy = "Run the command in a clone of the corpus: `corpus clone lab`, then `dvc pull --allow-missing`."
+    message = "snapshot/{corpus}/split or snapshot/{corpus}/gold is missing in the current folder."
+    remedy = (
+        "Run the command in a clone of the corpus: `corpus clone FOLDER && cd FOLDER && dvc pull --allow-missing`. If "
+        "the files are missing there too, run `dvc repro split@{corpus} gold@{corpus}` first."
+    )
 
 
 class NoSplit(NoGold):
     """The current folder has no split."""
 
-    message = "The split of {corpus} is missing in this folder."
+    message = "snapshot/{corpus}/split is missing in the current folder."
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ Remarks = tuple[str, str, str]
 class NoCues(ConfigError):
     """A model of kind m3h lacks the remarks that it needs; there is no fallback."""
 
-    message = "A model of kind m3h needs the remarks of its labeller on every meme: {detail}."
+    message = "A model of kind m3h needs rationales from its labeller for every meme: {detail}."
     remedy = (
-        "Run `dvc repro rationales`, which collects them. It needs in params.yaml: the model in train.models, a remote "
-        "labeller that accepts images as the model's `labeller`, and votes.budget_usd; and the API key of the labeller."
+        "Set in params.yaml: the model in train.models, `labeller` of the model to a remote labeller that accepts "
+        "images, and votes.budget_usd. Set the API key of the labeller. Then run `dvc repro rationales@memes`."
     )
 
 
@@ -57,7 +57,7 @@ class Cues:
             NoCues: no remarks were requested for the item.
         """
         if item not in self.of:
-            raise NoCues(detail=f"labeller '{self.labeller}' has no remarks on image {item[1]} of {item[0]}")
+            raise NoCues(detail=f"labeller '{self.labeller}' has no rationales for image {item[1]} of {item[0]}")
         return self.of[item]
 
 
@@ -75,11 +75,11 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
     """
     path = place(corpus, model=model, root=root)
     if not path.is_file():
-        raise NoCues(detail=f"the stage rationales wrote none for '{model}'")
+        raise NoCues(detail=f"the stage `rationales` wrote none for model '{model}'")
     table = tables.read(path, name="remarks")
     rows = table.select(["record_id", "image", "labeller", "outcome"]).to_pylist()
     if {row["labeller"] for row in rows} != {labeller}:
-        raise NoCues(detail=f"those of '{model}' are from another labeller than '{labeller}'")
+        raise NoCues(detail=f"the stored ones of model '{model}' are not from labeller '{labeller}'")
     opened = open_column(table, name="remarks", column="remarks", vault=vault)
     return Cues(
         of={

@@ -34,10 +34,10 @@ VALIDATIONS = ("dev", VALIDATION)
 class NoSilver(ConfigError):
     """The current folder has no silver of the ensemble."""
 
-    message = "The silver of ensemble '{ensemble}' for {corpus} is missing in this folder."
+    message = "The silver labels of ensemble '{ensemble}' for {corpus} are missing in the current folder."
     remedy = (
-        "Run `dvc pull --allow-missing`, or `dvc repro silver@{corpus}-{ensemble}`. To train on the gold of train "
-        "instead, set finetune.subsets: [gold] in params.yaml."
+        "Run `dvc pull --allow-missing`. If they are still missing, run `dvc repro silver@{corpus}-{ensemble}`. To "
+        "train on gold labels instead, set finetune.subsets: [gold] in params.yaml."
     )
 
 

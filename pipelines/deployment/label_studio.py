@@ -35,8 +35,8 @@ PORT = 8081
 class EnvironmentMissing(ServiceFailed):
     """Label Studio is not installed."""
 
-    message = "{name} did not come up: there is no {detail}."
-    remedy = "Run `make annotate`, which installs it into its own environment and starts it."
+    message = "{name} did not start: the program {detail} is missing."
+    remedy = "Run `make annotate`, which installs Label Studio into its own environment and starts it."
 
 
 @dataclass(frozen=True)

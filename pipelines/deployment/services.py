@@ -46,8 +46,8 @@ NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && ex
 class ServiceFailed(ConfigError):
     """A component did not start."""
 
-    message = "{name} did not come up: {detail}."
-    remedy = "Read its log {log}, then repeat the command."
+    message = "{name} did not start: {detail}."
+    remedy = "Read the log {log}, remove the cause, then repeat the command."
 
 
 class PortTaken(ConfigError):
@@ -297,7 +297,7 @@ def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not running(note):
-            raise ServiceFailed(name=name, detail="it ended", log=log)
+            raise ServiceFailed(name=name, detail="its process ended", log=log)
         if ready():
             return
         time.sleep(0.3)

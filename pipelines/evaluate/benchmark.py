@@ -40,8 +40,11 @@ PARTS = ("f1", "precision", "recall")
 class BadPredictions(DataError):
     """A table of predictions is inconsistent: its scores would be meaningless."""
 
-    message = "The predictions of {model} ({task}, seed {seed}) cannot be scored: {detail}."
-    remedy = "Run its stage again; a table has one row per item, with labels of its task, on the split that it names."
+    message = "The predictions of model {model} for task {task} with seed {seed} cannot be scored: {detail}."
+    remedy = (
+        "Run the stage that wrote them again: `dvc repro --force STAGE` (train, prompted, predict_finetuned or "
+        "baselines). The table may have one row per item of the split, with labels of the task only."
+    )
 
 
 @dataclass(frozen=True)

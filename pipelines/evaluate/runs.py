@@ -96,14 +96,14 @@ def _fault(
 ) -> str | None:
     answers = [frozenset(row["labels"] or ()) for row in rows if row["outcome"] == VOTE]
     if len(set(items)) < len(items):
-        return "it has an item twice"
+        return "an item has two rows"
     if any(gold.split.get(item, split) != split for item in items):
-        return f"it calls items {split} that are in another split"
+        return f"rows name split {split} for items of another split"
     if any(not answer <= set(task.labels) for answer in answers):
-        return "it has labels that are not in the task"
+        return "a row has labels that are not in the task"
     if task.kind == "single" and any(len(answer) != 1 for answer in answers):
-        return "it has answers that are not exactly one label"
+        return "a row does not have exactly one label"
     scores = [row["scores"] for row in rows if row["outcome"] == VOTE and row.get("scores")]
     if any(len(s) != len(task.labels) or not all(0 <= p <= 1 for p in s) for s in scores):
-        return "it has scores that are not one probability for each label of the task"
+        return "a row has scores that are not one probability for each label of the task"
     return None

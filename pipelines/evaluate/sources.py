@@ -34,7 +34,7 @@ class BadSpent(DataError):
     """A file with the cost of predictions is invalid: its costs would be wrong in the report."""
 
     message = "The cost of predictions in {file} is invalid: {detail}."
-    remedy = "Run the stage that wrote the file again."
+    remedy = "Run the stage that wrote the file again: `dvc repro --force STAGE`."
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,10 @@ FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 class TwoVotes(DataError):
     """A labeller has two votes on one record, so the result would depend on the order of rows."""
 
-    message = "Labeller '{labeller}' has {votes} votes on record {record_id}."
-    remedy = "Run the labeller's stage votes again: a votes table has one row per record, labeller and category."
+    message = (
+        "Labeller '{labeller}' has {votes} valid votes in one category of record {record_id}; only one is allowed."
+    )
+    remedy = "Run `dvc repro --force votes@posts-{labeller}`, which writes this labeller's votes again."
 
 
 @dataclass(frozen=True)

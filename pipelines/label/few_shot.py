@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 class TooFewExamples(ConfigError):
     """The number of examples is too small to show every label, or larger than train."""
 
-    message = "{count} examples of '{task}' cannot be drawn: train has {labels} label(s) to show, on {items} memes."
-    remedy = "Set the model's examples in params.yaml from {labels} to {items} (FigSIM shows six), or to 0."
+    message = (
+        "{count} prompt examples of task '{task}' cannot be drawn: train has {labels} label(s), each of which needs an "
+        "example, and {items} memes to choose from."
+    )
+    remedy = (
+        "Set `examples` of the model in params.yaml to a number from {labels} to {items} (FigSIM uses six), or to 0."
+    )
 
 
 def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:

@@ -38,7 +38,7 @@ class NotAsked(ConfigError):
     """A model names a labeller that is not described in ``params.yaml`` or cannot be called over HTTP."""
 
     message = "Labeller '{labeller}' cannot label pictures: {detail}."
-    remedy = "Name an entry of labellers in params.yaml whose kind is remote."
+    remedy = "Set `labeller` of the model to an entry of labellers in params.yaml whose kind is remote."
 
 
 class MemePost(Post):
@@ -88,11 +88,11 @@ def described(name: str, *, params: Params) -> RemoteLabeller:
     """
     labeller = params.labellers.get(name)
     if labeller is None:
-        raise NotAsked(labeller=name, detail="params.yaml does not describe it")
+        raise NotAsked(labeller=name, detail="section labellers of params.yaml has no such entry")
     if not isinstance(labeller, RemoteLabeller):
         raise NotAsked(labeller=name, detail="it is offline and reads only text")
     if not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:
-        raise CannotSee(model=labeller.model, detail="it accepts no images")
+        raise CannotSee(model=labeller.model, detail="the model accepts no images")
     return labeller
 
 

@@ -257,7 +257,7 @@ def ask(
         outcomes, remarks, cost = explainer.explain(posts, progress=progress)
     check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
     if not any(remarks):
-        raise NoCues(detail=f"labeller '{labeller}' gave remarks on none of {len(posts)}")
+        raise NoCues(detail=f"labeller '{labeller}' gave rationales for none of {len(posts)} memes")
     items = [example.item for example in examples]
     return RationaleQuery(
         outcomes=dict(zip(items, outcomes, strict=True)),

@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 class NoBatches(ConfigError):
     """The capability table lists no batch endpoint for a labeller's provider."""
 
-    message = "Model {model} of labeller '{labeller}' has no batch endpoint."
-    remedy = "Set votes.batch to false, or set batch: true for the model in pipelines/llm/capabilities.yaml."
+    message = (
+        "votes.batch is true, but pipelines/llm/capabilities.yaml lists no batch endpoint for model {model} of "
+        "labeller '{labeller}'."
+    )
+    remedy = (
+        "Set votes.batch to false in params.yaml. If the provider has a batch endpoint for the model, set batch: true "
+        "for it in pipelines/llm/capabilities.yaml."
+    )
 
 
 async def submit(

@@ -38,8 +38,11 @@ MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image
 class CannotSee(ConfigError):
     """An image cannot be sent: the model does not accept images, or no provider accepts the format."""
 
-    message = "Model {model} cannot be sent an image: {detail}."
-    remedy = "Name a model that accepts images, or set images: true for it in pipelines/llm/capabilities.yaml."
+    message = "An image cannot be sent to model {model}: {detail}."
+    remedy = (
+        "Choose a model that accepts images. If this model does, set images: true for it in "
+        "pipelines/llm/capabilities.yaml."
+    )
 
 
 @dataclass
@@ -148,7 +151,7 @@ class Client:
                 continue
             kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), None)
             if kind is None or not self.capabilities.images:
-                detail = "it accepts no images" if kind else "it is neither JPEG, PNG, WebP nor GIF"
+                detail = "the model accepts no images" if kind else "the image is neither JPEG, PNG, WebP nor GIF"
                 raise CannotSee(model=self.labeller.model, detail=detail)
             content.append(BinaryContent(part, media_type=kind))
         plain = content[0] if len(content) == 1 and isinstance(content[0], str) else content

@@ -32,7 +32,7 @@ class Throttled(LabellingError):
     """The provider asks the client to wait; ``retry_after`` in seconds, ``None`` if it did not say how long."""
 
     message = "The provider asks the client to wait before the next request."
-    remedy = "Wait: the runner repeats the request by itself."
+    remedy = "No action is needed: the request is repeated automatically."
     exit_code = 75
 
 
@@ -40,7 +40,7 @@ class Passing(LabellingError):
     """A temporary failure without an answer; ``reason`` is one word (``timeout``, ``connection``, ``server`` ...)."""
 
     message = "The provider gave no answer: {reason}."
-    remedy = "Wait: the runner repeats the request by itself."
+    remedy = "No action is needed: the request is repeated automatically."
     exit_code = 75
 
 

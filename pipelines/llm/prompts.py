@@ -53,8 +53,8 @@ class PromptNotRegistered(LabellingError):
 class BadExample(DataError):
     """A post chosen as an example has no valid label set of the scheme."""
 
-    message = "Example {record_id} has no valid labels for '{category}'."
-    remedy = "Correct the record's gold, or choose another example."
+    message = "Record {record_id}, which was chosen as a prompt example, has no valid labels for '{category}'."
+    remedy = "Correct the gold labels of this record, or choose another example."
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ BOUND = 1e-6  # ours: a few hundred posts support no more certainty; 0 is reserv
 class NothingToCalibrate(DataError):
     """Dev has no gold of the task, so there is nothing to calibrate on."""
 
-    message = "The classifier of task '{task}' cannot be calibrated: dev has no gold for this task."
-    remedy = "Annotate dev (it needs posts with gold of '{task}'), then run the stage again."
+    message = "The classifier of task '{task}' cannot be calibrated: the dev split has no gold labels for this task."
+    remedy = "Annotate posts of the dev split for '{task}', then run the stage `gold`, and the failed stage again."
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class OtherLabels(DataError):
     """A classifier was fitted for labels other than those requested."""
 
     message = "The classifier was fitted for {found} labels, which are not the {wanted} labels of task '{task}'."
-    remedy = "The scheme's labels have changed since the fit. Run the stage finetune again."
+    remedy = "The label scheme has changed since the fit. Run `dvc repro finetune` again."
 
 
 def fit(

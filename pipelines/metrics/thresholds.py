@@ -20,8 +20,8 @@ DECIMALS = 12  # of a distance from .5: smaller differences are rounding noise
 class BadScores(DataError):
     """Scores are not probabilities of the examples they came with."""
 
-    message = "The scores of task '{task}' are not probabilities of its examples: {detail}."
-    remedy = "The training run has diverged or lost the order of its rows: train it again with a lower learning rate."
+    message = "The scores of task '{task}' do not match its examples, or are not probabilities: {detail}."
+    remedy = "The training run has diverged, or the order of its rows was lost. Train again with a lower learning rate."
 
 
 def tune(

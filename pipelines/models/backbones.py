@@ -56,18 +56,18 @@ class Built:
 class BaseMissing(ConfigError):
     """A base model is not on this machine and cannot be downloaded, or its name does not exist."""
 
-    message: ClassVar[str] = "The base '{base}' cannot be loaded: {detail}."
+    message: ClassVar[str] = "The base model '{base}' cannot be loaded: {detail}."
     remedy: ClassVar[str] = (
-        "Check its name under models in params.yaml; for a gated base, accept its terms and set HF_TOKEN; "
-        "without a network, run `hf download {base}` on a connected machine and copy the cache (HF_HOME)."
+        "Check its name under models in params.yaml. If access to it is restricted, accept its terms and set HF_TOKEN. "
+        "Without a network, run `hf download {base}` on a connected machine and copy the cache (HF_HOME)."
     )
 
 
 class BaseUnfit(ConfigError):
     """A base model was found, but it is not of the configured kind."""
 
-    message: ClassVar[str] = "The base '{base}' does not fit its kind: {detail}."
-    remedy: ClassVar[str] = "Name another base, or another kind, under models in params.yaml."
+    message: ClassVar[str] = "The base model '{base}' does not fit the kind of the model in params.yaml: {detail}."
+    remedy: ClassVar[str] = "Set another base, or another kind, for the model under models in params.yaml."
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def opened(base: str, *, seed: int, folder: Path) -> Iterator[str]:
         BaseMissing: there is no ``tiny:`` base model of this name.
     """
     if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
-        raise BaseMissing(base=base, detail=f"tiny bases are {', '.join(tiny.NAMES)}")
+        raise BaseMissing(base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         place = base

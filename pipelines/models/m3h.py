@@ -67,9 +67,9 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
     """
     only_severity(task, kind=spec.kind)
     if cues is None:
-        raise NoCues(detail=f"remarks of labeller '{spec.labeller}' were not loaded")
+        raise NoCues(detail=f"the rationales of labeller '{spec.labeller}' were not loaded")
     if cues.labeller != spec.labeller:
-        raise NoCues(detail=f"the remarks are of '{cues.labeller}', but the entry names '{spec.labeller}'")
+        raise NoCues(detail=f"they are from labeller '{cues.labeller}', but params.yaml names '{spec.labeller}'")
     with opened(spec.base, seed=seed, folder=folder) as place:
         words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
         model = two_towers(place, base=spec.base)

@@ -58,7 +58,7 @@ set_model(Served(opened))
 class NotServable(RegistryError):
     """A model package cannot be saved as an MLflow model."""
 
-    message = "The pack of '{name}' cannot be served: {detail}."
+    message = "The package of model '{name}' cannot be saved as a loadable MLflow model: {detail}."
     remedy = "Package the model again: `corpus register {name}`."
     exit_code = 65
 

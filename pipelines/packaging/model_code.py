@@ -30,15 +30,21 @@ UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argil
 class TooMuchCode(ConfigError):
     """The code of a registered model imports, directly or indirectly, a library that no consumer should need."""
 
-    message = "The code of a registered model would need {libraries}, imported by {modules}."
-    remedy = "Split these modules, so that the code that a model needs for predictions does not import it."
+    message = (
+        "The code of a registered model would need {libraries}, which consumers must not need. Modules that import "
+        "them: {modules}."
+    )
+    remedy = "Move the code that predictions need out of these modules, or move these imports out of them."
 
 
 class NotLocked(ConfigError):
     """A library that a registered model needs has no pinned version."""
 
-    message = "{library} is not pinned in requirements.lock."
-    remedy = "Run the command in a clone of the corpus; if the library is new, lock the requirements again."
+    message = "A registered model needs {library}, which is not pinned in requirements.lock."
+    remedy = (
+        "Run the command in a checkout of the project. If the library is new, resolve requirements.in into "
+        "requirements.lock again; see docs/dependencies.md."
+    )
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:

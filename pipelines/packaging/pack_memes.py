@@ -133,8 +133,8 @@ def _spec(name: str, *, model: str, params: Params) -> Spec:
     if isinstance(spec, TextModel | ImageModel | FusionModel):
         return spec
     reasons = {
-        "m3h": "it needs a labeller's remarks on every meme, which consumers do not have",
-        "yadav": "it has two bases, and a pack can hold only one",
+        "m3h": "it needs a labeller's rationales for every meme, which consumers do not have",
+        "yadav": "it has two base models, and a package can hold only one",
     }
     kind = spec.kind if spec else "unknown"
     detail = reasons.get(kind, f"its kind is {kind}; only text, image and fusion can be packaged")
@@ -192,7 +192,9 @@ def _records(
     live = {item for item in answered & placed.keys() if item[0] not in gone}
     judged = {(row["record_id"], row["image"]) for row in said if row["split"] == VALIDATION}
     if judged != {item for item in live if placed[item] == VALIDATION}:
-        raise NotPackable(name=name, model=model, detail="split or gold is not what it was trained on; train it again")
+        raise NotPackable(
+            name=name, model=model, detail="split or gold labels have changed since the training; train it again"
+        )
     return {split: {item[0] for item in live if placed[item] == split} for split in known}
 
 

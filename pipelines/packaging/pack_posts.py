@@ -39,7 +39,9 @@ def filled(
         see ``pack``.
     """
     if chosen.subset is None:
-        raise NotPackable(name=name, model=chosen.model, detail="the subset of its training labels is missing")
+        raise NotPackable(
+            name=name, model=chosen.model, detail="registry in params.yaml names no subset of training labels for it"
+        )
     folder = finetuned.folder_of(corpus, subset=chosen.subset, model=chosen.model, root=root)
     told = finetuned.read(folder)
     if isinstance(told.spec, KnnModel):

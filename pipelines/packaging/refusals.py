@@ -19,15 +19,15 @@ class NotPackable(ConfigError):
 class NothingToPack(ConfigError):
     """The inputs of a model package are missing from the current folder."""
 
-    message = "There is nothing to package as '{name}': {detail}."
-    remedy = "Run the command in a clone of the corpus after `dvc pull --allow-missing`, or run the missing stage."
+    message = "An input for packaging the model '{name}' is missing: {detail}."
+    remedy = "Run and publish the stage that writes it, then run `corpus register {name}` again."
 
 
 class LearntFromDeleted(DataError):
     """A model was trained or selected on records that were taken down."""
 
-    message = "{count} of the records that '{model}' has learnt from, or was selected on, were taken down since."
-    remedy = "It cannot be registered. Train it again, then register the new model."
+    message = "{count} records on which model '{model}' was trained or selected were taken down afterwards."
+    remedy = "The model cannot be registered. Train it again, then register the new model with `corpus register NAME`."
     exit_code = 77
 
 

@@ -55,15 +55,15 @@ class StoredOtherwise(RegistryError):
     """The files that MLflow returns differ from those that were uploaded."""
 
     message = "The files of '{name}' in MLflow differ from those that were uploaded (run {run}): {detail}."
-    remedy = "Delete that run, check MLflow's artifact store, then run `corpus register {name}` again."
+    remedy = "Delete run {run} in MLflow, check MLflow's artifact store, then run `corpus register {name}` again."
     exit_code = 65
 
 
 class NumberTaken(RegistryError):
     """The journal records other files for this version number."""
 
-    message = "The journal has other files for version {version} of '{name}' than MLflow has."
-    remedy = "Do not trust any version of this model. MLflow was reset or altered: restore it from a backup."
+    message = "For version {version} of '{name}', the journal records other files than MLflow has."
+    remedy = "Do not use any version of this model. MLflow was reset or altered: restore it from a backup."
     exit_code = 65
 
 
@@ -228,7 +228,7 @@ def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[
         except Unregistrable as error:
             raise StoredOtherwise(name=name, run=run_id, detail=error.fields["detail"]) from None
         if found != mark:
-            raise StoredOtherwise(name=name, run=run_id, detail="they contain another pack")
+            raise StoredOtherwise(name=name, run=run_id, detail="they are the files of another model")
         inside = f"{pack.folder.relative_to(stored).as_posix()}/"
         outside = {path: value for path, value in listing(stored).items() if not path.startswith(inside)}
         return digest(stored), outside

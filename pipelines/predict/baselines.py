@@ -38,8 +38,8 @@ DECIMALS = 6  # of US dollars, as in the stage votes
 class NotUntuned(ConfigError):
     """The stage ``baselines`` was started for a model that is fine-tuned or unknown."""
 
-    message = "Model '{model}' cannot be evaluated without training."
-    remedy = "Name an entry of params.models of the kinds {kinds}."
+    message = "Model '{model}' is unknown, or is of a kind that cannot be evaluated without training."
+    remedy = "Name a model whose kind under models in params.yaml is one of {kinds}."
 
 
 @dataclass(frozen=True)

@@ -47,14 +47,20 @@ class NotPinned(ConfigError):
     """A corpus has no valid file ``models/<corpus>/<name>.json`` that pins the version to run."""
 
     message = "The model version to run cannot be read from the files in models/: {detail}."
-    remedy = "Run `corpus task champions CORPUS`, which writes and commits these files for the current champions."
+    remedy = (
+        "Run `corpus task champions CORPUS` (memes or posts), which writes and commits these files for the current "
+        "champions."
+    )
 
 
 class CannotScore(RegistryError):
     """A model fails, or its answers do not match its signature."""
 
     message = "Prediction with {uri} failed: {detail}."
-    remedy = "Nothing was written. Return to the previous champion with `corpus rollback`."
+    remedy = (
+        "Nothing was written. To return to the previous champion, run `corpus rollback NAME --who WHO --why WHY` and "
+        "then `corpus task champions CORPUS`; NAME is in the address models:/NAME/VERSION above."
+    )
     exit_code = 65
 
 
@@ -87,14 +93,14 @@ class _Task:
         if self._model is None:
             self._model = self.load()
         if self._model.labels != self.task.labels:
-            raise self.unfit(f"its labels are not the current labels of '{self.task.key}'")
+            raise self.unfit(f"the labels of the model are not the current labels of task '{self.task.key}'")
         try:
             return self._model.predict(pd.DataFrame(rows))
         except CorpusError:
             raise
         except Exception as error:
             # a model's own message may quote its input
-            raise self.unfit(f"it fails ({type(error).__name__})") from None
+            raise self.unfit(f"the model fails ({type(error).__name__})") from None
 
     def unfit(self, detail: str) -> CannotScore:
         return CannotScore(uri=f"models:/{self.pin.model}", detail=detail)
@@ -179,7 +185,7 @@ def _pins(corpus: str, *, root: Path) -> Iterator[Pin]:
         except ValidationError as error:
             raise NotPinned(detail=f"{error.error_count()} entries of {path.name} are invalid") from None
         if found.name != path.stem:
-            raise NotPinned(detail=f"{path.name} pins another model")
+            raise NotPinned(detail=f"{path.name} names another model")
         yield found
 
 
@@ -189,7 +195,7 @@ def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
     with trusted.opened(settings.journal_url) as journal:
         found = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
     if found.files != pinned.files:
-        raise CannotScore(uri=found.version.uri, detail="its files differ from the pinned ones")
+        raise CannotScore(uri=found.version.uri, detail="the files of this version differ from those that models/ pins")
     return lambda: client.load(pinned.model, cache=settings.home / "models", **given)
 
 

@@ -29,10 +29,11 @@ OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
 class BadSaved(DataError):
     """A file of external predictions is invalid; it is rejected, because a guess could score other answers."""
 
-    message = "Predictions {file}{where}: {detail}."
+    message = "The file of predictions {file}{where} is invalid: {detail}."
     remedy = (
-        "Nothing was written. Put the file below CORPUS_ANNOTATION_FILES, with the columns record_id and labels "
-        "(joined by | in a CSV) and, optionally, outcome and scores (in the scheme's order of labels)."
+        "Nothing was written. Put the file below the folder CORPUS_ANNOTATION_FILES. Its columns are record_id and "
+        "labels (in a CSV joined by |) and, optionally, outcome and scores (one probability per label, in the scheme's "
+        "order)."
     )
     exit_code = 65
 

@@ -34,7 +34,7 @@ class BadLine(DataError):
 class NoAnswer(RegistryError):
     """A model raised an error during prediction."""
 
-    message = "Prediction failed: '{reference}' raised an error at lines {first} to {last} ({detail})."
+    message = "Prediction failed: '{reference}' raised an error for the input lines {first} to {last} ({detail})."
     remedy = "Check that all lines are of the kind that this model labels: posts or memes."
     exit_code = 65
 

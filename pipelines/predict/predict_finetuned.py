@@ -33,8 +33,8 @@ MICROSECONDS = 6  # digits of a time
 class SeenInTraining(DataError):
     """A model was trained on records that it is to be evaluated on, because the split has changed since."""
 
-    message = "Model '{model}' was trained or selected on {items} of the records that it would be evaluated on."
-    remedy = "Nothing was written. Tune it again on this split: `dvc repro` of its stage finetune."
+    message = "{items} of the records that model '{model}' is to be evaluated on were used to train or select it."
+    remedy = "Nothing was written. The split has changed since the training: run `dvc repro finetune`."
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class NotPrompted(ConfigError):
     """The stage ``prompted`` was started for a trainable or unknown model."""
 
     message = "Model '{model}' is not a prompted model."
-    remedy = "Name an entry of params.models whose kind is prompted; the others are trained."
+    remedy = "Name a model whose kind under models in params.yaml is prompted."
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class AnswerUnfit(RegistryError):
     """A registered model's answers do not have the signature or labels of this task."""
 
     message = "The registered model '{uri}' does not fit the task '{task}': {detail}."
-    remedy = "Name a model of this task under models in params.yaml."
+    remedy = "Name a registered model of this task under models in params.yaml."
     exit_code = 65
 
 
@@ -60,7 +60,7 @@ class Registered:
         where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
         model = load(uri, **where, cache=settings.home / "models")
         if model.labels != task.labels:
-            raise AnswerUnfit(uri=uri, task=task.key, detail="it has other labels")
+            raise AnswerUnfit(uri=uri, task=task.key, detail="the model has other labels")
         return cls(model, uri=uri, task=task, posts=posts)
 
     def predict(
@@ -91,7 +91,7 @@ class Registered:
             answer = self._model.predict(asked)
         except Exception as error:
             # a model's own message may quote its input
-            raise self._unfit(f"it fails ({type(error).__name__})") from None
+            raise self._unfit(f"the model fails ({type(error).__name__})") from None
         try:
             return list(read_answers(answer, task=self._task, count=len(posts)))
         except BadAnswer as bad:
@@ -132,7 +132,7 @@ def _prediction(labels: Any, probabilities: Any, abstain: Any, *, task: Task) ->
         raise BadAnswer("its labels are not a list")
     named = frozenset(map(str, labels))
     if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
-        raise BadAnswer("its labels are unknown to the task, or not exactly one is given")
+        raise BadAnswer("its labels are not labels of the task, or not exactly one where the task requires one")
     return Prediction(VOTE, named, scores)
 
 

@@ -37,7 +37,7 @@ class CannotBeAsked(RegistryError):
     """A registered model cannot predict: it does not load, or its output does not fit its signature."""
 
     message = "Prediction failed: {detail}."
-    remedy = "Package and register the model again: `corpus register`."
+    remedy = "Package the model again and register it as a new version: `corpus register NAME`."
     exit_code = 65
 
 
@@ -153,7 +153,7 @@ def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, bool]]:
     if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
         raise CannotBeAsked(detail=f"the output must have the columns {', '.join(COLUMNS)}")
     if len(answer) != asked:
-        raise CannotBeAsked(detail=f"{len(answer)} answers for {asked} items")
+        raise CannotBeAsked(detail=f"the model returned {len(answer)} answers for {asked} items")
     for labels, abstained in zip(answer["labels"].tolist(), answer["abstain"].tolist(), strict=True):
         if not isinstance(abstained, bool | np.bool_):
             raise CannotBeAsked(detail="the column abstain has values that are not boolean")
@@ -165,5 +165,7 @@ def _labels(labels: Any, *, task: Task) -> frozenset[str]:
         raise CannotBeAsked(detail="the column labels has values that are not lists")
     named = frozenset(map(str, labels))
     if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
-        raise CannotBeAsked(detail=f"its labels are not all of '{task.key}', or not one where one is required")
+        raise CannotBeAsked(
+            detail=f"an answer has labels that are not in task '{task.key}', or not exactly one where one is required"
+        )
     return named

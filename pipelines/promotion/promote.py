@@ -24,7 +24,7 @@ class NotPromoted(RegistryError):
     """A version failed the gate or the check of its files."""
 
     message = "Version {version} of '{name}' may not be champion: {detail}."
-    remedy = "The champion was not changed. See the figures: `corpus registry {name}`."
+    remedy = "The champion was not changed. The figures of the comparison: `corpus registry {name}`."
     exit_code = 77
 
 
@@ -32,7 +32,7 @@ class NothingToUndo(ConfigError):
     """There is no earlier champion to restore, or no open change of the champion to abandon."""
 
     message = "There is nothing to undo for '{name}': {detail}."
-    remedy = "See the journal: `corpus registry {name}`."
+    remedy = "See the journal of its champions: `corpus registry {name}`."
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def rollback(
             return _settled(name, context=context)
         raise NothingToUndo(name=name, detail=f"version {leaving} is not champion")
     if not now.before:
-        raise NothingToUndo(name=name, detail="no version was champion before")
+        raise NothingToUndo(name=name, detail="no earlier version was champion")
     target = now.before[-1]
     gone, files = _fit(name, target, context=context)
     move = Move(name, "rolled_back", now.champion, now.champion, target, who, why, {"taken_down": gone}, files)
@@ -191,7 +191,7 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
     if now.intention is None:
         closing = [row for row in context.journal.rows(name) if row.event in (*MOVES, "abandoned")]
         if not closing or closing[-1].event != "abandoned":
-            raise NothingToUndo(name=name, detail="no move is open")
+            raise NothingToUndo(name=name, detail="no change of the champion is in progress")
         # repeated after the row was written; the alias may not be restored yet
         return replace(_settled(name, context=context), row=closing[-1])
     row = context.journal.append(
@@ -239,7 +239,9 @@ def _fit(name: str, version: int, *, context: Context) -> tuple[int, str]:
         entry = enter(context.registry.version(name, version), context=context, folder=folder)
         wrong = [f"{check}: {reason}" for check, reasons in entry.faults.items() for reason in reasons]
     if wrong or entry.pack is None:
-        raise NotPromoted(name=name, version=version, detail="; ".join(wrong) or "files: it has no pack")
+        raise NotPromoted(
+            name=name, version=version, detail="; ".join(wrong) or "files: the description of the model is missing"
+        )
     return entry.taken_down(context.vault), entry.found
 
 

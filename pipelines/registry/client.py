@@ -38,8 +38,11 @@ PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 class NotLoaded(RegistryError):
     """A model's files are intact, but it does not load on this machine."""
 
-    message = "Version {version} of '{name}' does not load here ({detail})."
-    remedy = "Install the packages in its requirements.txt with `mlflow models prepare-env`; see docs/registry.md."
+    message = "Version {version} of '{name}' cannot be loaded on this machine ({detail})."
+    remedy = (
+        "Its files are intact. Install its packages: `mlflow models prepare-env --model-uri models:/{name}/{version}`; "
+        "see docs/registry.md."
+    )
     exit_code = 69
 
 

@@ -32,8 +32,8 @@ SHOWN = 5  # ours: file names per reason
 class NoPack(RegistryError):
     """A version has no model package, or its model package cannot be read."""
 
-    message = "The pack of this version cannot be read: {detail}."
-    remedy = "Package and register the model again: `corpus register`."
+    message = "The files of this model version cannot be read: {detail}."
+    remedy = "Package the model again and register it as a new version: `corpus register NAME`."
     exit_code = 65
 
 

@@ -67,16 +67,19 @@ _APPEND_ONLY = {
 class JournalUnavailable(RegistryError):
     """The journal's database is busy, unreachable or refuses a write."""
 
-    message = "The journal cannot be used now: {detail}."
-    remedy = "Check CORPUS_JOURNAL_URL, then repeat the command: rows are written atomically, and no step is repeated."
+    message = "The journal of the model registry cannot be used now: {detail}."
+    remedy = "Check CORPUS_JOURNAL_URL, then repeat the command: completed steps are not repeated."
     exit_code = 75
 
 
 class JournalMoved(RegistryError):
     """Another row was written after the state that the decision is based on; nothing was written."""
 
-    message = "The journal of '{name}' is at row {number}, not at {expected}: {who} wrote '{event}'."
-    remedy = "Read it with `corpus registry {name}`, then decide again."
+    message = (
+        "The journal of '{name}' has a newer row than the decision: {who} wrote row {number}, '{event}'; row "
+        "{expected} was the last one known."
+    )
+    remedy = "Nothing was recorded. Read the journal with `corpus registry {name}`, then decide again."
     exit_code = 75
 
 

@@ -26,10 +26,13 @@ RECORDED = "journal"
 class PromotionAhead(RegistryError):
     """Another change of this model's champion is in progress or was just made."""
 
-    message = "Another move of '{name}' came first: {event}, version {version}, by {who}, {at} (journal row {number})."
+    message = (
+        "Another change of the champion of '{name}' came first: {event}, version {version}, by {who}, {at} (journal "
+        "row {number})."
+    )
     remedy = (
-        "Nothing was changed. If that move is still open, repeat it to finish it, or undo it with"
-        " `corpus promote {name} --abandon`; then decide again."
+        "Nothing was changed. If the row is 'intended', that change is unfinished: repeat its command to finish it, or "
+        "undo it with `corpus promote {name} {version} --abandon --who WHO --why WHY`. Then decide again."
     )
     exit_code = 75
 

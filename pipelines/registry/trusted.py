@@ -35,7 +35,7 @@ class BadReference(ConfigError):
 class NoJournal(ConfigError):
     """The journal does not exist."""
 
-    message = "There is no journal of models at the given address."
+    message = "There is no journal of the model registry at the given address."
     remedy = "Set CORPUS_JOURNAL_URL to the journal in which models are registered; see docs/registry.md."
 
 
@@ -51,7 +51,10 @@ class AliasUntrusted(RegistryError):
     """MLflow's alias and the journal name different versions, and no open champion change explains the difference."""
 
     message = "The alias 'champion' of '{name}' points to {alias}, but {journal} is champion in the journal."
-    remedy = "Nothing was loaded. Ask the registry's maintainer to find out what moved it: `corpus registry {name}`."
+    remedy = (
+        "Nothing was loaded. Ask the registry's maintainer which process set the alias; `corpus registry {name}` shows "
+        "the journal."
+    )
     exit_code = 77
 
 
@@ -67,7 +70,7 @@ class NotOnRecord(RegistryError):
     """The journal has no registration of a version, so its files cannot be verified."""
 
     message = "The journal has no registration of version {version} of '{name}'."
-    remedy = "Load another version, or register the model with `corpus register`."
+    remedy = "Load another version, or register the model again: `corpus register {name}`."
     exit_code = 77
 
 

@@ -46,7 +46,7 @@ class UnknownModel(ConfigError):
     """No model is registered under this name."""
 
     message = "No model is registered as '{name}'."
-    remedy = "Use one of {known}, or register a first version: `corpus register`."
+    remedy = "Use one of {known}."
 
 
 class UnknownVersion(ConfigError):
@@ -68,7 +68,7 @@ class AliasAstray(RegistryError):
     """An alias does not point to the version it was just set to: another process sets it without the journal."""
 
     message = "Alias '{alias}' of '{name}' was set to {wanted} but points to {found}."
-    remedy = "Find out what moves aliases other than `corpus promote`, stop it, and repeat the command."
+    remedy = "Find the process that sets aliases besides `corpus promote`, stop it, and repeat the command."
     exit_code = 75
 
 

@@ -60,7 +60,7 @@ class UnknownSubscriber(ConfigError):
     """No subscriber has this id."""
 
     message = "There is no subscriber '{id}'."
-    remedy = "List the subscribers: `corpus subscribe --list`."
+    remedy = "List the subscribers: `corpus subscribe`."
 
 
 class SubscribedAlready(ConfigError):

@@ -17,7 +17,7 @@ class DraftOutdated(DataError):
     """Records of a draft were taken down after it was made."""
 
     message = "{count} records of draft '{name}' were taken down since it was made."
-    remedy = "Nothing was approved. Make the draft again."
+    remedy = "Nothing was approved. Write the draft again: `corpus release make CORPUS {name}`."
     exit_code = 77
 
 

@@ -45,7 +45,10 @@ class NothingToRelease(DataError):
     """No item has labels, an address, and metadata that k authors share."""
 
     message = "Corpus {corpus} has no items that may be released: {detail}."
-    remedy = "Run the stages gold and silver, or lower release.k in params.yaml (authors per metadata combination)."
+    remedy = (
+        "Run the stages `gold` and `silver`, or lower release.k in params.yaml (the authors that must share each "
+        "combination of metadata)."
+    )
 
 
 @dataclass(frozen=True)
@@ -229,7 +232,7 @@ def _target(entry: ReleaseEntry, *, to: Path | None) -> Path:
     if entry.exists and (state := entry.state())["status"] != DRAFT:
         raise ReleaseApproved(name=entry.name, on=state["approved"][:10])
     if target.exists() and (not target.is_dir() or (any(target.iterdir()) and not manifest_of(target, entry.name))):
-        raise BadParams(where="to", detail="exists already and is not a draft of this release")
+        raise BadParams(where="to", detail="this folder exists already and is not a draft of this release")
     return target
 
 

@@ -34,15 +34,21 @@ class NoSuchRelease(ConfigError):
 class ReleaseApproved(ConfigError):
     """An approved release cannot be rebuilt, because consumers have it."""
 
-    message = "Release '{name}' was approved on {on} and cannot be rebuilt."
-    remedy = "Choose another name for the new release; its ids will differ, too."
+    message = "Release '{name}' was approved on {on} and cannot be written again."
+    remedy = (
+        "Make a new release under another name: `corpus release make CORPUS NEW_NAME`. Its ids differ from those of "
+        "'{name}'."
+    )
 
 
 class PackageAltered(DataError):
     """A file of a package was changed after it was written."""
 
-    message = "{file} of release '{name}' is missing or differs from the draft."
-    remedy = "Nothing was approved. Make the draft again."
+    message = "The file {file} of release '{name}' is missing or was changed after it was written."
+    remedy = (
+        "Write a draft again with `corpus release make CORPUS {name}`, then approve it. For an approved release, "
+        "restore the file from a backup."
+    )
 
 
 def digest(text: str) -> str:

@@ -37,7 +37,8 @@ class SweepImplausible(DataError):
 
     message = "The sweep of {corpus} stopped: {detail}."
     remedy = (
-        "No finding of this run was kept. If Reddit works and the posts are really gone, run corpus sweep --believe."
+        "The missing and deleted posts that this run found were not recorded. If Reddit works and these posts are "
+        "really gone, run `corpus sweep {corpus} --believe`."
     )
 
 

@@ -39,7 +39,10 @@ class TakedownUnfinished(DataError):
     """Some places could not be cleared now; all others are cleared."""
 
     message = "Takedown {request} is not complete; these places could not be cleared: {detail}."
-    remedy = "The content is already unreadable. Fix the named errors, then repeat the command: it resumes."
+    remedy = (
+        "The content is already unreadable. Fix the named errors, then run `corpus takedown run-pending`, which "
+        "resumes this takedown."
+    )
     exit_code = 75
 
 

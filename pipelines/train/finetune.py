@@ -45,10 +45,10 @@ class NotTuned(ConfigError):
 class NothingToLearn(DataError):
     """A split that fine-tuning needs has no labels."""
 
-    message = "Model '{model}' cannot be fine-tuned: no record of {split} has labels ({subset})."
+    message = "Model '{model}' cannot be fine-tuned on subset {subset}: no record of split {split} has labels."
     remedy = (
-        "List the annotated splits in gold.{corpus}.splits in params.yaml. For train, check in "
-        "metrics/{corpus}/silver-*.json that the ensemble agreed on the labels of some records."
+        "List the annotated splits in gold.{corpus}.splits in params.yaml and run `dvc repro gold@{corpus}`. If the "
+        "split is train and the subset is not gold, check the ensemble's agreement in metrics/{corpus}/silver-*.json."
     )
 
 

@@ -33,23 +33,26 @@ Tuned = Annotated[SftModel | EncoderModel | KnnModel, Field(discriminator="kind"
 class NoModel(ConfigError):
     """A command needs a tuned model that is missing from its folder."""
 
-    message = "There is no tuned model in {folder}: {detail}."
-    remedy = "Run `dvc pull --allow-missing`, or run the stage finetune of this subset and model."
+    message = "The folder of the fine-tuned model '{folder}' is incomplete: {detail}."
+    remedy = (
+        "Run `dvc pull --allow-missing`. If files are still missing, run `dvc repro finetune@posts-SUBSET-{folder}` "
+        "(unanimous, consensus or gold)."
+    )
 
 
 class NotVoted(ConfigError):
     """The file with a labeller's votes is missing from the current clone."""
 
-    message = "There are no votes of labeller '{labeller}' for {corpus} in this folder."
-    remedy = "Run `dvc pull --allow-missing`, or `dvc repro votes@{corpus}-{labeller}`."
+    message = "The votes of labeller '{labeller}' for {corpus} are missing in the current folder."
+    remedy = "Run `dvc pull --allow-missing`. If they are still missing, run `dvc repro votes@{corpus}-{labeller}`."
 
 
 class ModelOutdated(DataError):
     """A model was tuned for other labels than the scheme has now."""
 
     message = (
-        "The model in {folder} was fine-tuned for other labels of '{task}' than the scheme has now: it knows {found}, "
-        "the scheme has {expected}."
+        "The model in {folder} was fine-tuned for {found} labels of task '{task}', which are not the {expected} labels "
+        "that the scheme has now."
     )
     remedy = "Fine-tune the model again: `dvc repro finetune`."
 
@@ -117,7 +120,9 @@ def read(folder: Path) -> Card:
     except OSError:
         raise NoModel(folder=folder.name, detail=f"{CARD} is missing") from None
     except ValidationError as error:
-        raise NoModel(folder=folder.name, detail=f"{error.error_count()} entries of {CARD} are unknown") from None
+        raise NoModel(
+            folder=folder.name, detail=f"{error.error_count()} entries of {CARD} are missing or unknown"
+        ) from None
 
 
 def lineage(folder: Path) -> dict[str, str]:

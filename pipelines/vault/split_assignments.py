@@ -34,7 +34,7 @@ def append(connection: sa.Connection, *, corpus: str, version: int, rows: Mappin
     moved = sorted(item for item, split in rows.items() if standing.get(item, split) != split)
     if moved:
         record_id, image = moved[0]
-        detail = f"{len(moved)} assigned items would move; the first is {record_id} image {image}"
+        detail = f"{len(moved)} items have another split already; the first is {record_id} image {image}"
         raise SplitConflict(corpus=corpus, detail=detail)
     added = [
         {"corpus": corpus, "version": version, "record_id": r, "image": i, "split": split, "assigned_at": now}

@@ -23,8 +23,8 @@ Lock = Mapping[str, Any]
 class DependencyMissing(DataError):
     """A stage depends on a path that is neither in git nor in DVC at this commit."""
 
-    message = "{path} is neither in git nor an output of a stage or pointer."
-    remedy = "First run the stage that writes it."
+    message = "{path} is neither in git nor in DVC at this commit."
+    remedy = "First run the stage that writes it: `dvc repro STAGE`."
 
 
 @dataclass(frozen=True)

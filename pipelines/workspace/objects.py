@@ -24,7 +24,7 @@ class ObjectIncomplete(DataError):
     """An object that is needed or about to be committed is missing or damaged in the cache or the remote."""
 
     message = "DVC object {digest} is missing or damaged in the {place}."
-    remedy = "Clear the task that made it; nothing was committed."
+    remedy = "Nothing was committed. Clear the Airflow task that wrote the object, so that it runs again."
     exit_code = 75
 
 

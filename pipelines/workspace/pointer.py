@@ -21,8 +21,8 @@ TOPS = ("data", "work")
 class BadPointer(DataError):
     """A handed-over pointer does not have the form that this project writes."""
 
-    message = "Pointer {number} of those handed over is rejected: {detail}."
-    remedy = "Clear the task that handed it over; nothing was committed."
+    message = "Pointer {number} that another task passed to this one is invalid: {detail}."
+    remedy = "Nothing was committed. Clear the Airflow task that passed it, so that it runs again."
 
 
 def pointer_text(name: str, *, md5: str, size: int) -> str:

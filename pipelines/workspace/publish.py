@@ -19,8 +19,14 @@ from pipelines.workspace.stages import StageRun, dependencies, in_graph_order, o
 class Overtaken(DataError):
     """Another run published a later result of a stage, which this publish would overwrite with an older one."""
 
-    message = "Stage {stage}, or what it depends on, was published by another run since {base}."
-    remedy = "Clear `pin` and its downstream tasks, so that the run works on the present commit; nothing was committed."
+    message = (
+        "Another run published stage {stage}, or one of its dependencies, after commit {base}, on which this run is "
+        "based."
+    )
+    remedy = (
+        "Nothing was committed. Clear the task `pin` and its downstream tasks, so that the run works on the present "
+        "commit."
+    )
     exit_code = 65
 
 

@@ -35,7 +35,7 @@ class ResultUnusable(DataError):
     """A handed-over stage result is missing, was changed, or belongs to another run."""
 
     message = "The result of stage {stage} cannot be used: {detail}."
-    remedy = "Clear the task of this stage; nothing was committed."
+    remedy = "Nothing was committed. Clear the Airflow task of stage {stage}, so that it runs again."
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,15 @@ class Results:
         own = {name: token.get(name) for name in ("stage", "key", "digest", "differs")}
         # as bytes: compare_digest accepts only ASCII strings
         if not hmac.compare_digest(self._mac(own, run=run, base=base).encode(), str(token.get("mac")).encode()):
-            raise ResultUnusable(stage=stage, detail="its token does not belong to this run and commit")
+            raise ResultUnusable(stage=stage, detail="the token of the result does not belong to this run and commit")
         data = self._read(str(own["key"]))
         if data is None:
-            raise ResultUnusable(stage=stage, detail="it is no longer on the remote")
+            raise ResultUnusable(stage=stage, detail="the stored result is no longer on the remote")
         if hashlib.sha256(data).hexdigest() != own["digest"]:
             raise ResultUnusable(stage=stage, detail="another result is stored in its place")
         result = StageResult.decode(self._opened(data, stage=stage))
         if result.stage != stage:
-            raise ResultUnusable(stage=stage, detail="it belongs to another stage")
+            raise ResultUnusable(stage=stage, detail="the stored result belongs to another stage")
         return result
 
     @property
@@ -161,7 +161,7 @@ class Results:
     def _opened(self, data: bytes, *, stage: str) -> bytes:
         tag, _, body = data.partition(b"\n")
         if not hmac.compare_digest(self._tag(b"object", body).encode(), tag):
-            raise ResultUnusable(stage=stage, detail="its object was not written by this project")
+            raise ResultUnusable(stage=stage, detail="the stored result was not written by this project")
         return body
 
     def _path(self, key: str) -> str:

@@ -138,8 +138,8 @@ def test_a_label_outside_the_scheme_is_for_the_round_to_judge(backend: Files) ->
     [
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[1]", "other fields"),
-        (GOOD.replace("values", "labels"), "other fields"),
+        ("[1]", "fields of an answer"),
+        (GOOD.replace("values", "labels"), "fields of an answer"),
         (GOOD.replace("kind", "kin"), "other categories"),
         (GOOD.replace('["None"]', "[1]"), "list of strings"),
         (GOOD.replace('["None"]', "null"), "list of strings"),
@@ -163,7 +163,7 @@ def test_a_bad_line_is_named_and_not_quoted(line: str, detail: str, backend: Fil
 def test_a_half_written_last_line_is_no_answer_and_no_silence(backend: Files) -> None:
     folder = ready(backend)
     (folder / "answers.jsonl").write_text(f"{GOOD}\n{GOOD[:40]}")
-    with pytest.raises(BadAnswers, match="line 2: the last line has no end"):
+    with pytest.raises(BadAnswers, match="line 2: the last line has no line break"):
         backend.answers(QUEUE)
 
 

@@ -54,7 +54,7 @@ def test_a_taken_port_is_no_other_port(settings: Settings) -> None:
 
 def test_a_server_that_ends_is_reported_with_its_log(settings: Settings) -> None:
     _program(settings, text="echo broken >&2; exit 3")
-    with pytest.raises(ServiceFailed, match="it ended"):
+    with pytest.raises(ServiceFailed, match="its process ended"):
         start(settings, port=_free_port())
     assert "broken" in (settings.home / "logs" / "label-studio.log").read_text()
 

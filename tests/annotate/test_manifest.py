@@ -133,7 +133,7 @@ def test_rounds_come_in_the_order_in_which_they_were_opened(tmp_path: Path) -> N
 
 def test_a_manifest_in_the_folder_of_another_round_is_refused(tmp_path: Path) -> None:
     write(OPEN, folder(tmp_path, "memes", "pilot-1") / FILE)
-    with pytest.raises(BadManifest, match="it is the manifest of memes/calibration"):
+    with pytest.raises(BadManifest, match="the file is the manifest of memes/calibration"):
         opened(tmp_path, "memes")
 
 

@@ -179,7 +179,7 @@ def test_fingerprints_of_two_kinds_are_refused(tmp_path: Path, vault: Vault, par
     other = tmp_path / "data/memes/2022-12"
     other.rename(tmp_path / "data/memes/2022-11")
     months.write(CHAIN[4:5])
-    with pytest.raises(SchemaMismatch, match="2 kinds"):
+    with pytest.raises(SchemaMismatch, match="2 different methods"):
         run("memes", params=params, vault=vault, root=tmp_path)
 
 

@@ -160,7 +160,7 @@ def test_a_published_split_wins(tmp_path: Path, vault: Vault) -> None:
 def test_a_published_split_moves_nothing(tmp_path: Path, vault: Vault) -> None:
     assign(vault, {0: "train"})
     corpus.write(tmp_path, range(20))
-    with pytest.raises(SplitConflict, match="moves 1 assigned"):
+    with pytest.raises(SplitConflict, match="assigns 1 items to another"):
         run(tmp_path, vault, published(tmp_path, [f"{corpus.record_id(0)},0,test"]))
 
 

@@ -123,7 +123,7 @@ def test_an_item_said_to_be_test_that_is_not_is_refused(tmp_path: Path, truth: S
 def test_an_item_twice_is_refused(tmp_path: Path, truth: Sets) -> None:
     write_run(tmp_path, "severity", "bert", 1, truth)
     write_run(tmp_path, "severity", "bert", 1, truth, source="prompted")
-    with pytest.raises(BadPredictions, match="twice"):
+    with pytest.raises(BadPredictions, match="an item has two rows"):
         measured(tmp_path)
 
 

@@ -158,7 +158,7 @@ def test_scores_that_are_no_probabilities_are_refused(
 
 def test_a_dev_item_said_to_be_test_is_refused(tmp_path: Path, gold: dict[str, Sets]) -> None:
     write_run(tmp_path, "untuned/odd", {"dev": gold["test"]})
-    with pytest.raises(BadPredictions, match="calls items dev"):
+    with pytest.raises(BadPredictions, match="rows name split dev"):
         scored(tmp_path)
 
 

@@ -68,7 +68,7 @@ def test_message_tells_the_sums(answers: AnswerStore) -> None:
         with LabellingBudget(answers, limit=1.0) as budget:
             await budget.reserve(nano(0.5))
 
-    with pytest.raises(BudgetSpent, match=r"budget of 1\.00 US dollars is spent: 0\.8000 so far"):
+    with pytest.raises(BudgetSpent, match=r"budget of 1\.00 US dollars: 0\.8000 are spent"):
         asyncio.run(one())
 
 

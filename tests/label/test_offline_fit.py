@@ -155,7 +155,7 @@ def test_what_the_labels_rest_on_is_in_the_digest(members: dict[str, Offline]) -
 
 @pytest.mark.parametrize("gold", [[], GOLD[:3]])
 def test_too_little_gold_is_said_so(gold: Gold) -> None:
-    with pytest.raises(GoldTooSmall, match=f"{len(gold)} gold posts"):
+    with pytest.raises(GoldTooSmall, match=f"{len(gold)} posts with gold"):
         fitted("words", gold=gold)
 
 

@@ -237,7 +237,7 @@ def test_a_record_that_was_taken_down_has_no_remarks(lab: Lab, explainer: Explai
 
 
 def test_remarks_of_another_labeller_or_of_none_are_no_cues(lab: Lab) -> None:
-    with pytest.raises(NoCues, match="stage rationales"):
+    with pytest.raises(NoCues, match="stage `rationales`"):
         lab.load("m3h")
     lab.run({"m3h": M3H, "bert": BERT})
     for model, labeller in {"m3h": "claude", "bert": "gpt"}.items():

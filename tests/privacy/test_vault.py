@@ -221,7 +221,7 @@ def test_assignments_are_remembered_and_only_added_to(url: str) -> None:
         vault.assign("memes", version=1, rows=first | more, now=LATER)
         assert vault.assignments("memes", version=1) == first | more
         assert vault.assignments("memes", version=2) == vault.assignments("posts", version=1) == {}
-        with pytest.raises(SplitConflict, match="1 assigned items"):
+        with pytest.raises(SplitConflict, match="1 items have another split already"):
             vault.assign("memes", version=1, rows={("a" * 32, 1): "train", ("c" * 32, 0): "train"}, now=LATER)
         assert vault.assignments("memes", version=1) == first | more
         vault.assign("memes", version=2, rows={("a" * 32, 1): "train"}, now=LATER)

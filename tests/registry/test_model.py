@@ -243,7 +243,7 @@ def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch:
     )
     (tmp_path / "pipelines/two.py").write_text("import numpy\ndef later():\n    import dvc\n")
     assert list(model_code.closure(["pipelines.one"])) == ["pipelines", "pipelines.one", "pipelines.two"]
-    with pytest.raises(TooMuchCode, match=r"dvc, imported by pipelines\.two"):
+    with pytest.raises(TooMuchCode, match=r"dvc, .*: pipelines\.two"):
         model_code.write(["pipelines.one"], to=tmp_path / "out")
     (tmp_path / "lock").write_text("torch==2\n")
     with pytest.raises(NotLocked, match="numpy"):

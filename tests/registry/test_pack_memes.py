@@ -250,7 +250,7 @@ def test_weights_of_other_numbers_are_not_taken(lab: Lab, tmp_path: Path) -> Non
 
 
 def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Path) -> None:
-    with pytest.raises(NotPackable, match="remarks"):
+    with pytest.raises(NotPackable, match="rationales"):
         lab.pack("m3h", to=tmp_path / "pack")
     with pytest.raises(NotPackable, match="unknown"):
         lab.pack("nobody", to=tmp_path / "pack")
@@ -282,7 +282,7 @@ def test_gold_that_has_changed_since_is_noticed(lab: Lab, tmp_path: Path) -> Non
     rows = [r for r in tables.read(path, name="gold").to_pylist() if (r["record_id"], r["image"]) != chosen]
     try:
         small_memes.write_table(path, rows, name="gold")
-        with pytest.raises(NotPackable, match="not what it was trained on"):
+        with pytest.raises(NotPackable, match="have changed since the training"):
             lab.pack("tiny-text", to=tmp_path / "pack")
     finally:
         path.write_bytes(before)

@@ -190,6 +190,6 @@ def test_a_picture_that_is_not_there_and_a_model_of_something_else(made: Made, t
     with pytest.raises(BadLine, match="its picture cannot be read"):
         predicted(str(made.saved), [{"image": "secret.png"}], folder=tmp_path)
     (tmp_path / "a.png").write_bytes(b"secret")
-    with pytest.raises(NoAnswer, match="an error at lines 1 to 1") as caught:
+    with pytest.raises(NoAnswer, match="an error for the input lines 1 to 1") as caught:
         predicted(str(made.saved), [{"image": "a.png"}], folder=tmp_path)
     assert "secret" not in str(caught.value)

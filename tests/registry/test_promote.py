@@ -92,7 +92,7 @@ def test_first_worse_better_and_back(context: Context) -> None:
         ("intended", None, 1), ("promoted", None, 1), ("refused", 1, 2),
         ("intended", 1, 3), ("promoted", 1, 3), ("intended", 3, 1), ("rolled_back", 3, 1),
     ]  # fmt: skip
-    with pytest.raises(NothingToUndo, match="no version was champion before"):
+    with pytest.raises(NothingToUndo, match="no earlier version was champion"):
         rollback(NAME, **WHO, context=context)
 
 

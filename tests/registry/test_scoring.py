@@ -164,7 +164,7 @@ def test_a_pin_of_other_files_or_of_a_version_taken_back_is_not_asked(context: C
     path = context.root / "models" / "memes" / f"{NAME}.json"
     pinned = json.loads(path.read_text())
     path.write_text(json.dumps(pinned | {"files": "0" * 64}))
-    with pytest.raises(CannotScore, match="differ from the pinned ones"):
+    with pytest.raises(CannotScore, match="differ from those that models/ pins"):
         run(context)
     for wrong in ({"version": 0}, {"name": "crisis-posts"}):
         path.write_text(json.dumps(pinned | wrong))

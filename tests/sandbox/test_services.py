@@ -130,7 +130,7 @@ def test_a_taken_port_is_named(deployment: Deployment) -> None:
 
 def test_a_component_that_ends_is_named_with_its_log(deployment: Deployment) -> None:
     deployment._start("thing", [sys.executable, "-c", "raise SystemExit('broken')"])
-    with pytest.raises(ServiceFailed, match="thing did not come up: it ended"):
+    with pytest.raises(ServiceFailed, match="thing did not start: its process ended"):
         deployment._wait("thing", lambda: False)
     assert "broken" in (deployment.logs / "thing.log").read_text()
 

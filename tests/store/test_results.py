@@ -144,20 +144,20 @@ def test_a_token_names_its_result_and_holds_none_of_it(folder: Results) -> None:
     ],
 )
 def test_a_changed_token_is_refused(folder: Results, change: Token) -> None:
-    with pytest.raises(ResultUnusable, match="its token does not belong to this run and commit"):
+    with pytest.raises(ResultUnusable, match="token of the result does not belong to this run and commit"):
         folder.receive(token(folder) | change, run=RUN, base=BASE)
 
 
 @pytest.mark.parametrize("other", [{"run": "memes_dataset/2"}, {"base": "b" * 40}])
 def test_a_token_of_another_run_or_commit_is_refused(folder: Results, other: dict[str, str]) -> None:
-    with pytest.raises(ResultUnusable, match="its token does not belong to this run and commit"):
+    with pytest.raises(ResultUnusable, match="token of the result does not belong to this run and commit"):
         folder.receive(token(folder), **{"run": RUN, "base": BASE} | other)
 
 
 def test_a_token_made_under_another_secret_is_refused(folder: Results, tmp_path: Path) -> None:
     forged = token(on(tmp_path / "elsewhere", secret=b"guess"))
     token(folder)
-    with pytest.raises(ResultUnusable, match="its token does not belong to this run and commit"):
+    with pytest.raises(ResultUnusable, match="token of the result does not belong to this run and commit"):
         folder.receive(forged, run=RUN, base=BASE)
 
 

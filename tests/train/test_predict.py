@@ -132,7 +132,7 @@ def test_a_model_is_not_judged_on_what_it_was_made_of(
     if not refused:
         predicted(posts, settings, model="knn")
         return
-    with pytest.raises(SeenInTraining, match="'knn-consensus' was trained or selected on"):
+    with pytest.raises(SeenInTraining, match="'knn-consensus' is to be evaluated on"):
         predicted(posts, settings, model="knn")
     assert not (posts.snapshot / "predictions").exists()
 
@@ -193,10 +193,10 @@ def test_a_folder_that_holds_no_such_model_says_so(posts: SmallPosts, settings: 
     with pytest.raises(NoModel, match=r"model\.json is missing"):
         predicted(posts, settings, model="knn", subset="unanimous")
     (place / "model.json").write_text(json.dumps(card | {"labels": card["labels"][::-1]}))
-    with pytest.raises(ModelOutdated, match="other labels of 'labels' than the scheme"):
+    with pytest.raises(ModelOutdated, match="labels of task 'labels', which are not the"):
         predicted(posts, settings, model="knn")
     (place / "model.json").write_text(json.dumps(card | {"kind": "oracle"}))
-    with pytest.raises(NoModel, match=r"1 entries of model\.json are unknown"):
+    with pytest.raises(NoModel, match=r"1 entries of model\.json are missing or unknown"):
         predicted(posts, settings, model="knn")
     (place / "model.json").write_text(json.dumps(card))
     (place / "records.parquet").unlink()

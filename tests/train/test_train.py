@@ -131,7 +131,7 @@ def test_m3h_reads_what_the_stage_remarks_left(tmp_path: Path, monkeypatch: pyte
                 root=tmp_path,
             )  # fmt: skip
 
-        with pytest.raises(NoCues, match="stage rationales"):
+        with pytest.raises(NoCues, match="stage `rationales`"):
             run()
         said = packed(("rain", "a boat", ""))
         rows = [
@@ -149,7 +149,7 @@ def test_m3h_reads_what_the_stage_remarks_left(tmp_path: Path, monkeypatch: pyte
         judged = {(row["record_id"], row["image"]) for row in tables.read(predicted, name="predictions").to_pylist()}
         assert judged == {item for item, meme in memes.memes.items() if meme.split != "train"} - {gone}
         write_rows([row for row in rows if row["record_id"] != max(judged)[0]], path, name="remarks", vault=vault)
-        with pytest.raises(NoCues, match="has no remarks"):
+        with pytest.raises(NoCues, match="has no rationales"):
             run()
 
 

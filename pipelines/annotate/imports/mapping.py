@@ -27,7 +27,10 @@ class BadMapping(ConfigError):
     """A column-mapping file is missing or invalid."""
 
     message = "Mapping {mapping} is invalid: {detail}."
-    remedy = "Give one of {known}, or the path of an edited copy (from pipelines/annotate/imports/mappings)."
+    remedy = (
+        "Pass --mapping with one of {known}, or with the path of an edited copy of one of the files in "
+        "pipelines/annotate/imports/mappings."
+    )
 
 
 class Columns(Section):

@@ -27,8 +27,14 @@ from pipelines.workspace.clone import Workspace
 class NothingToDraw(AnnotationError):
     """No item is left to draw for a round."""
 
-    message = "Round {name} of {corpus} has nothing to draw: {candidates} items fit it, {taken} are of earlier rounds."
-    remedy = "Sample more items (raise sample.{corpus}.size in params.yaml), or open a review, which may reuse items."
+    message = (
+        "Round {name} of {corpus} has no items to draw: {candidates} items meet its conditions, and other rounds "
+        "already contain {taken} of these."
+    )
+    remedy = (
+        "Raise sample.{corpus}.size in params.yaml and publish the stages `sample` and `split` again, or open a round "
+        "of phase review, which may contain items of other rounds."
+    )
     exit_code = 65
 
 

@@ -71,7 +71,9 @@ def open_round(
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
         _going(found, detail="a closed round cannot be opened again")
         if opening.differs(found.manifest, params=found.params):
-            raise wrong(found.manifest, detail="it was opened with another protocol or seed than the current one")
+            raise wrong(
+                found.manifest, detail="the round was opened with another protocol or seed than the current ones"
+            )
         result = told(found.manifest) | {"planned": planned.size, "assigned": loads(found.assigned), "unvoted": unvoted}
         if dry_run:
             return result
@@ -187,14 +189,17 @@ def close(
         desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
         if found.manifest.decision is not None:
             if found.manifest.decision.go_on != go_on:
-                raise wrong(found.manifest, detail="the decision on record differs from this one")
+                raise wrong(found.manifest, detail="it was closed with the opposite of this --gold or --no-gold")
             result = told(found.manifest) | {"go_on": go_on, "commit": clone.head, "changed": False}
         else:
             pulled = desk.look(found)
             if dry_run:
                 return pulled.told
             if pulled.cases and go_on and not abandon:
-                raise wrong(found.manifest, detail=f"{len(pulled.cases)} items wait for the adjudicator's decision")
+                raise wrong(
+                    found.manifest,
+                    detail=f"{len(pulled.cases)} items wait for the adjudicator; close without them with --abandon",
+                )
             written = pulled.write(vault)
             decision = RoundDecision(go_on=go_on, reason=reason, at=now)
             update = {"status": "closed", "closed": now, "decision": decision}

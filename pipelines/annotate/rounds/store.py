@@ -31,8 +31,8 @@ LOCK = "rounds.lock"
 class NotMade(ConfigError):
     """A stage whose result a round needs has not been published."""
 
-    message = "The corpus has no published result of the stage {stage}."
-    remedy = "Run its Dag, or `dvc repro {stage}` in a clone (`corpus clone`) and publish it; then repeat this command."
+    message = "The stage {stage} has no published result in the corpus repository."
+    remedy = "Run the Dag that contains this stage (README.md lists the Dags), then repeat the command."
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRou
     """
     path = manifests.folder(clone.path, corpus, name) / manifests.FILE
     if not path.exists():
-        known = ", ".join(m.round for m in manifests.opened(clone.path, corpus)) or "none so far"
+        known = ", ".join(m.round for m in manifests.opened(clone.path, corpus)) or "none opened so far"
         raise UnknownRound(corpus=corpus, name=name, known=known)
     clone.checkout(path.parent.relative_to(clone.path).as_posix())
     assigned = rows(path.parent, name="assignments", vault=vault)

@@ -94,7 +94,9 @@ def _images(corpus: str, *, params: Params, promised: set[Item], vault: Vault, r
     live = _opened(images.drop_columns("text"), [text and text.decode() for text in texts])
     identities = live["fingerprint_id"].drop_null().unique()
     if len(identities) > 1:
-        raise SchemaMismatch(table="images", detail=f"fingerprints of {len(identities)} kinds cannot be compared")
+        raise SchemaMismatch(
+            table="images", detail=f"fingerprints of {len(identities)} different methods cannot be compared"
+        )
     posts = read_posts(corpus, of=images, columns=["created"], root=root)
     return _in_order_of_keeping(live, posts, promised=promised), images.num_rows - live.num_rows
 

@@ -126,7 +126,9 @@ def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpu
     """Return the earlier assignments merged with a published split; refuse items that differ between them."""
     moved = sum(ledger.get(item, split) != split for item, split in imported.items())
     if moved:
-        raise SplitConflict(corpus=corpus, detail=f"the published split moves {moved} assigned items")
+        raise SplitConflict(
+            corpus=corpus, detail=f"the published split assigns {moved} items to another split than before"
+        )
     return {**ledger, **imported}
 
 
@@ -135,7 +137,7 @@ def _indices(items: list[Item], promised: Mapping[Item, str], *, section: Split,
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
     if unknown:
-        raise SplitConflict(corpus=corpus, detail=f"assigned splits {sorted(unknown)} are not among split.ratios")
+        raise SplitConflict(corpus=corpus, detail=f"split.ratios lacks {sorted(unknown)}, to which items are assigned")
     return np.array([index[promised[item]] if item in promised else -1 for item in items], np.int64)
 
 

@@ -42,7 +42,7 @@ class GoogleVision:
             try:
                 client = vision.ImageAnnotatorClient()
             except DefaultCredentialsError:
-                install = "GOOGLE_APPLICATION_CREDENTIALS to the path of a service account's key"
+                install = "set GOOGLE_APPLICATION_CREDENTIALS to the path of a service account's key"
                 raise EngineMissing(engine=SOURCE, detail="no Google credentials found", install=install) from None
         self._client = client
         self._patience = patience_seconds

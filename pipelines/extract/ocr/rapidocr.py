@@ -46,7 +46,11 @@ class RapidOcr:
         folder = Path(rapidocr.__file__).parent / "models"
         for name in MODELS.values():
             if not (folder / name).is_file():
-                raise EngineMissing(engine="rapidocr", detail=f"model {name} is missing", install="rapidocr==3.10.0")
+                raise EngineMissing(
+                    engine="rapidocr",
+                    detail=f"model {name} is missing",
+                    install="run `pip install --force-reinstall --no-deps rapidocr==3.10.0`",
+                )
         logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
         settings: dict[str, Any] = {
             "Global.log_level": "critical",

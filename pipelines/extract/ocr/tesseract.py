@@ -48,10 +48,12 @@ class Tesseract:
             languages = pytesseract.get_languages()
         except pytesseract.TesseractNotFoundError:
             detail = "the program tesseract is not on PATH"
-            raise EngineMissing(engine="tesseract", detail=detail, install="apt-get install tesseract-ocr") from None
+            raise EngineMissing(
+                engine="tesseract", detail=detail, install="run `apt-get install tesseract-ocr`"
+            ) from None
         if "eng" not in languages:
             detail = "its English model is missing"
-            raise EngineMissing(engine="tesseract", detail=detail, install="apt-get install tesseract-ocr-eng")
+            raise EngineMissing(engine="tesseract", detail=detail, install="run `apt-get install tesseract-ocr-eng`")
         # Tesseract's own threads slow it down next to other processes; pytesseract passes the environment on.
         os.environ.setdefault("OMP_THREAD_LIMIT", "1")
         self._split_words_from = params.split_words_from

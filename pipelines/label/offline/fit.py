@@ -37,8 +37,9 @@ class GoldTooSmall(LabellingError):
     """The dev gold is too small to fit an offline labeller."""
 
     message = (
-        "Labeller '{labeller}' cannot be trained: dev has only {records} gold posts in {groups} groups. It needs two "
-        "groups, and at least one label with {needed} posts."
+        "Labeller '{labeller}' cannot be trained: the dev split has {records} posts with gold labels, in {groups} "
+        "groups (author or near-duplicates). Needed: a label that {needed} posts of at least two groups have and other "
+        "posts lack."
     )
     remedy = "Annotate more posts of the dev split, or lower votes.min_positives in params.yaml."
     exit_code = 65

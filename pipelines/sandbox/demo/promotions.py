@@ -81,7 +81,7 @@ class Act:
         number = sum(conf.items() <= (run.get("conf") or {}).items() for run in look.of(DAG)) + 1
         if number > 2:
             detail = f"the journal has no decision about version {version} of {name}"
-            raise RunFailed(dag=DAG, state="done otherwise", detail=detail, address=self.airflow.base)
+            raise RunFailed(dag=DAG, state="finished without a decision", detail=detail, address=self.airflow.base)
         self.airflow.trigger(DAG, dag_run_id=f"demo__{name}__{version}__{number}", conf=conf)
 
     def _rollback(self, *, leaving: int) -> bool:
@@ -149,14 +149,14 @@ def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
                 except register.Unregistrable as error:
                     yield what, str(error.fields["detail"])
                 else:
-                    raise RunFailed(dag=DAG, state="fooled", detail=what, address="-")
+                    raise RunFailed(dag=DAG, state="not safe", detail=f"{what} was registered", address="-")
         with _copy(context, name=name) as folder:
             registered = digest(folder)
             card = contents.place(folder) / contents.CARD
             card.write_bytes(card.read_bytes().replace(b" ", b"\t", 1))
             faults = contents.faults(folder, registered=registered)["files"]
             if not faults:
-                raise RunFailed(dag=DAG, state="fooled", detail="a changed byte", address="-")
+                raise RunFailed(dag=DAG, state="not safe", detail="a changed byte was not detected", address="-")
             yield "a changed byte", faults[0]
 
 

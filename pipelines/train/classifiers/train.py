@@ -43,7 +43,7 @@ class NotTrained(ConfigError):
     """The stage was started for a prompted or unknown model."""
 
     message = "Model '{model}' is not a trainable model."
-    remedy = "Name an entry of params.models of the kinds {kinds}."
+    remedy = "Name a model whose kind under models in params.yaml is one of {kinds}."
 
 
 def run(

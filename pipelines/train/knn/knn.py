@@ -37,8 +37,11 @@ CHUNK = 256  # posts that are compared with train at once
 class NoVotes(DataError):
     """The labeller that a model is blended with has no valid answer for any record of dev."""
 
-    message = "Labeller '{labeller}' has no valid vote on dev, so its weight cannot be chosen."
-    remedy = "Run the labeller's votes, or remove the labeller from the model's entry in params.yaml."
+    message = (
+        "Labeller '{labeller}' has no valid vote on the dev split, so the weight of its votes in the kNN model cannot "
+        "be chosen."
+    )
+    remedy = "Run `dvc repro votes@posts-{labeller}`, or remove `labeller` from the model's entry in params.yaml."
 
 
 @dataclass(frozen=True)

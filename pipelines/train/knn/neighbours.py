@@ -40,8 +40,8 @@ DECIMALS = 9  # of a cosine: further digits depend on which other posts are in t
 class NoNeighbours(DataError):
     """No post of the index is left: train is empty, or all its posts were taken down."""
 
-    message = "None of the {records} neighbours can be opened: all of them were taken down."
-    remedy = "Run the stage finetune again on the records that are left in train."
+    message = "All {records} posts that the kNN model compares with were taken down."
+    remedy = "Run `dvc repro finetune` again, which uses the records that are left in train."
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,11 @@ Answers = list[tuple[tuple[int, ...], LabelSet]]
 class AnswersAlike(ConfigError):
     """A tokenizer encodes different answers as the same tokens, for example because it lacks braces."""
 
-    message = "{count} answers to '{task}' have the same tokens as another answer in the base's vocabulary."
-    remedy = "Name another base under models in params.yaml: one that can write JSON and every letter of the labels."
+    message = "{count} answers to task '{task}' have the same tokens as another answer in the base model's vocabulary."
+    remedy = (
+        "Name another base model under models in params.yaml, whose tokens can spell JSON and every letter of the "
+        "labels."
+    )
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ GAP = " […] "
 class NoTemplate(ConfigError):
     """A base model has no chat template, so there is no defined prompt format for it."""
 
-    message = "The base '{base}' has no chat template that takes an instruction: {detail}."
-    remedy = "Name an instruction-tuned base under models in params.yaml."
+    message = "The base model '{base}' has no chat template that takes an instruction: {detail}."
+    remedy = "Name an instruction-tuned base model under models in params.yaml."
 
 
 class NoRoom(ConfigError):

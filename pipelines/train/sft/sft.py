@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 class NothingToTune(DataError):
     """A split has no examples, so nothing can be trained or validated."""
 
-    message = "There are no examples of {split} to tune {task} on."
-    remedy = "Wait for the stages `silver` and `gold`, or name another subset in finetune.subsets."
+    message = "Split {split} has no labelled examples on which to fine-tune task '{task}'."
+    remedy = "Run the stages `silver` and `gold` first, or set another subset in finetune.subsets in params.yaml."
 
 
 @dataclass(frozen=True)

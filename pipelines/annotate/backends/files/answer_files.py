@@ -27,7 +27,10 @@ class BadAnswers(DataError):
     """A file of a queue does not have the format that ``README.txt`` in the queue's folder requires."""
 
     message = "{file}, line {line}: {detail}."
-    remedy = "Correct it in the tool that wrote it and run the pull again; README.txt in its folder lists the columns."
+    remedy = (
+        "Nothing was imported. Correct the file with the tool that wrote it (README.txt in the same folder lists the "
+        "columns), then repeat the `corpus round` command."
+    )
 
 
 def name_of(item: Item) -> str:
@@ -95,17 +98,19 @@ def _path(folder: Path) -> Path | None:
 def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
     lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines[-1].strip():
-        raise BadAnswers(file=str(path), line=len(lines), detail="the last line has no end and may be incomplete")
+        raise BadAnswers(
+            file=str(path), line=len(lines), detail="the last line has no line break and may be incomplete"
+        )
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            raise BadAnswers(file=str(path), line=number, detail="it is not JSON") from None
+            raise BadAnswers(file=str(path), line=number, detail="the line is not JSON") from None
         if not isinstance(row, dict) or set(row) - {"item", "values", "id", *_FIELDS}:
             raise BadAnswers(
-                file=str(path), line=number, detail="it has other fields than those of an answer"
+                file=str(path), line=number, detail="the line is not an object with the fields of an answer only"
             ) from None
         yield number, row
 
@@ -134,12 +139,12 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise BadAnswers(file=str(path), line=line, detail="it is not UTF-8") from None
+        raise BadAnswers(file=str(path), line=line, detail="the line is not UTF-8") from None
     while True:
         try:
             row = next(reader, None)
         except csv.Error:
-            raise BadAnswers(file=str(path), line=reader.line_num, detail="it is not CSV") from None
+            raise BadAnswers(file=str(path), line=reader.line_num, detail="the file is not valid CSV") from None
         if row is None:
             return
         yield reader.line_num, row

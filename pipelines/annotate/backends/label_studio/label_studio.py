@@ -210,7 +210,9 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise BackendUnavailable(backend="label_studio", detail=f"it answered {error.status_code}") from None
+        raise BackendUnavailable(
+            backend="label_studio", detail=f"the server answered with HTTP status {error.status_code}"
+        ) from None
     except httpx.HTTPError as error:
         raise BackendUnavailable(backend="label_studio", detail=type(error).__name__) from None
 
