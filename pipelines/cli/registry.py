@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="crisis-posts, meme-severity, meme-figurative, meme-related")]
-Version = Annotated[int, typer.Argument(metavar="VERSION", help="the version number")]
+Version = Annotated[int, typer.Argument(metavar="VERSION", help="number of the registered model version, such as 3")]
 Who = Annotated[str, typer.Option(help="the person who decides; recorded")]
 Why = Annotated[str, typer.Option(help="the reason for the decision; recorded")]
 Base = Annotated[
-    str | None, typer.Option(help="the commit of the corpus whose data are used; default: the tip of the corpus branch")
+    str | None, typer.Option(help="corpus commit whose data and models are read; default: the tip of the corpus branch")
 ]
 
 

@@ -72,7 +72,7 @@ def close(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the status; change nothing")] = False,
 ) -> None:
-    """Import the last answers, record whether the round yields gold, and remove it from the annotation server."""
+    """Import the last answers, record if the round yields gold, and remove the round from the annotation server."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(

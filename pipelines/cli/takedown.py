@@ -27,7 +27,9 @@ app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
 
 Who = Annotated[str, typer.Option(help="the requester; recorded")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="list every place with its counts; change nothing")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="count what would be removed in each storage place; change nothing")
+]
 
 
 @takedowns.callback()

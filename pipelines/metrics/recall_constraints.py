@@ -52,7 +52,7 @@ class OtherLabels(DataError):
 def fit(
     scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]
 ) -> tuple[Floats, dict[str, dict[str, Any]]]:
-    """Fit on dev the threshold of each label that has a recall floor.
+    """Fit, on the validation split, the threshold of each label that has a recall floor.
 
     Args:
         scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.
@@ -61,11 +61,11 @@ def fit(
         floors: the required recall by label, ``finetune.recall_floors``; a floor of 0 has no effect.
 
     Returns:
-        The thresholds, shape (labels,), infinite for a label without a supported floor; and for each label with a
-        floor: ``floor``, ``positives`` (in dev), ``supported`` (at least :data:`MIN_POSITIVES` positives; otherwise
-        the floor is not applied and the rest is ``None``), ``threshold``, ``recall`` and ``precision`` of giving the
-        label from the threshold on, and ``answered_recall`` and ``answered_precision`` of the final label sets. All of
-        it is measured on dev, where the threshold was chosen.
+        The thresholds, shape (labels,), infinite (the threshold then never gives the label) where no floor is
+        supported; and for each label with a floor: ``floor``, ``positives`` (in validation), ``supported`` (at least
+        :data:`MIN_POSITIVES` positives; otherwise the floor is not applied and the rest is ``None``), ``threshold``,
+        ``recall`` and ``precision`` of giving the label from the threshold on, and ``answered_recall`` and ``answered_precision`` of the final label sets. All of
+        it is measured on validation, where the threshold was chosen.
 
     Raises:
         BadParams: a floor names a label that the task does not have.

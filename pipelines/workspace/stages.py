@@ -91,7 +91,7 @@ class StageRun:
 
     @classmethod
     def of(cls, clone: Workspace, *, name: str, base: str) -> StageRun:
-        """Return a run whose results are on the remote of ``clone``."""
+        """Return a run that stores its results on the DVC remote of ``clone`` and fetches them from there."""
         return cls(clone.results, name, base)
 
     def receive(self, clone: Workspace, tokens: Iterable[Token]) -> list[StageResult]:

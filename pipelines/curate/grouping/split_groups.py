@@ -44,10 +44,10 @@ class Units:
 
 
 def resolve(links: Links, *, assigned: Ints) -> Units:
-    """Return the units of all items, given the split index of each assigned item (``assigned``, else -1).
+    """Group linked items into units, which a split keeps together; ``assigned`` is an item's split index, or -1 if new.
 
-    Assigned items never change their split, and units do not extend through assigned items. A new item linked to two
-    splits therefore does not exclude items that are linked to it only through an assigned item.
+    Assigned items keep their split. Linked new items are excluded if they are linked to assigned items of two splits.
+    A link through an assigned item does not count: other new items that are linked to that item stay.
     """
     n = len(assigned)
     left, right = links.edges()

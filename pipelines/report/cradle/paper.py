@@ -104,7 +104,7 @@ def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
 
 
 def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, dict[int, tuple[int, int]]]:
-    """Return the severity-weighted recall of a paper's model; severity -> (true positives, gold labels)."""
+    """Return a paper model's severity-weighted recall and, by severity, its counts (true positives, gold labels)."""
     graded: dict[int, tuple[int, int]] = {}
     for label, (tp, _, fn) in counts(key).items():
         if weight := severities.get(label, 0):
