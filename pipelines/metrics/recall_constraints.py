@@ -64,8 +64,9 @@ def fit(
         The thresholds, shape (labels,), infinite (the threshold then never gives the label) where no floor is
         supported; and for each label with a floor: ``floor``, ``positives`` (in validation), ``supported`` (at least
         :data:`MIN_POSITIVES` positives; otherwise the floor is not applied and the rest is ``None``), ``threshold``,
-        ``recall`` and ``precision`` of giving the label from the threshold on, and ``answered_recall`` and ``answered_precision`` of the final label sets. All of
-        it is measured on validation, where the threshold was chosen.
+        ``recall`` and ``precision`` of giving the label from the threshold on, and ``answered_recall`` and
+        ``answered_precision`` of the final label sets. All of it is measured on validation, where the threshold was
+        chosen.
 
     Raises:
         BadParams: a floor names a label that the task does not have.
