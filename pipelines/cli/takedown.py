@@ -131,7 +131,7 @@ def run_pending(
     who: Who = "corpus takedown run-pending",
     tombstones: Annotated[
         Path | None,
-        typer.Option(help="after restoring a backup: a file of tombstones whose records lose their keys first"),
+        typer.Option(help="file of tombstones to replay first, after a backup was restored: their encryption keys go"),
     ] = None,
 ) -> None:
     """Process pending takedowns: records due by sweep, approval end or retention, and unfinished requests."""

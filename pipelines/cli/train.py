@@ -51,7 +51,7 @@ def prompted(corpus: CorpusName, model: ModelName) -> None:
     run_stage(stage.run, corpus, model=model)
 
 
-SubsetName = Annotated[str, typer.Option(help="the labels to train on: unanimous, consensus or gold")]
+SubsetName = Annotated[str, typer.Option(help="labels that the model is trained on: unanimous, consensus or gold")]
 
 
 @app.command(rich_help_panel="Train")
