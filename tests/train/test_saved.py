@@ -112,13 +112,16 @@ def test_the_rules_mend_what_they_can_and_count_the_rest(posts: SmallPosts, sett
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda lines: lines + lines[:1], "line 49: its record_id is on an earlier line too"),
-        (lambda lines: [lines[0] | {"scores": [0.5]}, *lines[1:]], "line 1: its scores are not 15 probabilities"),
+        (lambda lines: lines + lines[:1], "line 49 is invalid: its record_id is on an earlier line too"),
+        (
+            lambda lines: [lines[0] | {"scores": [0.5]}, *lines[1:]],
+            "line 1 is invalid: its scores are not 15 probabilities",
+        ),
         (lambda lines: [lines[0] | {"scores": [2.0] * 15}, *lines[1:]], "its scores are not 15 probabilities"),
         (lambda lines: [lines[0] | {"labels": {"rape_past": 1}}, *lines[1:]], "its labels are not a list of strings"),
         (lambda lines: [lines[0] | {"labels": [1]}, *lines[1:]], "its labels are not a list of strings"),
         (lambda lines: [lines[0] | {"outcome": "maybe"}, *lines[1:]], "its outcome is not one of"),
-        (lambda lines: [{"labels": []}, *lines[1:]], "line 1: it has no record_id"),
+        (lambda lines: [{"labels": []}, *lines[1:]], "line 1 is invalid: it has no record_id"),
         (lambda lines: [{"id": line["record_id"], "labels": []} for line in lines], "no column record_id"),
     ],
 )
