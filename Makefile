@@ -18,7 +18,7 @@ TORCH = $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--index https://
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode $(TORCH) -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
-	$(BIN)/corpus compile >/dev/null
+	$(BIN)/corpus compile
 	@touch $@
 setup: .venv/.installed  ## the environment alone
 # Annotation servers pin other versions of what Airflow uses, so each lives in an environment of its own.

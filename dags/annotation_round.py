@@ -1,4 +1,5 @@
-"""### annotation_round
+"""
+### annotation_round
 
 One annotation round, from sampling items to gold: **open** draws the items and fills a queue for each annotator, who
 does not see the others' answers; **annotators** waits for people; **pull** imports their answers and lists missing ones

@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, run_stage
+from pipelines.cli.shared import CorpusName, run_stage
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
@@ -20,7 +20,7 @@ def compile_kernels() -> None:
     os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
     from pipelines.curate import compile as step
 
-    emit(step.run())
+    step.run()
 
 
 @app.command(rich_help_panel="Curate")

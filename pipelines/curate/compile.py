@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
@@ -14,12 +12,8 @@ from pipelines.curate.split.stratify import label_pairs, stratify
 ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3
 
 
-def run() -> dict[str, Any]:
-    """Compile every numba kernel for the argument types of the stages, unless a compiled kernel is in the cache.
-
-    Returns:
-        ``items``, the number of random items.
-    """
+def run() -> None:
+    """Compile every numba kernel for the argument types of the stages, unless a compiled kernel is in the cache."""
     rng = np.random.default_rng(1)
     hashes = rng.integers(0, 1 << 20, ITEMS, dtype=np.uint64)
     found = list(pair_blocks(hashes, radius=RADIUS))
@@ -31,4 +25,3 @@ def run() -> dict[str, Any]:
     sizes, ratios = np.ones(ITEMS, np.int64), {"train": 6, "dev": 2, "test": 2}
     held = np.full(ITEMS, -1, np.int64)
     stratify(sizes, labels, ratios=ratios, seed=1, proposals=1000, pairs=label_pairs(labels), assigned=held)
-    return {"items": ITEMS}

@@ -68,15 +68,15 @@ def modules() -> dict[str, ast.Module]:
 
 def test_every_setting_that_says_where_something_is_has_a_sink() -> None:
     named = {field for sink in SINKS for field in sink.settings}
-    assert set(Settings.model_fields) - NO_PLACE - named == set(), "say in privacy/sinks.py what is kept there"
-    assert named | NO_PLACE <= set(Settings.model_fields), "privacy/sinks.py names a setting that is gone"
+    assert set(Settings.model_fields) - NO_PLACE - named == set(), "say in storage_locations.py what is kept there"
+    assert named | NO_PLACE <= set(Settings.model_fields), "takedown/storage_locations.py names a setting that is gone"
 
 
 def test_every_module_that_writes_is_named_by_a_sink() -> None:
     writers = {name for name, tree in modules().items() if any(written(tree))}
     named = {name for sink in SINKS for name in sink.writers}
-    assert writers - named == set(), "say in privacy/sinks.py where these write, and how a deletion gets there"
-    assert named - set(modules()) == set(), "privacy/sinks.py names modules that are gone"
+    assert writers - named == set(), "say in storage_locations.py where these write, and how a deletion gets there"
+    assert named - set(modules()) == set(), "takedown/storage_locations.py names modules that are gone"
 
 
 def test_a_module_that_writes_is_noticed() -> None:
@@ -139,7 +139,7 @@ def test_every_folder_below_home_has_a_sink(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / name).mkdir()
     claimed = {path.resolve() for sink in SINKS for path in sink.paths(settings)}
     orphans = {name for name in names if not any(p.is_relative_to(tmp_path / name) for p in claimed)}
-    assert orphans == set(), "say in privacy/sinks.py what is kept there"
+    assert orphans == set(), "say in storage_locations.py what is kept there"
 
 
 def test_every_file_of_a_used_home_has_a_sink(tmp_path: Path) -> None:
