@@ -26,6 +26,7 @@ from pathlib import Path
 
 import psutil
 
+from pipelines import forkserver
 from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings
 from pipelines.deployment import postgres
@@ -177,6 +178,11 @@ class Deployment:
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
             "OMP_NUM_THREADS": "1",
+            forkserver.ADDRESS: str(self.run / "forkserver.sock"),
+            # a process with threads cannot be forked safely
+            "OPENBLAS_NUM_THREADS": "1",
+            "JE_ARROW_MALLOC_CONF": "background_thread:false",
+            "TQDM_DISABLE": "1",
         }
 
     def _secret(self, name: str) -> str:
@@ -193,9 +199,16 @@ class Deployment:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.run.mkdir(parents=True, exist_ok=True)
         say("the sandbox server, MLflow and Airflow")
+        self._forkserver()
         with ThreadPoolExecutor(3) as pool:
             for part in [pool.submit(part) for part in (self._airflow, self._mlflow, self._sandbox)]:
                 part.result()
+
+    def _forkserver(self) -> None:
+        """Start the fork server without waiting for it: until it listens, commands import their libraries."""
+        if sys.platform == "linux":
+            script = str(self.root / "pipelines" / "forkserver.py")
+            self._start("forkserver", [sys.executable, "-P", script, self.environment[forkserver.ADDRESS]])
 
     def _sandbox(self) -> None:
         argv = [sys.executable, "-m", "pipelines", "sandbox", "serve", "--profile", self.profile]
