@@ -6,7 +6,7 @@ which may be another commit. ``python -m pipelines`` passes its arguments, envir
 ``CORPUS_FORKSERVER`` and waits; without a server, it runs the command itself. As for any process, signals are passed
 on, the exit status is the command's, and the command ends when the waiting process is killed.
 
-Run it as a script: ``python -P pipelines/forkserver.py SOCKET``.
+Run it as a script: ``python -P pipelines/forkserver.py SOCKET [LIBRARY ...]``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,6 @@ FORKED = "CORPUS_FORKED"
 LIBRARIES = (
     "accelerate",
     "cryptography.hazmat.primitives.ciphers.aead",
-    "cv2",
     "dvc.dependency",
     "dvc.repo",
     "httpx",
@@ -206,7 +205,9 @@ class Server:
         files: list[int] = []
         try:
             request, files = _received(client)
-            if differing := self._environment.items() ^ _read_at_import(request.env).items():
+            # a command that another one starts inherits what the libraries added
+            given = dict(request.env.items() - self._added.items())
+            if differing := self._environment.items() ^ _read_at_import(given).items():
                 names = ", ".join(sorted({name for name, _ in differing}))
                 sys.stderr.write(f"declined a command with other values of {names}\n")
                 client.sendall(b"-")
@@ -313,11 +314,11 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _imported() -> Iterator[str]:
+def _import(libraries: Sequence[str]) -> Iterator[str]:
     """Import the libraries that are installed; yield the names of those that are not."""
     # torch asks the driver for devices at import, and a forked process could not use them afterwards
     gpu = Path("/dev/nvidiactl").exists()
-    for name in LIBRARIES:
+    for name in libraries:
         if gpu and name.split(".")[0] in {"accelerate", "torch", "transformers"}:
             continue
         try:
@@ -330,11 +331,11 @@ def _threads() -> int:
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no paths are needed
 
 
-def run(path: Path) -> None:
+def run(path: Path, libraries: Sequence[str]) -> None:
     """Import the libraries, serve, and in each forked process run the command; exit 0 if forking would be unsafe."""
     before = dict(os.environ)
-    lacking = list(_imported())
-    sys.stderr.write(f"imported {len(LIBRARIES) - len(lacking)} libraries; missing: {', '.join(lacking) or 'none'}\n")
+    lacking = list(_import(libraries))
+    sys.stderr.write(f"imported {len(libraries) - len(lacking)} libraries; missing: {', '.join(lacking) or 'none'}\n")
     if _threads() > 1:
         sys.stderr.write("A library started a thread at import: commands import their libraries themselves.\n")
         return
@@ -367,4 +368,4 @@ def _main(request: Request) -> int:
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+    run(Path(sys.argv[1]), sys.argv[2:] or LIBRARIES)
