@@ -141,7 +141,7 @@ def run(mode: str, *, seed: int) -> int:
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("a") as log:
         log.write(json.dumps(line) + "\n")
-    print(json.dumps(line))
+    sys.stdout.write(json.dumps(line) + "\n")
     if code == 0:
         shutil.rmtree(home)
     return code
