@@ -37,7 +37,7 @@ def pictures() -> list[bytes]:
 
 
 class Denormals(onnxruntime.SessionOptions):  # type: ignore[misc]
-    """Options of a session that leaves denormal numbers as they are; all else is equal."""
+    """Options of a session that keeps denormal numbers; the others are equal."""
 
     def add_session_config_entry(self, *_: str) -> None:
         """Ignore our one entry."""
