@@ -29,7 +29,7 @@ def alias(name: str) -> Any:
 
 
 def mentioned(doc: str) -> str:
-    """Return a Dag's documentation with the names of Dags as they are in this Airflow."""
+    """Return a Dag's documentation with the names that Dags have in this Airflow."""
     return MENTION.sub(lambda found: found[0] + settings.PREFIX, doc)
 
 

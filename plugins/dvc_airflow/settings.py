@@ -7,6 +7,15 @@ import re
 import sys
 from pathlib import Path
 
+
+def _hours(variable: str, default: float) -> float:
+    text = os.environ.get(variable) or str(default)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{variable} needs a number of hours, such as {default:.0f}; 0 means no deadline.") from None
+
+
 ROOT = Path(os.environ.get("CORPUS_ROOT", Path(__file__).resolve().parents[2]))
 """The project's checkout: the working directory of commands, with ``dvc.yaml``."""
 
@@ -31,10 +40,10 @@ NOTIFY = os.environ.get("CORPUS_AIRFLOW_NOTIFY", "")
 CONNECTIONS = os.environ.get("CORPUS_AIRFLOW_CONNECTIONS")
 """The connections that tasks read, separated by commas; default: all of ``profiles/connections.json``."""
 
-SWEEP_HOURS = float(os.environ.get("CORPUS_AIRFLOW_SWEEP_HOURS", "20"))
+SWEEP_HOURS = _hours("CORPUS_AIRFLOW_SWEEP_HOURS", 20)
 """Hours after which a deletion sweep that has not ended is late; 0: never. The default is before the next sweep."""
 
-MONTH_HOURS = float(os.environ.get("CORPUS_AIRFLOW_MONTH_HOURS", "168"))
+MONTH_HOURS = _hours("CORPUS_AIRFLOW_MONTH_HOURS", 168)
 """Hours after which a month that has not been collected is late; 0: never. A run of a backfill waits in the queue."""
 
 if not re.fullmatch(r"[\w.-]*", PREFIX, re.ASCII):

@@ -121,7 +121,7 @@ def test_the_slots_that_a_person_set_are_kept(url: str, airflow: Airflow) -> Non
 
 
 def test_a_wrong_password_is_one_sentence(url: str) -> None:
-    done = setup(url, prefix="", CORPUS_AIRFLOW_USER="nobody")
+    done = setup(url, prefix="", CORPUS_AIRFLOW_USER="unknown")
     assert done.returncode == 78
     assert done.stderr.startswith("AirflowUnavailable: ") and len(done.stderr.splitlines()) == 1
 
