@@ -46,6 +46,16 @@ class TakedownUnfinished(DataError):
     exit_code = 75
 
 
+def check_reason(reason: str) -> None:
+    """Check that a reason is a code.
+
+    Raises:
+        BadParams: it is not.
+    """
+    if not REASON.fullmatch(reason):
+        raise BadParams(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
+
+
 def run(
     selection: Selection,
     *,
@@ -76,8 +86,7 @@ def run(
         TakedownRunning: another takedown is running.
         TakedownUnfinished: a place could not be cleared now.
     """
-    if not REASON.fullmatch(reason):
-        raise BadParams(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
+    check_reason(reason)
     with receipts.alone(settings):
         going = receipts.opened(settings)
         mine = next((request for request in going if request.key == selection.key), None)
