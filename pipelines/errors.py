@@ -87,8 +87,8 @@ class UnknownName(ConfigError):
 class NotConfirmed(ConfigError):
     """A command that destroys keys or data was not confirmed."""
 
-    message = "Nothing was changed, because this was not confirmed: {what}."
-    remedy = "Repeat the command with --yes, or at a terminal, and type the count."
+    message = "Nothing was changed: the command {what}, and this was not confirmed."
+    remedy = "Repeat it with --yes; or at a terminal, and type the count."
     exit_code = 64
 
 
@@ -97,6 +97,13 @@ class BadParams(ConfigError):
 
     message = "{where}: {detail}."
     remedy = "See docs/configuration.md for the allowed keys and values."
+
+
+class BadArgument(BadParams):
+    """An argument of a command is malformed."""
+
+    remedy = "Nothing was changed: correct the argument and repeat the command."
+    exit_code = 64
 
 
 class NoCorpus(ConfigError):
@@ -113,7 +120,7 @@ class NoSecret(ConfigError):
     """There is no project secret, so this is not the home of a corpus."""
 
     message = "There is no project secret in {home}."
-    remedy = "Create a corpus there with `corpus init`, or set CORPUS_HOME to the home of an existing one (or CORPUS_SECRET)."
+    remedy = "Run `corpus init` to create a corpus, or set CORPUS_HOME to the home of an existing one."
 
 
 class NoVault(ConfigError):

@@ -111,7 +111,7 @@ def clone(
 
     settings = Settings.from_env()
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise typer.BadParameter(f"{folder} exists already", param_hint="FOLDER")
+        raise typer.BadParameter(f"{folder} exists already", param_hint="'FOLDER'")
     with doing("cloning"):
         repository.clone(settings, folder=folder)
     if revision:
@@ -196,7 +196,8 @@ def _fail(name: str, message: str, *, status: int, retry_after: float | None = N
 
 def _usage(error: typer.TyperException) -> str:
     """Return the message of a wrong argument as one line, and the command that explains it."""
-    message = " ".join(error.format_message().split()).rstrip(".?")
+    # pydantic's name for a value that a function refuses
+    message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".?")
     context: typer.Context | None = getattr(error, "ctx", None)
     if context is None:
         return f"{message}."

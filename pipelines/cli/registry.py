@@ -180,7 +180,7 @@ def registry(
     from pipelines.registry.versions import Registry
 
     if records_of is not None and name is None:
-        raise typer.BadParameter("needs the NAME of a model", param_hint="--records-of")
+        raise typer.BadParameter("needs the NAME of a model", param_hint="'--records-of'")
     settings = Settings.from_env()
     require_mlflow(settings)
     models = Registry.open(settings)
@@ -267,7 +267,7 @@ def _names(corpus: str | None) -> list[str]:
     from pipelines.registry.versions import NAMES
 
     if corpus is None:
-        raise typer.BadParameter("give the NAME of a model, or --corpus for all models of a corpus", param_hint="NAME")
+        raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")
     return [name for name, (of, _) in NAMES.items() if of == corpus]
 
 

@@ -77,7 +77,7 @@ def _text_published() -> str | None:
 
 def _not_empty(value: str | None) -> str | None:
     if value is not None and not value.strip():
-        raise typer.BadParameter("is empty")
+        raise typer.BadParameter("it is empty")
     return value
 
 
@@ -139,16 +139,21 @@ def open_vault(settings: Settings) -> Vault:
 
 
 def confirm(what: str, *, count: int, yes: bool) -> None:
-    """Print what a command destroys; without ``--yes``, ask a person at a terminal to type the count.
+    """Print what a command destroys, such as "destroys 2 keys"; without ``--yes``, ask a person to type the count.
 
     Raises:
         NotConfirmed: the count was not typed, or there is no terminal.
     """
-    typer.echo(f"This destroys {what}.", err=True)
-    if yes:
-        return
-    if not sys.stdin.isatty() or typer.prompt(f"Type {count} to continue", err=True).strip() != str(count):
-        raise NotConfirmed(what=f"it destroys {what}")
+    if not yes and not sys.stdin.isatty():
+        raise NotConfirmed(what=what)
+    typer.echo(f"This {what}.", err=True)
+    if not yes and typer.prompt(f"Type {count} to continue", err=True).strip() != str(count):
+        raise NotConfirmed(what=what)
+
+
+def records(count: int) -> str:
+    """Return a number of records in words."""
+    return "1 record" if count == 1 else f"{count:,} records"
 
 
 def require_mlflow(settings: Settings) -> None:

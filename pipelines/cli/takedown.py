@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault
+from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, records
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -64,7 +64,7 @@ def takedown(
         return
     if not dry_run:
         if reason is None:
-            raise typer.BadParameter("a code or the number of the request is required", param_hint="--reason")
+            raise typer.BadParameter("a code or the number of the request is required", param_hint="'--reason'")
         check_reason(reason)
     settings = Settings.from_env()
     request = settings.home / "requests" / f"{reason}.txt"
@@ -74,7 +74,7 @@ def takedown(
         emit(_told(done[-1]))
         return
     if missing := next((path for path in file or () if not path.exists()), None):
-        raise typer.BadParameter(f"there is no file {missing}", param_hint="--file")
+        raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
     asked = Criteria(
         posts=tuple(post or ()),
         authors=tuple(author or ()),
@@ -199,7 +199,7 @@ def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
 
 def _agree(count: int, *, yes: bool) -> None:
     """Ask before the keys of ``count`` records are destroyed."""
-    what = f"the keys of {count:,} records and removes the records everywhere, old versions included"
+    what = f"destroys the keys of {records(count)} and removes the records everywhere, old versions included"
     confirm(what, count=count, yes=yes)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import Yes, confirm, emit, open_vault
+from pipelines.cli.shared import Yes, confirm, emit, open_vault, records
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
@@ -43,7 +43,7 @@ def replay(
     saved = read_tombstones(file)
     with open_vault(Settings.from_env()) as vault:
         fresh = len(saved) - len(vault.tombstoned(saved))
-        confirm(f"the keys of {fresh:,} records, which makes their content unreadable", count=fresh, yes=yes)
+        confirm(f"destroys the keys of {records(fresh)}, without which nothing can read them", count=fresh, yes=yes)
         emit({"tombstones": len(saved), "destroyed": vault.replay(saved)})
 
 
@@ -58,7 +58,7 @@ def rotate(
     settings = Settings.from_env()
     with open_vault(settings) as vault:
         live = vault.counts()["records"]
-        confirm(f"the use of the present secret, which opens the keys of {live:,} records", count=live, yes=yes)
+        confirm(f"makes the present secret, which opens the keys of {records(live)}, useless", count=live, yes=yes)
         fresh = _new_secret(file, settings.secret())
         emit({"rewrapped": vault.rotate(secret=fresh), "secret_file": str(file)})
     sys.stderr.write(

@@ -25,14 +25,15 @@ def git(*argv: str, cwd: Path | None = None) -> str:
     """Run git and return its output, stripped.
 
     Raises:
-        GitFailed: git's exit status was not 0; the error has the last line of its message.
+        GitFailed: git's exit status was not 0; the error has the line of its message that names the cause.
     """
     done = subprocess.run(
         ["git", *argv], cwd=cwd, env={**os.environ, **IDENTITY}, text=True, capture_output=True, check=False
     )
     if done.returncode:
         command = next(arg for arg in argv if not arg.startswith("-") and "/" not in arg)
-        said = CREDENTIALS.sub("//", done.stderr.strip().rpartition("\n")[2])
+        lines = CREDENTIALS.sub("//", done.stderr).splitlines()
+        said = next((line for line in lines if line.startswith("fatal: ")), lines[-1] if lines else "")
         detail = said.removeprefix("fatal: ").rstrip(".") or f"exit status {done.returncode}"
         raise GitFailed(command=f"git {command}", returncode=done.returncode, detail=detail)
     return done.stdout.strip()

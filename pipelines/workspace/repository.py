@@ -75,6 +75,7 @@ def upgrade(settings: Settings, *, checkout: Path) -> Upgraded | None:
 
     Results of stages whose revision is unchanged are kept (:mod:`pipelines.workspace.upgrade`).
     """
+    require(settings)
     code = git("rev-parse", "HEAD", cwd=checkout)
     git("push", "--quiet", "--force", settings.repo, f"{code}:refs/heads/{CODE}", cwd=checkout)
     with workspace(settings) as clone:
