@@ -15,8 +15,6 @@ from pipelines.errors import BadParams, NoSecret
 
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"
-# What `corpus sandbox up` writes below the home.
-PORTS = "ports.json"
 
 
 def _port(variable: str) -> int | None:
@@ -48,7 +46,8 @@ def _mlflow(home: Path) -> str | None:
     if given := os.environ.get("MLFLOW_TRACKING_URI"):
         return given
     try:
-        return f"http://127.0.0.1:{int(json.loads((home / PORTS).read_bytes())['mlflow'])}"
+        ports = json.loads((home / "ports.json").read_bytes())
+        return f"http://127.0.0.1:{int(ports['mlflow'])}"
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -106,7 +106,7 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     require(settings)
     git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
     configure(folder.resolve(), settings=settings, scratch=False)
-    (folder / HOME_FILE).write_text(f"{settings.home}\n")
+    (folder / HOME_FILE).write_text(str(settings.home))
     return folder
 
 
