@@ -61,5 +61,6 @@ test-faults: .venv/.installed need.tesseract.tesseract-ocr need.pg_ctlcluster.po
 bench: .venv/.installed need.zstd.zstd  ## measure, and render docs/performance.md
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2
 	PYTHONPATH=var/imagededup $(BIN)/python bench/run.py
-clean: down      ## remove var/
+clean: down      ## remove var/ with the keys of all records: make clean CONFIRM=var
+	@test "$(CONFIRM)" = var || { echo "This destroys var/ with the vault and its secret. Run: make clean CONFIRM=var"; exit 1; }
 	rm -rf var

@@ -48,7 +48,7 @@ from pipelines.config.models import (
 )
 from pipelines.config.release import Release
 from pipelines.config.takedown import Sweep, Takedown
-from pipelines.errors import BadParams
+from pipelines.errors import BadParams, UnknownName
 
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -143,11 +143,21 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return base
 
 
+def section_names(text: str, section: str) -> list[str]:
+    """Return the names that a section defines in the text of a ``params.yaml``, without validation; may be empty."""
+    try:
+        values = renamed.params(YAML(typ="safe").load(text) or {})
+        return list(values.get(section) or ())
+    except (YAMLError, AttributeError, TypeError):
+        return []
+
+
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     """Read ``root/params.yaml``, overridden by ``root/profiles/<profile>.yaml``, with the YAML parser that DVC uses.
 
     Raises:
         BadParams: a file is invalid; the error names the file and every faulty key, or the unreadable line.
+        UnknownName: there is no such profile.
     """
     where = root / "params.yaml"
     try:
@@ -160,6 +170,12 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
         line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         detail = f"is not YAML ({type(error).__name__}); within braces a value with a colon needs quotes"
         raise BadParams(where=f"{where.name}{line}", detail=detail) from None
+    except FileNotFoundError:
+        if profile and (root / "params.yaml").is_file():
+            known = sorted(path.stem for path in where.parent.glob("*.yaml"))
+            raise UnknownName(kind="profile", name=profile, known=", ".join(known) or "none") from None
+        place = "the project's checkout or in a clone made by `corpus clone`"
+        raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
     except (OSError, YAMLError) as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:

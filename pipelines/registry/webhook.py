@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from pipelines.errors import BadParams
+from pipelines.errors import BadArgument
 from pipelines.registry.journal import JournalRow, canonical
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
@@ -69,7 +69,7 @@ def check(url: str) -> None:
     """Check the address of a webhook receiver.
 
     Raises:
-        BadParams: the address is not http or https, or has a user name or password.
+        BadArgument: the address is not http or https, or has a user name or password.
     """
     try:
         parts = urlsplit(url)
@@ -77,7 +77,7 @@ def check(url: str) -> None:
     except ValueError:
         good = False
     if not good or len(url) > URL_CHARACTERS or not url.isprintable():
-        raise BadParams(where="url", detail="must be an http(s) address without a user name or password")
+        raise BadArgument(where="url", detail="must be an http(s) address without a user name or password")
 
 
 class WebhookSender:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost, StepFailed
+from pipelines.errors import CommitLost, GitFailed, NoCorpus, StepFailed, UnknownName
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
 from pipelines.workspace.git import git
@@ -33,6 +34,8 @@ from pipelines.workspace.results import Results, StageResult
 
 BRANCH = "corpus"
 CODE = "code"
+# git's short form of an ssh address, such as `git@host:team/corpus.git`.
+SCP_ADDRESS = re.compile(r"[^/]+:")
 
 
 class Workspace:
@@ -221,9 +224,20 @@ class Workspace:
         git("commit", "--quiet", "--message", f"{message}\n\nCode-Revision: {code}\n", cwd=self.path)
         try:
             git("push", "--quiet", "origin", f"HEAD:{BRANCH}", cwd=self.path)
-        except StepFailed:
+        except GitFailed:
             raise CommitLost(expected=self.head[:12]) from None
         return git("rev-parse", "HEAD", cwd=self.path)
+
+
+def require(settings: Settings) -> None:
+    """Check that the corpus repository exists if it is a local folder.
+
+    Raises:
+        NoCorpus: it does not.
+    """
+    local = "://" not in settings.repo and not SCP_ADDRESS.match(settings.repo)
+    if local and not any(Path(settings.repo, name).exists() for name in ("HEAD", ".git")):
+        raise NoCorpus(place=settings.repo)
 
 
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
@@ -264,7 +278,12 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
     """Clone the corpus repository into a scratch folder, yield the clone, and remove it at the end.
 
     The clone is at the tip of the corpus branch, or at ``revision``.
+
+    Raises:
+        NoCorpus: there is no corpus repository.
+        UnknownName: it has no such revision.
     """
+    require(settings)
     scratch = settings.home / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     _sweep(scratch)
@@ -273,7 +292,10 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
         path = folder / "corpus"
         with phase("git"):
             git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
-            git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
+            try:
+                git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
+            except GitFailed:
+                raise UnknownName(kind="commit", name=revision or BRANCH, known="those of branch corpus") from None
             configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone

@@ -12,10 +12,11 @@ from ruamel.yaml import YAML
 
 from pipelines.config import renamed
 from pipelines.config.params import load, overlay
-from pipelines.config.settings import Settings
+from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError
+from pipelines.vault.vault import Vault
 from pipelines.workspace import upgrade as results
-from pipelines.workspace.clone import BRANCH, CODE, Workspace, configure, workspace
+from pipelines.workspace.clone import BRANCH, CODE, Workspace, configure, require, workspace
 from pipelines.workspace.git import git
 
 
@@ -54,6 +55,9 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
     settings.cache.mkdir(parents=True, exist_ok=True)
+    if ".dvc" not in git("--git-dir", str(repo), "ls-tree", "-r", "--name-only", BRANCH, "data"):
+        # a corpus with data has a secret and a vault already; other ones could not open its content
+        Vault.create(settings).close()
     return git("--git-dir", str(repo), "rev-parse", BRANCH)
 
 
@@ -71,6 +75,7 @@ def upgrade(settings: Settings, *, checkout: Path) -> Upgraded | None:
 
     Results of stages whose revision is unchanged are kept (:mod:`pipelines.workspace.upgrade`).
     """
+    require(settings)
     code = git("rev-parse", "HEAD", cwd=checkout)
     git("push", "--quiet", "--force", settings.repo, f"{code}:refs/heads/{CODE}", cwd=checkout)
     with workspace(settings) as clone:
@@ -91,9 +96,17 @@ def upgrade(settings: Settings, *, checkout: Path) -> Upgraded | None:
 
 
 def clone(settings: Settings, *, folder: Path) -> Path:
-    """Clone the corpus to a user's folder: a checkout of the branch, ready for ``dvc pull`` and ``dvc repro``."""
+    """Clone the corpus to a user's folder: a checkout of the branch, ready for ``dvc pull`` and ``dvc repro``.
+
+    The clone's home file leads commands that are run in it to the secret, the vault and MLflow.
+
+    Raises:
+        NoCorpus: there is no corpus repository.
+    """
+    require(settings)
     git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
     configure(folder.resolve(), settings=settings, scratch=False)
+    (folder / HOME_FILE).write_text(str(settings.home))
     return folder
 
 
