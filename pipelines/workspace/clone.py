@@ -24,6 +24,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, StepFailed
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
+from pipelines.workspace.address import local_path
 from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph
 from pipelines.workspace.inventory import Inventory, read_yaml
@@ -208,8 +209,16 @@ class Workspace:
         self.objects.require_whole({out.md5: out.size for out in outs})
 
     @phase("git")
-    def commit(self, message: str, *, paths: Sequence[str] = (".",)) -> str | None:
+    def commit(
+        self, message: str, *, paths: Sequence[str] = (".",), code: str | None = None, trailers: Sequence[str] = ()
+    ) -> str | None:
         """Commit what changed under ``paths`` and push it with fast-forward only; ``None`` when nothing changed.
+
+        Args:
+            message: subject and body.
+            paths: files and folders of the clone.
+            code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
+            trailers: lines ``Name: value`` for the end of the message.
 
         Raises:
             CommitLost: another publisher moved the branch first.
@@ -217,10 +226,12 @@ class Workspace:
         git("add", "--all", "--", *(path for path in paths if (self.path / path).exists()), cwd=self.path)
         if not git("diff", "--cached", "--name-only", cwd=self.path):
             return None
-        code = git("rev-parse", f"origin/{CODE}", cwd=self.path)
-        git("commit", "--quiet", "--message", f"{message}\n\nCode-Revision: {code}\n", cwd=self.path)
+        revision = code or git("rev-parse", f"origin/{CODE}", cwd=self.path)
+        block = "\n".join([*trailers, f"Code-Revision: {revision}"])
+        git("commit", "--quiet", "--message", f"{message}\n\n{block}\n", cwd=self.path)
+        moved = [f"{code}:refs/heads/{CODE}"] if code else []
         try:
-            git("push", "--quiet", "origin", f"HEAD:{BRANCH}", cwd=self.path)
+            git("push", "--quiet", "--atomic", "origin", f"HEAD:refs/heads/{BRANCH}", *moved, cwd=self.path)
         except StepFailed:
             raise CommitLost(expected=self.head[:12]) from None
         return git("rev-parse", "HEAD", cwd=self.path)
@@ -265,11 +276,7 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
 
     The clone is at the tip of the corpus branch, or at ``revision``.
     """
-    scratch = settings.home / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
-    _sweep(scratch)
-    folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
-    try:
+    with _scratch(settings) as folder:
         path = folder / "corpus"
         with phase("git"):
             git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
@@ -277,6 +284,28 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
             configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
+
+
+@contextlib.contextmanager
+def history(settings: Settings) -> Iterator[Path]:
+    """Yield a git directory with the corpus branch: the repository itself, or a copy of one at a git address."""
+    path = local_path(settings.repo)
+    if path:
+        yield path
+        return
+    with _scratch(settings) as folder:
+        git("clone", "--quiet", "--bare", "--single-branch", "--branch", BRANCH, settings.repo, str(folder / "git"))
+        yield folder / "git"
+
+
+@contextlib.contextmanager
+def _scratch(settings: Settings) -> Iterator[Path]:
+    scratch = settings.home / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    _sweep(scratch)
+    folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
