@@ -50,7 +50,7 @@ def show(
 def diff(as_json: AsJson = False) -> None:
     """List the parameters that differ from the code's defaults: default, profile, set by a person."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from pipelines.workspace import parameters
 
@@ -58,7 +58,9 @@ def diff(as_json: AsJson = False) -> None:
     if as_json:
         emit([_row(row) for row in rows])
         return
-    table = Table("Parameter", "Default", "Profile", "Set", "By", "When", "Reason")
+    table = Table(
+        Column("Parameter", overflow="fold", min_width=24), "Default", "Profile", "Set", "By", "When", "Reason"
+    )
     for row in rows:
         record = row.record
         told = (record.who, record.when[:10], record.reason) if record else ("", "", "")

@@ -175,7 +175,7 @@ def _create(settings: Settings, *, checkout: Path, profile: str | None) -> None:
     chosen = _chosen(checkout, profile)
     target = local_path(settings.repo)
     new = target is not None and branches(settings.repo) is None
-    partial = target.with_suffix(".partial") if target and new else settings.home / "corpus.partial"
+    partial = target.with_suffix(".partial") if target and new else settings.home / "scratch" / "corpus.partial"
     with contextlib.ExitStack() as undo:
         undo.callback(_remove, partial)
         _remove(partial)

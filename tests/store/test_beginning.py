@@ -85,7 +85,7 @@ def test_an_empty_repository_at_a_git_address_is_filled_used_and_adopted(
         assert repository.plan(there, checkout=checkout, profile="sandbox") == "fill"
         first = repository.init(there, checkout=checkout, profile="sandbox")
         assert set(branches(address) or {}) == {"code", "corpus"}
-        assert not Path("git@host:").exists() and not (tmp_path / "var" / "corpus.partial").exists()
+        assert not Path("git@host:").exists() and not (tmp_path / "var" / "scratch" / "corpus.partial").exists()
         assert repository.init(there, checkout=checkout, profile="sandbox") == first == publish.head(there)
         assert repository.init(there, checkout=tmp_path, profile=None) == first, "adopted without a checkout"
         commit(checkout, "params.yaml", (checkout / "params.yaml").read_text().replace("seed: 20180401", "seed: 5"))
