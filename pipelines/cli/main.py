@@ -9,9 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import shutil
 import sys
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -24,8 +22,10 @@ from pipelines.cli.collect import app as collect
 from pipelines.cli.curate import app as curate
 from pipelines.cli.evaluate import app as evaluate
 from pipelines.cli.label import app as label
+from pipelines.cli.params import app as params
 from pipelines.cli.registry import app as registry
 from pipelines.cli.release import app as release
+from pipelines.cli.repository import app as repository
 from pipelines.cli.round import app as rounds
 from pipelines.cli.sandbox import app as sandbox
 from pipelines.cli.shared import STAGES, STEPS, AsJson, CorpusName, doing, emit, require_mlflow
@@ -81,52 +81,6 @@ def corpus(
 
 
 @app.command(rich_help_panel="Repository")
-def init(profile: Annotated[str | None, typer.Option(help="a name in profiles/, such as sandbox")] = None) -> None:
-    """Create the corpus repository from this checkout's HEAD, unless it exists."""
-    from pipelines.workspace import repository
-
-    emit({"commit": repository.init(Settings.from_env(), checkout=Path.cwd(), profile=profile)})
-
-
-@app.command(rich_help_panel="Repository")
-def upgrade() -> None:
-    """Merge this checkout's HEAD into the corpus branch."""
-    from pipelines.workspace import repository
-
-    upgraded = repository.upgrade(Settings.from_env(), checkout=Path.cwd())
-    if upgraded is None:
-        emit({"commit": None})
-    else:
-        emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run})
-
-
-@app.command(rich_help_panel="Repository")
-def clone(
-    folder: Annotated[Path, typer.Argument(help="a new folder")],
-    revision: Annotated[
-        str | None, typer.Option(help="clone this older commit; records taken down after it are left out")
-    ] = None,
-) -> None:
-    """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""
-    from pipelines.workspace import repository
-
-    settings = Settings.from_env()
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise typer.BadParameter(f"{folder} exists already", param_hint="'FOLDER'")
-    with doing("cloning"):
-        repository.clone(settings, folder=folder)
-    if revision:
-        from pipelines.takedown.pointers import check_out_version
-
-        try:
-            check_out_version(folder, revision=revision, settings=settings)
-        except CorpusError:
-            shutil.rmtree(folder)
-            raise
-    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro quality@memes`, or another stage")
-
-
-@app.command(rich_help_panel=STEPS)
 def track(corpus: CorpusName) -> None:
     """Log the counts and metrics of the last published commit to MLflow."""
     from pipelines import status as numbers
@@ -149,8 +103,9 @@ def status(as_json: AsJson = False) -> None:
         numbers.show(gathered)
 
 
-for layer in (collect, curate, annotate, label, train, evaluate, registry, privacy):
+for layer in (repository, collect, curate, annotate, label, train, evaluate, registry, privacy):
     app.add_typer(layer)
+app.add_typer(params, name="params", rich_help_panel="Repository")
 app.add_typer(release, name="release", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(vault, name="vault", rich_help_panel="Privacy")

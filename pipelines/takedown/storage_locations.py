@@ -15,6 +15,7 @@ from typing import Literal
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
+from pipelines.workspace.address import local_path
 
 Holds = Literal["content", "ids", "nothing"]
 
@@ -85,13 +86,13 @@ SINKS = (
         "ids",
         "pointers and `dvc.lock` are changed to the new objects; committed lines with the ids are removed (`rewrite`)",
         keeps="ids in lines that were committed to git by a user or an early import: git history is not rewritten",
-        paths=lambda settings: [] if "://" in settings.repo else [Path(settings.repo)],
+        paths=lambda settings: [path for path in [local_path(settings.repo)] if path],
         settings=("repo",),
         outs=("metrics/*",),
         writers=(
-            "annotate/agreement/agreement", "annotate/manifest", "curate/quality", "evaluate/evaluate",
-            "label/injection_test", "storage/metrics_file", "takedown/pointers", "takedown/rewrite", "train/finetune",
-            "workspace/clone", "workspace/repository",
+            "annotate/agreement/agreement", "annotate/manifest", "config/new_profile", "curate/quality",
+            "evaluate/evaluate", "label/injection_test", "storage/metrics_file", "takedown/pointers",
+            "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters", "workspace/repository",
         ),
     ),
     Sink(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, GitFailed, NoCorpus, StepFailed, UnknownName
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
+from pipelines.workspace.address import local_path
 from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph
 from pipelines.workspace.inventory import Inventory, read_yaml
@@ -34,8 +34,6 @@ from pipelines.workspace.results import Results, StageResult
 
 BRANCH = "corpus"
 CODE = "code"
-# git's short form of an ssh address, such as `git@host:team/corpus.git`.
-SCP_ADDRESS = re.compile(r"[^/]+:")
 
 
 class Workspace:
@@ -211,8 +209,16 @@ class Workspace:
         self.objects.require_whole({out.md5: out.size for out in outs})
 
     @phase("git")
-    def commit(self, message: str, *, paths: Sequence[str] = (".",)) -> str | None:
+    def commit(
+        self, message: str, *, paths: Sequence[str] = (".",), code: str | None = None, trailers: Sequence[str] = ()
+    ) -> str | None:
         """Commit what changed under ``paths`` and push it with fast-forward only; ``None`` when nothing changed.
+
+        Args:
+            message: subject and body.
+            paths: files and folders of the clone.
+            code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
+            trailers: lines ``Name: value`` for the end of the message.
 
         Raises:
             CommitLost: another publisher moved the branch first.
@@ -220,10 +226,12 @@ class Workspace:
         git("add", "--all", "--", *(path for path in paths if (self.path / path).exists()), cwd=self.path)
         if not git("diff", "--cached", "--name-only", cwd=self.path):
             return None
-        code = git("rev-parse", f"origin/{CODE}", cwd=self.path)
-        git("commit", "--quiet", "--message", f"{message}\n\nCode-Revision: {code}\n", cwd=self.path)
+        revision = code or git("rev-parse", f"origin/{CODE}", cwd=self.path)
+        block = "\n".join([*trailers, f"Code-Revision: {revision}"])
+        git("commit", "--quiet", "--message", f"{message}\n\n{block}\n", cwd=self.path)
+        moved = [f"{code}:refs/heads/{CODE}"] if code else []
         try:
-            git("push", "--quiet", "origin", f"HEAD:{BRANCH}", cwd=self.path)
+            git("push", "--quiet", "--atomic", "origin", f"HEAD:refs/heads/{BRANCH}", *moved, cwd=self.path)
         except GitFailed:
             raise CommitLost(expected=self.head[:12]) from None
         return git("rev-parse", "HEAD", cwd=self.path)
@@ -235,8 +243,8 @@ def require(settings: Settings) -> None:
     Raises:
         NoCorpus: it does not.
     """
-    local = "://" not in settings.repo and not SCP_ADDRESS.match(settings.repo)
-    if local and not any(Path(settings.repo, name).exists() for name in ("HEAD", ".git")):
+    path = local_path(settings.repo)
+    if path and not any((path / name).exists() for name in ("HEAD", ".git")):
         raise NoCorpus(place=settings.repo)
 
 
@@ -284,11 +292,7 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
         UnknownName: it has no such revision.
     """
     require(settings)
-    scratch = settings.home / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
-    _sweep(scratch)
-    folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
-    try:
+    with _scratch(settings) as folder:
         path = folder / "corpus"
         with phase("git"):
             git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
@@ -299,6 +303,28 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
             configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
+
+
+@contextlib.contextmanager
+def history(settings: Settings) -> Iterator[Path]:
+    """Yield a git directory with the corpus branch: the repository itself, or a copy of one at a git address."""
+    path = local_path(settings.repo)
+    if path:
+        yield path
+        return
+    with _scratch(settings) as folder:
+        git("clone", "--quiet", "--bare", "--single-branch", "--branch", BRANCH, settings.repo, str(folder / "git"))
+        yield folder / "git"
+
+
+@contextlib.contextmanager
+def _scratch(settings: Settings) -> Iterator[Path]:
+    scratch = settings.home / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    _sweep(scratch)
+    folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
