@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAny, CronPartitionTimetable, FixedKeyMapper, PartitionedAssetTimetable, task
 
 from dvc_airflow.graph import period, scoring
-from dvc_airflow.tasks import DEFAULT_ARGS, champions, month_of, publish_partition, snapshot, step, track
+from dvc_airflow.tasks import DEFAULT_ARGS, champions, drift, month_of, publish_partition, snapshot, step, track
 
 
 def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
@@ -69,7 +69,7 @@ def dataset_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def scoring_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_scoring``: pin the champions, label with them in stage ``batch_predict``, and publish both.
+    """Return ``<corpus>_scoring``: pin the champions, label with them in ``batch_predict``, publish, report drift.
 
     The Dag runs when a champion or the corpus changes.
     """
@@ -86,7 +86,7 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
     ) as dag:
         stage, asset = f"batch_predict@{corpus}", Asset(f"predictions/{corpus}")
         base = champions(corpus)
-        snapshot(stage, corpus=corpus, asset=asset, base=base) >> track(corpus)
+        snapshot(stage, corpus=corpus, asset=asset, base=base) >> [track(corpus), drift(corpus)]
     return dag
 
 
