@@ -15,8 +15,9 @@ from pipelines.config.params import load, overlay
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 from pipelines.workspace import upgrade as results
-from pipelines.workspace.clone import BRANCH, CODE, Workspace, configure, workspace
+from pipelines.workspace.clone import BRANCH, CODE, Workspace, workspace
 from pipelines.workspace.git import git
+from pipelines.workspace.remote import configure
 
 
 class NotARepository(ConfigError):
@@ -48,6 +49,9 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
             git("--git-dir", str(partial), "config", "receive.denyNonFastForwards", "true")
             with workspace(settings.model_copy(update={"repo": str(partial)})) as clone:
                 _apply(clone, profile=profile)
+                if "://" in settings.remote:
+                    # fail before the repository exists, not in the first task
+                    clone.check_remote({})
                 clone.commit(f"corpus: begin with profile {profile or 'none'}")
             # last, because a repository without its profile would be taken for a finished one
             partial.rename(repo)
