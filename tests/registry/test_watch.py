@@ -23,7 +23,7 @@ from pipelines.registry.journal import Journal, JournalBroken, JournalUnavailabl
 from pipelines.registry.versions import UnknownModel
 from pipelines.registry.webhook import DELAYS
 from pipelines.registry.webhook_delivery import DEAD, DELIVERED, WAITING, SubscribedAlready, UnknownSubscriber, Watch
-from tests.privacy.conftest import postgres
+from tests.postgres import BOTH, address, postgres
 from tests.registry.receiver import Receiver, receiver
 
 __all__ = ["postgres", "receiver"]
@@ -46,9 +46,9 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/journal.sqlite"
+@pytest.fixture(params=BOTH)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return address(request, "journal", folder=tmp_path)
 
 
 @pytest.fixture
@@ -185,7 +185,8 @@ def test_an_altered_journal_sends_no_webhook(watch: Watch, journal: Journal, rec
     watch.subscribe(receiver.url)
     moved(journal, "promoted", 1)
     with journal.engine.writing() as connection:
-        connection.exec_driver_sql("DROP TRIGGER journal_UPDATE")
+        sqlite = journal.engine.backend == "sqlite"
+        connection.exec_driver_sql(f"DROP TRIGGER {'journal_UPDATE' if sqlite else 'journal_refuse ON journal'}")
         connection.exec_driver_sql("UPDATE journal SET to_version = 2")
     with pytest.raises(JournalBroken):
         watch.deliver()
