@@ -55,7 +55,7 @@ test: .venv/.installed  ## everything but the slow tiers, the real Airflow inclu
 	@$(BIN)/python tests/tiers.py
 test-argilla: .argilla/.installed  ## the Argilla backend on a real Argilla server
 	$(BIN)/python -m pytest -m argilla
-test-faults: .venv/.installed need.tesseract.tesseract-ocr need.pg_ctlcluster.postgresql  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
+test-faults: .venv/.installed need.tesseract.tesseract-ocr  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
 	$(BIN)/python -m pytest -m faults
 # imagededup is measured against and never imported: without its own torch, outside the environment
 bench: .venv/.installed need.zstd.zstd  ## measure, and render docs/performance.md

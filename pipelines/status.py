@@ -68,7 +68,18 @@ def _parts(folder: Path) -> dict[str, Any]:
         parts["split"] = {key: split[key] for key in shown}
     if evaluated := _metrics(folder / "evaluate.json"):
         parts["benchmark"] = {task: _benchmark(found) for task, found in evaluated["tasks"].items()}
+    predicted = _metrics(folder / "batch_predict.json") or {}
+    if compared := {name: _drift(model) for name, model in predicted.items() if model.get("drift")}:
+        parts["drift"] = compared
     return parts
+
+
+def _drift(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the months that were compared with the test, how many drifted, and the quantities of the newest month."""
+    found = model["drift"]
+    newest = found["newest"] or {"month": None, "exceeded": ()}
+    shown = {"months": found["months"], "drifted": len(found["exceeded"])}
+    return shown | {"newest": newest["month"], "exceeded": ", ".join(newest["exceeded"]) or "none"}
 
 
 def _benchmark(task: dict[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from pipelines.config.label import Ensemble, InjectionTest, Labeller, Provider, 
 from pipelines.config.models import (
     Baselines,
     Chosen,
+    Drift,
     Evaluate,
     Finetune,
     M3hModel,
@@ -95,6 +96,7 @@ class Params(Section):
     registry: dict[str, tuple[Chosen, ...]]
     promote: Promote
     batch_predict: dict[str, tuple[str, ...]]
+    drift: Drift
     sweep: Sweep
     takedown: Takedown
     release: Release

@@ -16,6 +16,15 @@ from pipelines.errors import BadParams, NoSecret
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"
 
+# DVC's options of an S3 remote, and the variables that set them.
+REMOTE = {
+    "endpointurl": "ENDPOINT",
+    "region": "REGION",
+    "access_key_id": "ACCESS_KEY_ID",
+    "secret_access_key": "SECRET_ACCESS_KEY",
+    "session_token": "SESSION_TOKEN",
+}
+
 
 def _port(variable: str) -> int | None:
     text = os.environ.get(variable)
@@ -59,6 +68,22 @@ class Endpoint(Section):
     key: SecretStr
 
 
+def _remote_options(remote: str) -> dict[str, SecretStr]:
+    """Return DVC's options of a remote: ``CORPUS_REMOTE_OPTIONS``, and for S3 the variables of ``REMOTE``."""
+    try:
+        given = json.loads(os.environ.get("CORPUS_REMOTE_OPTIONS") or "{}")
+        valid = isinstance(given, dict) and all(isinstance(value, str | int | float) for value in given.values())
+    except ValueError:
+        valid = False
+    if not valid:
+        raise BadParams(where="CORPUS_REMOTE_OPTIONS", detail="needs a JSON object of strings, numbers and booleans")
+    values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    if remote.startswith("s3://"):
+        found = {option: os.environ.get(f"CORPUS_REMOTE_{name}", "") for option, name in REMOTE.items()}
+        values |= {option: value for option, value in found.items() if value}
+    return {key: SecretStr(value) for key, value in values.items()}
+
+
 class Settings(Section):
     """Addresses and secrets, from ``CORPUS_*`` environment variables (docs/configuration.md lists them)."""
 
@@ -66,6 +91,7 @@ class Settings(Section):
     vault_url: str
     repo: str
     remote: str
+    remote_options: dict[str, SecretStr]
     cache: Path
     dumps: Path
     sandbox: Path
@@ -102,6 +128,7 @@ class Settings(Section):
             vault_url=env("VAULT_URL", f"sqlite:///{home}/vault.sqlite"),
             repo=env("REPO", f"{home}/corpus.git"),
             remote=env("REMOTE", f"{home}/remote"),
+            remote_options=_remote_options(env("REMOTE", "")),
             cache=Path(env("CACHE", f"{home}/cache")),
             dumps=Path(env("DUMPS", f"{home}/sandbox/dumps")),
             sandbox=Path(env("SANDBOX", f"{home}/sandbox")),

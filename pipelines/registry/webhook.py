@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Self
 from urllib.parse import urlsplit
@@ -63,6 +64,12 @@ def body(row: JournalRow) -> str:
         "token": row.digest,
     }
     return canonical({"type": f"model.{row.event}", "timestamp": row.at, "data": data})
+
+
+def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], at: str) -> str:
+    """Return the request body for a champion that has drifted: by month, the names of the quantities."""
+    data = {"name": name, "event": "drift", "version": version, "months": dict(months), "at": at}
+    return canonical({"type": "model.drift", "timestamp": at, "data": data})
 
 
 def check(url: str) -> None:

@@ -68,7 +68,7 @@ SINKS = (
         "tables are rewritten without the rows; the old objects of every version, and the stage results that name "
         "them, are removed (`rewrite`, `objects`)",
         paths=lambda settings: [settings.cache, *([] if "://" in settings.remote else [Path(settings.remote)])],
-        settings=("cache", "remote"),
+        settings=("cache", "remote", "remote_options"),
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
             "annotate/agreement/figure", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",

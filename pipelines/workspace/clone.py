@@ -24,6 +24,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, GitFailed, NoCorpus, StepFailed, UnknownName
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
+from pipelines.workspace import remote
 from pipelines.workspace.address import local_path
 from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph
@@ -64,9 +65,7 @@ class Workspace:
     @cached_property
     def repo(self) -> Any:
         """The clone as a DVC repository object, without an index of its stages."""
-        from dvc.repo import Repo
-
-        return Repo(str(self.path))
+        return remote.opened(self.path)
 
     @cached_property
     def objects(self) -> ObjectStore:
@@ -248,20 +247,6 @@ def require(settings: Settings) -> None:
         raise NoCorpus(place=settings.repo)
 
 
-def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
-    """Point a clone at the shared cache and the remote in its uncommitted ``.dvc/config.local``.
-
-    A scratch clone keeps DVC's own state in its scratch folder, so that it is removed with the clone.
-    """
-    lines = [
-        f'[cache]\n    dir = {settings.cache}\n    type = "reflink,hardlink,copy"',
-        "[core]\n    remote = corpus\n    analytics = false\n    autostage = false\n    check_update = false\n"
-        + (f"    site_cache_dir = {path.parent / 'site'}\n" if scratch else ""),
-        f"['remote \"corpus\"']\n    url = {settings.remote}",
-    ]
-    (path / ".dvc" / "config.local").write_text("\n".join(lines) + "\n")
-
-
 def compiled_kernels(home: Path) -> dict[str, str]:
     """Return the variables that make numba keep compiled kernels in this environment, else below ``home``."""
     folder = (Path(sys.prefix) if os.access(sys.prefix, os.W_OK) else home) / "kernels"
@@ -300,7 +285,7 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
                 git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
             except GitFailed:
                 raise UnknownName(kind="commit", name=revision or BRANCH, known="those of branch corpus") from None
-            configure(path, settings=settings)
+            remote.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
 

@@ -15,11 +15,12 @@ from pipelines.errors import ConfigError, GitFailed
 from pipelines.vault.vault import Vault
 from pipelines.workspace import upgrade as results
 from pipelines.workspace.address import branches, local_path, shown
-from pipelines.workspace.clone import BRANCH, CODE, Workspace, configure, history, require, workspace
+from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
 from pipelines.workspace.parameters import FILE, Layers, at, kept_profile, require_corpus
 from pipelines.workspace.profile import Profile, given
+from pipelines.workspace.remote import configure
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
 READ = ("params.yaml", "dvc.yaml", "profiles", "pipelines")
@@ -211,6 +212,9 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
     git("--git-dir", str(bare), "config", "receive.denyNonFastForwards", "true")
     with workspace(settings.model_copy(update={"repo": str(bare.resolve())})) as clone:
         _apply(clone, profile=profile)
+        if "://" in settings.remote:
+            # fail before the repository exists, not in the first task
+            clone.check_remote({})
         clone.commit(f"corpus: begin with profile {profile.name if profile else 'none'}")
 
 
