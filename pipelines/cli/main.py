@@ -16,6 +16,8 @@ import typer
 from pipelines.cli.annotate import app as annotate
 from pipelines.cli.collect import app as collect
 from pipelines.cli.curate import app as curate
+from pipelines.cli.doctor import app as doctor
+from pipelines.cli.doctor import plan
 from pipelines.cli.evaluate import app as evaluate
 from pipelines.cli.label import app as label
 from pipelines.cli.registry import app as registry
@@ -98,8 +100,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="print one JSON 
         numbers.show(gathered)
 
 
-for layer in (collect, curate, annotate, label, train, evaluate, registry, privacy):
+for layer in (collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
     app.add_typer(layer)
+app.add_typer(plan, name="plan", rich_help_panel="Repository")
 app.add_typer(release, name="release", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(vault, name="vault", rich_help_panel="Privacy")

@@ -32,6 +32,7 @@ class Settings(Section):
 
     home: Path
     vault_url: str
+    vault_backup: Path | None
     repo: str
     remote: str
     cache: Path
@@ -68,6 +69,7 @@ class Settings(Section):
         return cls(
             home=home,
             vault_url=env("VAULT_URL", f"sqlite:///{home}/vault.sqlite"),
+            vault_backup=Path(backup) if (backup := env("VAULT_BACKUP", "")) else None,
             repo=env("REPO", f"{home}/corpus.git"),
             remote=env("REMOTE", f"{home}/remote"),
             cache=Path(env("CACHE", f"{home}/cache")),
