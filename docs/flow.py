@@ -21,9 +21,7 @@ IMAGE = ROOT / "docs" / "images" / "flow.svg"
 # The boxes that are not stages or steps, with the boxes before them; and the paths that are written outside stages.
 BEFORE = {"annotation_pull": [], "annotation_round": ["split", "annotation_pull"], "register": ["report"],
           "promote": ["register"], "deliver": ["promote"], "release": ["gold", "silver"],
-          "deletion_sweep": ["partition"], "takedown": ["deletion_sweep"]}  # fmt: skip
-# Dags that process no data.
-APART = {"doctor"}
+          "deletion_sweep": ["partition"], "takedown": ["deletion_sweep"], "doctor": ["deletion_sweep"]}  # fmt: skip
 WRITES = {"partition": ["data/*"], "annotation_round": ["annotations/*"], "promote": ["models/*"]}
 # The last box of each band of rows, and its label.
 BANDS = {"partition": "one month of a corpus", "report": "all months, at one commit", "deliver": "registered models"}
@@ -83,8 +81,7 @@ def graph() -> dict[str, Box]:
         boxes[name] = Box(name, corpora[0] if len(corpora) == 1 else "both", note)
         if name in bold:
             boxes[name] = Box(name, "dag", "Dag, manual" if "schedule=None" in code[name] else "Dag, scheduled")
-    lost = [name for name in boxes if not boxes[name].note]
-    if lost := lost + [dag for dag in bold if dag not in APART and not {dag, *bold[dag]} & boxes.keys()]:
+    if lost := [name for name in boxes if not boxes[name].note] + [d for d in bold if not {d, *bold[d]} & boxes.keys()]:
         raise ValueError(f"in bold in no docstring of dags/, or not in BEFORE of docs/flow.py: {lost}")
     wrote = {name: [*stage.get("outs", []), *(path for entry in stage.get("metrics", []) for path in entry)]
              for name, stage in stages.items()} | WRITES  # fmt: skip

@@ -113,12 +113,20 @@ def permissions(deployment: Deployment) -> Finding:
     private = [home / "secret", home / ".env", deployment.root / ".env", *home.glob("run/*.secret")]
     private += [*file.parent.glob(f"{file.name}*")] if file else []
     private += [deployment.settings.label_studio, *filter(None, [deployment.settings.vault_backup])]
-    there = [path for path in private if path.exists()]
-    open_ones = [path for path in there if stat.S_IMODE(path.stat().st_mode) & OPEN_TO_OTHERS]
+    modes = {path: mode for path in private if (mode := _mode(path)) is not None}
+    open_ones = [path for path, mode in modes.items() if mode & OPEN_TO_OTHERS]
     if open_ones:
         names = ", ".join(path.name for path in open_ones)
         return failure(
             f"others may read or write: {names}",
             fix="; ".join(f"`chmod {700 if path.is_dir() else 600} {path}`" for path in open_ones) + ".",
         )
-    return ok(f"{len(there)} files and folders are private")
+    return ok(f"{len(modes)} files and folders are private")
+
+
+def _mode(path: Path) -> int | None:
+    """Return a file's mode; ``None`` if it does not exist: the vault's log comes and goes with its readers."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None

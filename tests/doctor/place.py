@@ -73,7 +73,7 @@ class Place:
         sandbox = place.sandbox.address
         place.set(
             CORPUS_HOME=home, CORPUS_DUMPS=home / "dumps", CORPUS_VAULT_BACKUP=home / "backup",
-            CORPUS_CONTACT="a@example.org",
+            CORPUS_PROFILE="sandbox", CORPUS_CONTACT="a@example.org",
             CORPUS_REDDIT_CLIENT_ID=CLIENT_ID, CORPUS_REDDIT_CLIENT_SECRET=CLIENT_SECRET,
             CORPUS_REDDIT_URL=sandbox, CORPUS_REDDIT_OAUTH_URL=sandbox, CORPUS_ARCTIC_SHIFT_URL=sandbox,
             CORPUS_OPENAI_URL=f"{sandbox}/openai/v1", CORPUS_OPENAI_KEY="key",

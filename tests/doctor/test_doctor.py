@@ -314,6 +314,7 @@ FOLLOWS = {
     "a_secret_that_was_cut_off": {"vault", "sweep memes", "sweep posts"},
     "the_secret_of_another_vault": {"sweep memes", "sweep posts"},
     "an_expired_approval": {"source reddit"},
+    "a_wrong_key": {"labeller gpt-5-mini"},
     "a_dead_airflow": {"pools", "queues"},
     "a_full_disk": {"disk cache", "disk remote"},
     "an_airflow_that_asks_for_a_login": {"queues"},
