@@ -21,6 +21,7 @@ from pipelines.config.label import RemoteLabeller
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
+from pipelines.deployment.airflow_api import named
 from pipelines.errors import ConfigError, NoCorpus, StepFailed
 from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
@@ -147,7 +148,7 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "usd_expected": None if None in usd else round(sum(usd), 2),
         "budget_usd": params.votes.budget_usd,
         "disk_gb": round(PLACES * each.size * len(months) / GB, 3),
-        "wakes": woken(corpus),
+        "wakes": [named(dag) for dag in woken(corpus)],
         "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *told, *ALWAYS],
     }
 
@@ -256,7 +257,7 @@ def show(made: Mapping[str, Any]) -> None:
     """Print a plan as lines of text."""
     cost = "unknown, because a price is" if made["usd_expected"] is None else f"{made['usd_expected']:,.2f} US dollars"
     lines = {
-        "runs": f"{made['runs']} of {made['corpus']}_collect ({len(made['existing'])} of these months exist)",
+        "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",
         "requests": f"{made['requests']:,} to {made['source']}, {made['hours']:,} h at its rate",
         "pictures": f"{made['item_hours']:,} h on one core" if made["item_hours"] else "none",
         "posts": f"{made['submissions']:,} submissions, {made['kept']:,} kept",

@@ -11,14 +11,13 @@ from typing import Any
 
 import requests
 
-from pipelines.deployment.airflow_api import Airflow
+from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, named
+from pipelines.deployment.airflow_setup import connect
 from pipelines.doctor.deployment import Deployment
-from pipelines.doctor.finding import Finding, failure, ok, warning
+from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.workspace.inventory import read_yaml
 
 START = "Start it (embedded: `make demo`; its log is in `logs` below CORPUS_HOME)."
-# Ours: a call is repeated once if the server is busy.
-AGAIN = 1.0
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor")
 
 
@@ -43,7 +42,7 @@ def mlflow(deployment: Deployment, *, seconds: float) -> Finding:
 
 def address(home: Path) -> str | None:
     """Return the address of Airflow's API server: the setting, or the embedded server's; ``None`` without both."""
-    if base := os.environ.get("AIRFLOW__API__BASE_URL"):
+    if base := os.environ.get("CORPUS_AIRFLOW_URL"):
         return base.rstrip("/")
     try:
         return f"http://127.0.0.1:{int(json.loads((home / 'ports.json').read_text())['airflow'])}"
@@ -55,29 +54,30 @@ def airflow(deployment: Deployment, *, seconds: float) -> Finding:
     """Ask Airflow for the health of its components, which needs no credentials."""
     base = address(deployment.settings.home)
     if base is None:
-        return warning("no address is known", fix="Set AIRFLOW__API__BASE_URL, or start it with `make demo`.")
+        return warning("no address is known", fix="Set CORPUS_AIRFLOW_URL, or start it with `make demo`.")
     try:
         answer = requests.get(f"{base}/api/v2/monitor/health", timeout=seconds)
         health = answer.json()
         states = {name: (health.get(name) or {}).get("status") for name in COMPONENTS}
     except (requests.RequestException, ValueError, AttributeError) as error:
-        return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct AIRFLOW__API__BASE_URL.")
+        return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct CORPUS_AIRFLOW_URL.")
     if ill := [name for name, state in states.items() if state != "healthy"]:
         return failure(f"not healthy: {', '.join(ill)}", fix=f"Restart Airflow's component {ill[0]} and read its log.")
     return ok(f"healthy: {', '.join(COMPONENTS)}")
 
 
 def pools(deployment: Deployment) -> Finding:
-    """Check that every pool of ``profiles/pools.json`` exists and has a slot."""
+    """Check that every pool of ``profiles/pools.json``, and one for each provider, exists and has a slot."""
     client = _client(deployment)
     if isinstance(client, Finding):
         return client
-    wanted = json.loads((deployment.root / "profiles" / "pools.json").read_text())
+    listed = json.loads((deployment.root / "profiles" / "pools.json").read_text())
+    wanted = sorted(named(name) for name in {*listed, *deployment.params.providers})
     slots = {pool["name"]: pool["slots"] for pool in client.get("/pools", limit=1000)["pools"]}
-    if missing := sorted(set(wanted) - set(slots)):
-        return failure(f"missing: {', '.join(missing)}", fix="Run `airflow pools import profiles/pools.json`.")
-    if empty := sorted(name for name in wanted if slots[name] == 0):
-        return failure(f"without a slot: {', '.join(empty)}", fix=f"Run `airflow pools set {empty[0]} 1 ''`.")
+    if missing := [name for name in wanted if name not in slots]:
+        return failure(f"missing: {', '.join(missing)}", fix="Run `corpus airflow setup`.")
+    if empty := [name for name in wanted if slots[name] == 0]:
+        return failure(f"without a slot: {', '.join(empty)}", fix="Run `corpus airflow setup --reset-slots`.")
     return ok(f"{len(wanted)} pools")
 
 
@@ -123,15 +123,10 @@ def _time(text: str) -> datetime:
 
 def _client(deployment: Deployment) -> Airflow | Finding:
     base = address(deployment.settings.home)
+    if base is None:
+        return warning("not examined: no address of Airflow is known", fix="See the check 'airflow'.")
     try:
-        if base is not None:
-            return Airflow(base, patience=AGAIN)
-    except requests.HTTPError as error:
-        status = error.response.status_code if error.response is not None else 0
-        return warning(
-            f"not examined: Airflow refuses this client (HTTP {status})",
-            fix="Run `airflow pools list` and `airflow jobs check` on Airflow's host.",
-        )
-    except requests.RequestException:
-        pass
-    return warning("not examined: Airflow does not answer", fix="See the check 'airflow'.")
+        return connect(base, environment=os.environ)
+    except AirflowUnavailable as error:
+        # that it does not answer is a finding of the check 'airflow'
+        return of_error(error, status="warning")

@@ -243,8 +243,8 @@ SINKS = (
         "",
         paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
         writers=(
-            "deployment/postgres", "deployment/services", "plugins/dvc_airflow/resolve", "sandbox/demo/promotions",
-            "timing",
+            "cli/airflow", "deployment/postgres", "deployment/services", "doctor/services", "forkserver",
+            "plugins/dvc_airflow/resolve", "sandbox/demo/promotions", "timing",
         ),
     ),
     Sink(

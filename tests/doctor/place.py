@@ -79,7 +79,7 @@ class Place:
             CORPUS_OPENAI_URL=f"{sandbox}/openai/v1", CORPUS_OPENAI_KEY="key",
             CORPUS_ANTHROPIC_URL=f"{sandbox}/anthropic", CORPUS_ANTHROPIC_KEY="key",
             CORPUS_GOOGLE_URL=f"{sandbox}/google", CORPUS_GOOGLE_KEY="key",
-            MLFLOW_TRACKING_URI=mlflow, AIRFLOW__API__BASE_URL=place.airflow.address,
+            MLFLOW_TRACKING_URI=mlflow, CORPUS_AIRFLOW_URL=place.airflow.address,
         )  # fmt: skip
         place.backup()
         return place

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_healthy_deployment_has_no_fault(place: Place) -> None:
-    found = place.examine()
+    found = place.examine(seconds=60)
     assert {name: f"{f.status}: {f.found}" for name, f in found.items() if f.status != "ok"} == {}
     assert {"repository", "push", "vault", "queues", "ocr", "labeller claude", "source reddit"} <= set(found)
 
@@ -217,9 +217,9 @@ def an_mlflow_that_hangs(place: Place) -> None:
     place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
-@fault("airflow", "failure", "no answer", "correct AIRFLOW__API__BASE_URL")
+@fault("airflow", "failure", "no answer", "correct CORPUS_AIRFLOW_URL")
 def a_dead_airflow(place: Place) -> None:
-    place.set(AIRFLOW__API__BASE_URL=f"http://127.0.0.1:{free_port()}")
+    place.set(CORPUS_AIRFLOW_URL=f"http://127.0.0.1:{free_port()}")
 
 
 @fault("airflow", "failure", "not healthy: scheduler", "Restart Airflow's component scheduler")
@@ -227,7 +227,7 @@ def a_scheduler_without_a_heartbeat(place: Place) -> None:
     place.airflow.health["scheduler"] = {"status": "unhealthy"}
 
 
-@fault("pools", "failure", "missing: publish", "airflow pools import profiles/pools.json")
+@fault("pools", "failure", "missing: publish", "corpus airflow setup")
 def a_missing_pool(place: Place) -> None:
     del place.airflow.pools["publish"]
 
@@ -243,7 +243,7 @@ def no_scheduler(place: Place) -> None:
     place.airflow.jobs = []
 
 
-@fault("pools", "warning", "refuses this client (HTTP 401)", "airflow pools list")
+@fault("pools", "warning", "it answered 401", "CORPUS_AIRFLOW_TOKEN")
 def an_airflow_that_asks_for_a_login(place: Place) -> None:
     place.airflow.refuses = True
 
@@ -326,7 +326,7 @@ def test_a_planted_fault_is_named_with_its_fix(name: str, place: Place) -> None:
     plant, check, status, found, fix = FAULTS[name]
     plant(place)
     try:
-        findings = place.examine(seconds=20)
+        findings = place.examine(seconds=30)
     finally:
         for stop in place.stop:
             stop()
@@ -401,7 +401,7 @@ def test_the_command_exits_with_0_or_1_and_prints_the_fixes(place: Place) -> Non
 
 def test_the_command_ends_although_servers_hang(place: Place) -> None:
     with silent_server() as address:
-        place.set(MLFLOW_TRACKING_URI=address, CORPUS_REDDIT_URL=address, AIRFLOW__API__BASE_URL=address)
+        place.set(MLFLOW_TRACKING_URI=address, CORPUS_REDDIT_URL=address, CORPUS_AIRFLOW_URL=address)
         begun = time.monotonic()
         done = command(place, "doctor", "--json", "--timeout", "4")
     assert done.returncode == 1

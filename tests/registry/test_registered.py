@@ -10,7 +10,7 @@ import pandas as pd
 
 from pipelines.config.models import Chosen
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.packaging.register import register
 from pipelines.promotion.gate import judge
 from pipelines.registry import client

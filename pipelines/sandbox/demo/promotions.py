@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import ENDED, RunFailed
+from pipelines.deployment.airflow_api import ENDED, RunFailed, named
 from pipelines.deployment.services import Deployment
 from pipelines.registry import contents
 from pipelines.registry.candidate import Context, opened, scratch
@@ -24,7 +24,7 @@ from pipelines.registry.journal import Journal, JournalRow
 from pipelines.registry.versions import digest, listing
 from pipelines.sandbox.demo.runs import Api, Json, Look
 
-DAG = "promote"
+DAG = named("promote")
 WHO = "demo"
 WHY = "the metrics are as expected for a demo"
 CONTESTED, OTHERS = "meme-severity", ("crisis-posts",)
