@@ -258,7 +258,7 @@ def too_little_memory(place: Place) -> None:
     place.params("doctor", "memory_gb", to=10**9)
 
 
-@fault("clock", "failure", "600 s from the clock of Reddit", "timedatectl")
+@fault("clock", "failure", " s from the clock of Reddit", "timedatectl")
 def a_clock_that_runs_fast(place: Place) -> None:
     place.now += timedelta(minutes=10)
 
