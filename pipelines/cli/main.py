@@ -20,6 +20,8 @@ from pipelines.cli.airflow import app as airflow
 from pipelines.cli.annotate import app as annotate
 from pipelines.cli.collect import app as collect
 from pipelines.cli.curate import app as curate
+from pipelines.cli.doctor import app as doctor
+from pipelines.cli.doctor import plan
 from pipelines.cli.evaluate import app as evaluate
 from pipelines.cli.label import app as label
 from pipelines.cli.params import app as params
@@ -103,9 +105,10 @@ def status(as_json: AsJson = False) -> None:
         numbers.show(gathered)
 
 
-for layer in (repository, collect, curate, annotate, label, train, evaluate, registry, privacy):
+for layer in (repository, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
     app.add_typer(layer)
 app.add_typer(params, name="params", rich_help_panel="Repository")
+app.add_typer(plan, name="plan", rich_help_panel="Repository")
 app.add_typer(release, name="release", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(vault, name="vault", rich_help_panel="Privacy")

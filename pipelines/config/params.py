@@ -31,6 +31,7 @@ from pipelines.config.collect import (
     Texts,
 )
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
+from pipelines.config.doctor import Doctor
 from pipelines.config.label import Ensemble, InjectionTest, Labeller, Provider, RemoteLabeller, Silver, VotesParams
 from pipelines.config.models import (
     Baselines,
@@ -100,6 +101,7 @@ class Params(Section):
     sweep: Sweep
     takedown: Takedown
     release: Release
+    doctor: Doctor
     sandbox: Sandbox | None = None
 
     @model_validator(mode="after")

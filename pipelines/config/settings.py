@@ -89,6 +89,7 @@ class Settings(Section):
 
     home: Path
     vault_url: str
+    vault_backup: Path | None
     repo: str
     remote: str
     remote_options: dict[str, SecretStr]
@@ -126,6 +127,7 @@ class Settings(Section):
         return cls(
             home=home,
             vault_url=env("VAULT_URL", f"sqlite:///{home}/vault.sqlite"),
+            vault_backup=Path(backup) if (backup := env("VAULT_BACKUP", "")) else None,
             repo=env("REPO", f"{home}/corpus.git"),
             remote=env("REMOTE", f"{home}/remote"),
             remote_options=_remote_options(env("REMOTE", "")),

@@ -73,7 +73,7 @@ SINKS = (
         writers=(
             "annotate/agreement/figure", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
-            "curate/sample", "curate/split/split", "label/rationales", "label/silver", "label/votes",
+            "curate/sample", "curate/split/split", "doctor/objects", "label/rationales", "label/silver", "label/votes",
             "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/objects",
             "takedown/redaction",
@@ -168,7 +168,7 @@ SINKS = (
         "content",
         "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
-        writers=("models/backbones", "registry/candidate"),
+        writers=("doctor/deployment", "models/backbones", "registry/candidate"),
     ),
     Sink(
         "lineage",
@@ -224,7 +224,13 @@ SINKS = (
         "",
         keeps="requests, for as long as the provider's terms state: name the days in your assessment",
     ),
-    Sink("backups", "content", "", keeps="the vault's keys, until backups expire: see the rules in docs/privacy.md"),
+    Sink(
+        "backups",
+        "content",
+        "",
+        keeps="the vault's keys, until backups expire: see the rules in docs/privacy.md",
+        settings=("vault_backup",),
+    ),
     Sink(
         "clones that people made",
         "content",
@@ -238,8 +244,8 @@ SINKS = (
         "",
         paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
         writers=(
-            "cli/airflow", "deployment/postgres", "deployment/services", "forkserver", "plugins/dvc_airflow/resolve",
-            "sandbox/demo/promotions", "timing",
+            "cli/airflow", "deployment/postgres", "deployment/services", "doctor/services", "forkserver",
+            "plugins/dvc_airflow/resolve", "sandbox/demo/promotions", "timing",
         ),
     ),
     Sink(
