@@ -40,9 +40,9 @@ def register(
     why: Why = "trained and scored",
 ) -> None:
     """Package the models in section registry of params.yaml and register those that are not registered yet."""
+    from crisis_corpus.versions import NAMES
     from pipelines.packaging import register as stage
     from pipelines.registry.candidate import opened
-    from pipelines.registry.versions import NAMES
 
     settings = Settings.from_env()
     if not settings.mlflow_tracking_uri:
@@ -216,7 +216,7 @@ def _names(corpus: str | None) -> list[str]:
     Raises:
         BadParams: the corpus is missing, too.
     """
-    from pipelines.registry.versions import NAMES
+    from crisis_corpus.versions import NAMES
 
     if corpus is None:
         raise BadParams(where="corpus register", detail="needs a NAME, or --corpus for all models of a corpus")

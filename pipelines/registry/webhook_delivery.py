@@ -2,7 +2,7 @@
 
 An outbox is filled from the journal's rows, so no recorded change is lost. Each delivery is marked after it was
 answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook proves
-nothing: receivers should query :mod:`pipelines.registry.client`, which trusts only the journal.
+nothing: receivers should query :mod:`crisis_corpus.client`, which trusts only the journal.
 
 The tables of subscribers and deliveries are in the journal's database and hold the signing secrets: consumer accounts
 may read the table ``journal`` but not these tables.
@@ -22,11 +22,12 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
+from crisis_corpus.journal import JournalRow
+from crisis_corpus.state import MOVES
+from crisis_corpus.versions import checked
 from pipelines.errors import ConfigError
 from pipelines.registry import webhook
-from pipelines.registry.journal import Clock, Journal, JournalRow, utc_now
-from pipelines.registry.state import MOVES
-from pipelines.registry.versions import checked
+from pipelines.registry.journal import Clock, Journal, utc_now
 
 WAITING, DELIVERED, DEAD = "waiting", "delivered", "dead"
 
