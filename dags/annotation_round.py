@@ -17,26 +17,25 @@ ROUND --gold --reason CODE --abandon` and clear `close`. The same steps without 
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import Param
 
 from dvc_airflow import annotation
+from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import protocols
-from dvc_airflow.tasks import DEFAULT_ARGS, pin
+from dvc_airflow.tasks import pin
 
-with DAG(
-    dag_id="annotation_round",
-    doc_md=__doc__,
+with corpus_dag(
+    "annotation_round",
+    doc=__doc__,
+    tags=["annotation"],
     schedule=None,
-    catchup=False,
     max_active_runs=2,
-    default_args=DEFAULT_ARGS,
     params={
         "corpus": Param("memes", type="string", enum=protocols(), description="the corpus of the items"),
         "round": Param(
             "calibration", type="string", pattern="^[a-z][a-z0-9-]*$", description="a round of its protocol"
         ),
     },
-    tags=["annotation"],
 ) as dag:
     opened = annotation.open_round()
     annotators = annotation.wait(

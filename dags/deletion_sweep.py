@@ -14,21 +14,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import CronTriggerTimetable
 
-from dvc_airflow import deletion
+from dvc_airflow import deletion, settings
+from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import corpora
-from dvc_airflow.tasks import DEFAULT_ARGS
 
-with DAG(
-    dag_id="deletion_sweep",
-    doc_md=__doc__,
+with corpus_dag(
+    "deletion_sweep",
+    doc=__doc__,
+    tags=["privacy"],
+    hours=settings.SWEEP_HOURS,
     schedule=CronTriggerTimetable("30 3 * * *", timezone="UTC"),
     start_date=datetime(2022, 1, 1, tzinfo=UTC),
-    catchup=False,
     max_active_runs=1,
-    default_args=DEFAULT_ARGS,
-    tags=["privacy"],
 ) as dag:
     sweeps = [deletion.sweep(corpus) for corpus in corpora()]
     sweeps >> deletion.run_pending()

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import CronTriggerTimetable
 
 from dvc_airflow import promotion
-from dvc_airflow.tasks import DEFAULT_ARGS
+from dvc_airflow.dags import corpus_dag
 
-with DAG(
-    dag_id="deliver",
-    doc_md=__doc__,
+with corpus_dag(
+    "deliver",
+    doc=__doc__,
+    tags=["registry"],
     schedule=CronTriggerTimetable("*/10 * * * *", timezone="UTC"),
     start_date=datetime(2022, 1, 1, tzinfo=UTC),
-    catchup=False,
     max_active_runs=1,
-    default_args=DEFAULT_ARGS,
-    tags=["registry"],
 ) as dag:
     promotion.deliver()

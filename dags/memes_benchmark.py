@@ -14,25 +14,23 @@ To add a model, add an entry to `models` in `params.yaml` and its name to `train
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Asset
-
+from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import period
-from dvc_airflow.tasks import DEFAULT_ARGS, register, snapshot, track
+from dvc_airflow.names import asset
+from dvc_airflow.tasks import register, snapshot, track
 
 CORPUS = "memes"
 
-with DAG(
-    dag_id="memes_benchmark",
-    doc_md=__doc__,
-    schedule=[Asset(f"gold/{CORPUS}")],
-    start_date=period(CORPUS)[0],
-    catchup=False,
-    max_active_runs=1,
-    default_args=DEFAULT_ARGS,
+with corpus_dag(
+    "memes_benchmark",
+    doc=__doc__,
     tags=[CORPUS, "benchmark"],
+    schedule=[asset(f"gold/{CORPUS}")],
+    start_date=period(CORPUS)[0],
+    max_active_runs=1,
 ) as dag:
     published = snapshot(
-        f"report@{CORPUS}", corpus=CORPUS, asset=Asset(f"benchmark/{CORPUS}"), below=[f"split@{CORPUS}"], woken=False
+        f"report@{CORPUS}", corpus=CORPUS, asset=asset(f"benchmark/{CORPUS}"), below=[f"split@{CORPUS}"], woken=False
     )
     published >> track(CORPUS)
     register(CORPUS, published=published)

@@ -13,10 +13,9 @@ Runs on `silver/posts`. A killed task resumes from its checkpoint. To add a mode
 
 from __future__ import annotations
 
-from airflow.sdk import Asset
-
 from dvc_airflow.dags import snapshot_dag
 from dvc_airflow.graph import ensembles
+from dvc_airflow.names import asset
 from dvc_airflow.tasks import register, snapshot, track
 
 CORPUS = "posts"
@@ -25,7 +24,7 @@ with snapshot_dag(CORPUS, "finetune", wakes_on=f"silver/{CORPUS}", doc=__doc__) 
     published = snapshot(
         f"report@{CORPUS}",
         corpus=CORPUS,
-        asset=Asset(f"benchmark/{CORPUS}"),
+        asset=asset(f"benchmark/{CORPUS}"),
         below=[f"silver@{CORPUS}-{ensemble}" for ensemble in ensembles()],
     )
     published >> track(CORPUS)

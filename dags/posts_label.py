@@ -13,11 +13,10 @@ posts`.
 
 from __future__ import annotations
 
-from airflow.sdk import Asset
-
 from dvc_airflow.dags import snapshot_dag
 from dvc_airflow.graph import ensembles
 from dvc_airflow.label import ask
+from dvc_airflow.names import asset
 from dvc_airflow.tasks import pin, snapshot, track
 
 CORPUS = "posts"
@@ -28,7 +27,7 @@ with snapshot_dag(CORPUS, "label", wakes_on=f"{CORPUS}/dataset", doc=__doc__) as
     published = snapshot(
         *targets,
         corpus=CORPUS,
-        asset=Asset(f"silver/{CORPUS}"),
+        asset=asset(f"silver/{CORPUS}"),
         base=base,
         below=[f"split@{CORPUS}"],
         waits={"votes": lambda made: ask(CORPUS, base=base, gold=made[f"gold@{CORPUS}"])},

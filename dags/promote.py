@@ -12,25 +12,23 @@ Triggered manually: `airflow dags trigger promote --conf '{"name": "crisis-posts
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import Param
 
 from dvc_airflow import promotion
+from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import models
-from dvc_airflow.tasks import DEFAULT_ARGS
 
-with DAG(
-    dag_id="promote",
-    doc_md=__doc__,
+with corpus_dag(
+    "promote",
+    doc=__doc__,
+    tags=["registry"],
     schedule=None,
-    catchup=False,
     max_active_runs=2,
-    default_args=DEFAULT_ARGS,
     params={
         "name": Param(models()[0], type="string", enum=models(), description="the registered model"),
         "version": Param(1, type="integer", minimum=1, description="the candidate"),
         "reason": Param("", type="string", maxLength=500, description="the reason if the approver gives none"),
     },
-    tags=["registry"],
 ) as dag:
     promoted, rejected = promotion.promote(), promotion.reject()
     approved = promotion.approve()

@@ -10,25 +10,23 @@ Manually: `airflow dags trigger release --conf '{"corpus": "memes", "name": "mem
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import Param
 
 from dvc_airflow import release
+from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import corpora
-from dvc_airflow.tasks import DEFAULT_ARGS
 
-with DAG(
-    dag_id="release",
-    doc_md=__doc__,
+with corpus_dag(
+    "release",
+    doc=__doc__,
+    tags=["release"],
     schedule=None,
-    catchup=False,
     max_active_runs=1,
-    default_args=DEFAULT_ARGS,
     params={
         "corpus": Param(corpora()[0], type="string", enum=corpora(), description="the corpus of the labels"),
         "name": Param("draft-1", type="string", pattern="^[a-z0-9][a-z0-9-]*$", description="the name of the release"),
         "reason": Param("", type="string", maxLength=500, description="the reason if the approver gives none"),
     },
-    tags=["release"],
 ) as dag:
     approved = release.approve()
     release.make() >> approved >> [release.sign(), release.keep()]

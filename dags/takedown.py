@@ -12,18 +12,17 @@ in `$CORPUS_HOME/requests/<request>.txt`, which is removed when all is done. The
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import Param
 
 from dvc_airflow import deletion
-from dvc_airflow.tasks import DEFAULT_ARGS
+from dvc_airflow.dags import corpus_dag
 
-with DAG(
-    dag_id="takedown",
-    doc_md=__doc__,
+with corpus_dag(
+    "takedown",
+    doc=__doc__,
+    tags=["privacy"],
     schedule=None,
-    catchup=False,
     max_active_runs=1,
-    default_args=DEFAULT_ARGS,
     params={
         "request": Param(
             "",
@@ -32,6 +31,5 @@ with DAG(
             description="the name of a file in requests/, without .txt",
         )
     },
-    tags=["privacy"],
 ) as dag:
     deletion.look() >> deletion.takedown()

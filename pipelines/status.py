@@ -13,7 +13,7 @@ from pipelines.annotate.manifest import opened
 from pipelines.config import renamed
 from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus, StepFailed
-from pipelines.label import summary
+from pipelines.label import votes_report
 from pipelines.process import now
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
@@ -36,7 +36,7 @@ def gather(settings: Settings) -> dict[str, Any]:
             status: dict[str, Any] = {"commit": clone.head}
             folders = sorted((clone.path / "metrics").glob("*"))
             parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
-            labelled = {folder.name: summary.gather(clone.path, folder.name) for folder in folders}
+            labelled = {folder.name: votes_report.gather(clone.path, folder.name) for folder in folders}
     except StepFailed:
         raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
     status |= parts.pop(FIRST, {})
@@ -44,7 +44,7 @@ def gather(settings: Settings) -> dict[str, Any]:
     # only the posts corpus is labelled by ensembles
     votes = next((found for found in labelled.values() if "votes" in found), None)
     if votes:
-        status["votes"] = summary.summary(summary.count_hits(votes, settings))
+        status["votes"] = votes_report.summary(votes_report.count_hits(votes, settings))
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         status["vault"] = vault.counts()
     with Journal.open(settings.journal_url) as journal:

@@ -46,9 +46,9 @@ def votes(corpus: CorpusName, labeller: LabellerName) -> None:
 @app.command("votes-report", rich_help_panel="Label")
 def votes_report(corpus: CorpusName) -> None:
     """Show agreement, refusals by label and cost of the last published votes."""
-    from pipelines.label import summary
+    from pipelines.label import votes_report
 
-    summary.show(Settings.from_env(), corpus=corpus)
+    votes_report.show(Settings.from_env(), corpus=corpus)
 
 
 @app.command(rich_help_panel="Label")

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.cli.airflow import app as airflow
 from pipelines.cli.annotate import app as annotate
 from pipelines.cli.collect import app as collect
 from pipelines.cli.curate import app as curate
@@ -105,6 +106,7 @@ app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(vault, name="vault", rich_help_panel="Privacy")
 app.add_typer(takedowns, name="takedown", rich_help_panel="Privacy")
 app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
+app.add_typer(airflow, name="airflow", rich_help_panel="For Airflow")
 app.add_typer(task, name="task", rich_help_panel="For Airflow")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from pipelines.curate.dedupe.captions import Captions
-from pipelines.curate.grouping.near_duplicates import components, keepers, pair_blocks
+from pipelines.curate.grouping.hamming_search import components, keepers, pair_blocks
 from pipelines.curate.split.stratify import label_pairs, stratify
 
 ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3

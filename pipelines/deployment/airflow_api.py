@@ -6,9 +6,12 @@ chooses the id of a run, so that a repeated POST finds the first one's run (409)
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -16,7 +19,7 @@ from typing import Any
 import requests
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
-from pipelines.errors import DataError
+from pipelines.errors import BadParams, ConfigError, DataError
 
 PARSE_SECONDS = 90.0
 # No run of the demo takes half as long; after this time a stalled scheduler is reported.
@@ -39,16 +42,54 @@ class RunFailed(DataError):
     remedy = "Open {address} and read the task's log; then run `make demo` again, which continues from there."
 
 
+class AirflowUnavailable(ConfigError):
+    """Airflow's REST API does not answer or refuses the request."""
+
+    message = "Airflow at {address} cannot be used: {detail}."
+    remedy = (
+        "Check CORPUS_AIRFLOW_URL, and set CORPUS_AIRFLOW_TOKEN, or CORPUS_AIRFLOW_USER and CORPUS_AIRFLOW_PASSWORD, "
+        "of a user who may edit pools and connections."
+    )
+
+
+def prefix() -> str:
+    """Return the start of the names of all Dags, pools, assets and tags (``dvc_airflow.names`` reads it as well)."""
+    found = os.environ.get("CORPUS_AIRFLOW_PREFIX", "")
+    if not re.fullmatch(r"[\w.-]*", found, re.ASCII):
+        raise BadParams(where="CORPUS_AIRFLOW_PREFIX", detail="may only contain letters, digits, '_', '-' and '.'")
+    return found
+
+
+def named(name: str) -> str:
+    """Return the name of a Dag or a pool in this deployment's Airflow."""
+    return prefix() + name
+
+
+@dataclass(frozen=True)
+class Login:
+    """A token, or a name and a password; without either, the server must not ask for a login."""
+
+    token: str = field(default="", repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
 class Airflow:
     """A client of the REST API of one Airflow server.
 
     Args:
-        base: the URL of the API server, without a path.
+        base: the URL of the API server, without the path of the API.
         patience: for how many seconds a call is retried after a 5xx response or no response.
+        login: the credentials.
+        seconds: how long one call may take.
     """
 
-    def __init__(self, base: str, *, patience: float = PATIENCE) -> None:
-        self.base = base
+    def __init__(
+        self, base: str, *, patience: float = PATIENCE, login: Login | None = None, seconds: float = CALL_SECONDS
+    ) -> None:
+        self.base = base.rstrip("/")
+        self.login = login or Login()
+        self.seconds = seconds
         self.session = requests.Session()
         self.session.trust_env = False
         self._again = Retrying(
@@ -62,6 +103,12 @@ class Airflow:
     def get(self, path: str, **params: Any) -> dict[str, Any]:
         """Send a GET and return the JSON of the response."""
         result: dict[str, Any] = self._call("GET", path, params=params).json()
+        return result
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        """Send a GET and return the JSON of the response, or ``None`` if there is no such object (404)."""
+        answer = self._call("GET", path, expected=HTTPStatus.NOT_FOUND)
+        result: dict[str, Any] | None = None if answer.status_code == HTTPStatus.NOT_FOUND else answer.json()
         return result
 
     def unpause(self, dag_id: str) -> None:
@@ -111,11 +158,19 @@ class Airflow:
 
     def set_pools(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
         """Create or overwrite pools, given in the format of ``airflow pools import``."""
-        entities = [{"name": name, **pool} for name, pool in pools.items()]
+        self._overwrite("/pools", [{"name": name, **pool} for name, pool in pools.items()])
+
+    def set_connections(self, connections: Mapping[str, Mapping[str, Any]]) -> None:
+        """Create or overwrite connections, given in the format of ``airflow connections import``."""
+        self._overwrite("/connections", [{"connection_id": name, **given} for name, given in connections.items()])
+
+    def _overwrite(self, path: str, entities: list[dict[str, Any]]) -> None:
         body = {"actions": [{"action": "create", "action_on_existence": "overwrite", "entities": entities}]}
-        answer = self._call("PATCH", "/pools", json=body).json()
+        answer = self._call("PATCH", path, json=body).json()
         if errors := (answer.get("create") or {}).get("errors"):
-            raise RunFailed(dag="pools", state="not set", detail=str(errors[0]), address=self.base)
+            # an error may repeat the entity, which may hold a secret
+            detail = f"{len(errors)} of {len(entities)} {path.strip('/')} were refused"
+            raise AirflowUnavailable(address=self.base, detail=detail)
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
         """Respond to a human-in-the-loop task that waits for a person; return whether the task has succeeded.
@@ -157,13 +212,20 @@ class Airflow:
         return answer
 
     def _send(self, method: str, path: str, **how: Any) -> requests.Response:
-        return self.session.request(method, f"{self.base}/api/v2{path}", timeout=CALL_SECONDS, **how)
+        return self.session.request(method, f"{self.base}/api/v2{path}", timeout=self.seconds, **how)
 
     def _log_in(self) -> None:
         self.session.headers.pop("Authorization", None)  # an expired token must not be sent along
-        answer = self.session.get(f"{self.base}/auth/token", timeout=CALL_SECONDS)
-        answer.raise_for_status()
-        self.session.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        token, login = self.login.token, self.login
+        if not token:
+            given = {"username": login.user, "password": login.password}
+            answer = self.session.request(
+                "POST" if login.user else "GET", f"{self.base}/auth/token", json=given if login.user else None,
+                timeout=self.seconds,
+            )  # fmt: skip
+            answer.raise_for_status()
+            token = answer.json()["access_token"]
+        self.session.headers["Authorization"] = f"Bearer {token}"
 
 
 def _transient(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ from pipelines import forkserver
 from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings
 from pipelines.deployment import postgres
-from pipelines.deployment.airflow_api import Airflow
+from pipelines.deployment.airflow_api import Airflow, named
 from pipelines.deployment.postgres import Postgres
 from pipelines.errors import ConfigError
 
@@ -172,6 +172,8 @@ class Deployment:
             "AIRFLOW__CORE__FERNET_KEY": "",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",  # loopback only: no login at all
             "AIRFLOW_CONN_FS_DEFAULT": '{"conn_type":"fs"}',
+            # its components have all variables: a task need not ask the API server for connections
+            "CORPUS_AIRFLOW_CONNECTIONS": os.environ.get("CORPUS_AIRFLOW_CONNECTIONS", ""),
             "DVC_NO_ANALYTICS": "1",
             "DO_NOT_TRACK": "true",
             "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -245,9 +247,11 @@ class Deployment:
         self._start("airflow-dag-processor", [*airflow, "dag-processor"])
         base = f"http://127.0.0.1:{self.ports.airflow}"
         self._answer("airflow-api-server", f"{base}/api/v2/monitor/health")
-        noted, digest = self.database.folder / "pools", hashlib.sha256(pools.read_bytes()).hexdigest()
+        wanted_pools = {named(name): pool for name, pool in json.loads(pools.read_text()).items()}
+        noted = self.database.folder / "pools"
+        digest = hashlib.sha256(json.dumps(wanted_pools).encode()).hexdigest()
         if not _says(noted, digest):
-            Airflow(base).set_pools(json.loads(pools.read_text()))
+            Airflow(base).set_pools(wanted_pools)
             write_private(noted, digest)
         # No triggerer: no task is deferred, and since Airflow 3.3 a task that waits for a person does not need one.
         self._start("airflow-scheduler", [*airflow, "scheduler", "--skip-serve-logs"])

@@ -77,10 +77,10 @@ from pathlib import Path
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
-from pipelines.evaluate import benchmark, crisis_errors, label_errors, paired, reliability, sources
-from pipelines.evaluate.benchmark import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
+from pipelines.evaluate import crisis_errors, label_errors, model_scores, paired, reliability, sources
+from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, runs_of
 from pipelines.evaluate.label_errors import Traits
-from pipelines.evaluate.runs import DEV, TEST, TRAIN, EvaluationGold, runs_of
+from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
 from pipelines.evaluate.sources import Origin
 from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE
@@ -190,12 +190,12 @@ def measure(
     }
     if not board.items:
         return found
-    found["baselines"] = benchmark.baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
-    scored = {name: benchmark.score(board, runs=made, valid=False) for name, made in sorted(runs.items())}
+    found["baselines"] = model_scores.baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
+    scored = {name: model_scores.score(board, runs=made, valid=False) for name, made in sorted(runs.items())}
     for name, made in sorted(runs.items()):
         origin = beside.origins.get(name, Origin(None, name))
         on_dev = beside.dev.get(name, ())
-        figures = {ALL: benchmark.scores(scored[name], board=board)}
+        figures = {ALL: model_scores.scores(scored[name], board=board)}
         found["models"][name] = {
             **vars(origin),
             "kind": origin.kind or kinds.get(name),
@@ -231,8 +231,8 @@ def _by_seed(board: Board, *, runs: Sequence[Run]) -> Json:
         n = sum(answer is not None for answer in predicted)
         found[str(run.seed)] = {
             "n_valid": n,
-            VALID: benchmark.plain(board, predicted=predicted, valid=True) if n else None,
-            ALL: benchmark.plain(board, predicted=predicted, valid=False),
+            VALID: model_scores.plain(board, predicted=predicted, valid=True) if n else None,
+            ALL: model_scores.plain(board, predicted=predicted, valid=False),
         }
     return found
 
@@ -243,7 +243,7 @@ def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
     if all(n == len(board.items) for n in answered):
         valid = figures[ALL]
     elif any(answered):
-        valid = benchmark.scores(benchmark.score(board, runs=runs, valid=True), board=board)
+        valid = model_scores.scores(model_scores.score(board, runs=runs, valid=True), board=board)
     else:
         valid = None
     return {
@@ -253,7 +253,7 @@ def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
         VALID: valid,
         ALL: figures[ALL],
         "by_seed": by_seed,
-        "confusion": benchmark.confusion(board, runs=runs) if board.task.kind == "single" else None,
+        "confusion": model_scores.confusion(board, runs=runs) if board.task.kind == "single" else None,
     }
 
 

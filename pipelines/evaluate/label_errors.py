@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.evaluate.benchmark import Board, Item, Json, Run, bounds, number
+from pipelines.evaluate.model_scores import Board, Item, Json, Run, bounds, number
 from pipelines.metrics.bootstrap import cluster_sums
 from pipelines.metrics.label_sets import Floats, LabelSet, matrix
 

@@ -22,7 +22,7 @@ from math import comb
 
 import numpy as np
 
-from pipelines.evaluate.benchmark import DIGITS, Board, Json, Run, Scored, bounds, counted, number
+from pipelines.evaluate.model_scores import DIGITS, Board, Json, Run, Scored, bounds, counted, number
 from pipelines.metrics.bootstrap import cluster_sums
 from pipelines.metrics.label_sets import Floats
 
@@ -45,7 +45,7 @@ class Entrant:
 
     @classmethod
     def of(cls, board: Board, *, runs: Sequence[Run], scored: Scored) -> Entrant:
-        """Return the input of a model; ``scored`` is its :func:`pipelines.evaluate.benchmark.score` of all records."""
+        """Return the input of a model; ``scored`` is its :func:`~pipelines.evaluate.model_scores.score` of all."""
         rows = np.stack([counted(board, predicted=board.predicted(run), valid=False) for run in runs])
         counts = cluster_sums(rows.mean(axis=0), groups=board.groups)
         return cls(scored, counts, (rows[:, :, EXACT].mean(axis=0) > 0.5).astype(np.float64))

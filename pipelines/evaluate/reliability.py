@@ -34,8 +34,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.evaluate.benchmark import Board, Json, Run, number
 from pipelines.evaluate.label_errors import Rates, gather
+from pipelines.evaluate.model_scores import Board, Json, Run, number
 from pipelines.metrics.label_sets import Floats, matrix
 from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from pipelines.config.params import Params
 from pipelines.errors import DataError
-from pipelines.evaluate.benchmark import Json, number
-from pipelines.evaluate.runs import COLUMNS
+from pipelines.evaluate.inputs import COLUMNS
+from pipelines.evaluate.model_scores import Json, number
 from pipelines.storage import tables
 
 FINETUNED, UNTUNED = "finetuned", "untuned"

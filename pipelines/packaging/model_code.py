@@ -43,8 +43,8 @@ class NotLocked(ConfigError):
 
     message = "A registered model needs {library}, which is not pinned in requirements.lock."
     remedy = (
-        "Run the command in a checkout of the project. If the library is new, resolve requirements.in into "
-        "requirements.lock again; see docs/dependencies.md."
+        "Run the command in a checkout of the project. If the library is new, resolve the extras "
+        "into requirements.lock again; see docs/dependencies.md."
     )
 
 

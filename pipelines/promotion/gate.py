@@ -30,7 +30,7 @@ from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import Standing, standing
 from pipelines.config.models import Promote
 from pipelines.errors import ConfigError
-from pipelines.evaluate.benchmark import Json, Run
+from pipelines.evaluate.model_scores import Json, Run
 from pipelines.promotion import holdout, scores
 from pipelines.promotion.holdout import CannotBeAsked, Frozen
 from pipelines.registry.candidate import Candidate, Context, enter, scratch

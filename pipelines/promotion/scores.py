@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.config.models import Promote
 from pipelines.errors import BadParams
-from pipelines.evaluate.benchmark import ABSTAINED, Board, Json, Run, Scored, bounds, number, score
+from pipelines.evaluate.model_scores import ABSTAINED, Board, Json, Run, Scored, bounds, number, score
 from pipelines.evaluate.paired import TIE
 from pipelines.promotion.holdout import Frozen
 

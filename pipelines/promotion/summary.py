@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.evaluate.benchmark import Json
+from pipelines.evaluate.model_scores import Json
 from pipelines.promotion.gate import GateVerdict
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pipelines.config.params import Params
 from pipelines.errors import DataError
-from pipelines.evaluate.benchmark import Json
+from pipelines.evaluate.model_scores import Json
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts

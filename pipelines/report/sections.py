@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pipelines.evaluate.benchmark import Json
+from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.tables import UNDEFINED, Sheet
 from pipelines.report import parts
 from pipelines.report.page import Block, Folded, PageSection, Prose

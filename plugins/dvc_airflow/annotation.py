@@ -6,16 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLBranchOperator, HITLOperator
-from airflow.sdk import Asset, AssetAlias, task
+from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException
 
 from dvc_airflow.approval import RETRIES
 from dvc_airflow.command import run
+from dvc_airflow.names import alias, asset
 from dvc_airflow.tasks import SUPERSEDED, publish_results, run_of, stage_results
 
 # Without an answer, the task fails after this time; it never continues by itself.
 PATIENCE = timedelta(days=90)
-GOLD = AssetAlias("gold")
+GOLD = alias("gold")
 
 READY, DECIDED = "Pull the answers", "Pull the decisions"
 # The decisions that a person may take after seeing the agreement, and the recorded code of each.
@@ -111,7 +112,7 @@ def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str
     return stage_results(*_stages(params["corpus"]), base=base, dag_run=dag_run)
 
 
-@task(task_id="publish", pool="publish", outlets=[GOLD])
+@task(task_id="publish", outlets=[GOLD])
 def publish(
     base: str, results: list[dict[str, Any]], *, params: Any = None, dag_run: Any = None, outlet_events: Any = None
 ) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def publish(
     done = publish_results(corpus, *_stages(corpus), base=base, results=results, dag_run=dag_run)
     if done["superseded"]:
         raise AirflowFailException(SUPERSEDED)
-    outlet_events[GOLD].add(Asset(f"gold/{corpus}"), extra=done)
+    outlet_events[GOLD].add(asset(f"gold/{corpus}"), extra=done)
     return done
 
 

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
-from dvc_airflow import settings
+from dvc_airflow import connections, settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,8 +60,9 @@ class ByFailure(RetryPolicy):
 def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     """Run ``python -m pipelines <argv>`` from the project's root and return the JSON object it printed last.
 
-    The child's stderr goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The
-    child leads its own session, which ends together with this task.
+    The child's environment also has the variables that :mod:`dvc_airflow.connections` reads from Airflow. Its stderr
+    goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The child leads its own
+    session, which ends together with this task.
 
     Args:
         *argv: the command of `corpus` and its arguments.
@@ -70,13 +71,13 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     Raises:
         CommandFailed: the exit status was not 0.
     """
-    messages = Messages()
+    messages, secrets = Messages(), connections.environment()
     with (
         _stdin(given) as stdin,
         subprocess.Popen(
             [settings.PYTHON, "-m", "pipelines", *argv],
             cwd=settings.ROOT,
-            env={**os.environ, **QUIET, "CORPUS_HOME": str(settings.HOME), "CORPUS_DIES_WITH_PARENT": "1"},
+            env={**os.environ, **secrets, **QUIET, "CORPUS_HOME": str(settings.HOME), "CORPUS_DIES_WITH_PARENT": "1"},
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=messages.sink,

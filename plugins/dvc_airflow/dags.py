@@ -2,44 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAny, CronPartitionTimetable, FixedKeyMapper, PartitionedAssetTimetable, task
+from airflow.sdk import DAG, AssetAny, CronPartitionTimetable, FixedKeyMapper, PartitionedAssetTimetable, task
 
+from dvc_airflow import notify, settings, task_options
 from dvc_airflow.graph import period, scoring
+from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import DEFAULT_ARGS, champions, month_of, publish_partition, snapshot, step, track
 
 
-def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
+@contextmanager
+def corpus_dag(
+    name: str, *, doc: str, tags: Sequence[str], schedule: Any, hours: float = 0, **options: Any
+) -> Iterator[DAG]:
+    """Open a Dag with this project's names, defaults and notifier; at its end, place its tasks.
+
+    Args:
+        name: the Dag's name without the prefix, which is also the name of its file.
+        doc: its documentation; the first sentence becomes the description.
+        tags: its tags without the prefix.
+        schedule: its timetable, its assets or ``None``.
+        hours: the deadline of a run in hours after it was queued; 0: none.
+        **options: further arguments of the Dag.
+    """
+    with DAG(
+        dag_id=named(name),
+        description=description(doc),
+        doc_md=mentioned(doc),
+        tags=[named(tag) for tag in tags],
+        schedule=schedule,
+        catchup=False,
+        default_args={**DEFAULT_ARGS, **task_options.for_every_task()},
+        on_failure_callback=notify.failed if notify.target() else None,
+        deadline=notify.deadline(hours),
+        **options,
+    ) as dag:
+        yield dag
+    task_options.place(dag.task_dict, dag=name)
+
+
+def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
     """Return ``<corpus>_collect``: one month a run, ``collect`` → ``items`` (mapped) → ``partition`` → ``publish``.
 
     Args:
         corpus: its name, which is also the asset that a publish emits.
         items: the step that processes each item, ``images`` or ``texts``; it writes the folder of the same name.
-        pool: the Airflow pool of that step's tasks.
         doc: the Dag's documentation.
     """
     first, last = period(corpus)
-    with DAG(
-        dag_id=f"{corpus}_collect",
-        doc_md=doc,
+    with corpus_dag(
+        f"{corpus}_collect",
+        doc=doc,
+        tags=[corpus, "partition"],
+        hours=settings.MONTH_HOURS,
         schedule=CronPartitionTimetable("0 0 1 * *", timezone="UTC", run_offset=-1, key_format="%Y-%m"),
         start_date=first,
         end_date=last,
-        catchup=False,
         max_active_runs=2,
-        default_args=DEFAULT_ARGS,
-        tags=[corpus, "partition"],
     ) as dag:
 
-        @task(pool="reddit")
+        @task
         def collect(*, dag_run: Any = None) -> list[dict[str, Any]]:
             """Scan the source once, seal the month's submissions, and return one job per shard."""
             month = month_of(dag_run)
             done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
             return [{"shard": shard, "pointers": done["pointers"]} for shard in range(done["result"]["shards"])]
 
-        @task(task_id=items, pool=pool)
+        @task(task_id=items)
         def look(job: dict[str, Any], *, dag_run: Any = None) -> dict[str, str]:
             """Process each item of one shard."""
             month, pointers = month_of(dag_run), job["pointers"]
@@ -57,14 +89,14 @@ def collect_dag(corpus: str, *, items: str, pool: str, doc: str) -> DAG:
             done = step("partition", corpus, "--month", month, out=out, pointers=pointers)
             return {path: text for path, text in (pointers | done["pointers"]).items() if path.startswith("data/")}
 
-        publish_partition(partition(look.expand(job=collect())), corpus=corpus, asset=Asset(corpus))
+        publish_partition(partition(look.expand(job=collect())), corpus=corpus, asset=asset(corpus))
     return dag
 
 
 def dataset_dag(corpus: str, *, doc: str) -> DAG:
     """Return ``<corpus>_dataset``: the stages up to ``quality``, published as the asset ``<corpus>/dataset``."""
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
-        snapshot(f"quality@{corpus}", corpus=corpus, asset=Asset(f"{corpus}/dataset")) >> track(corpus)
+        snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset")) >> track(corpus)
     return dag
 
 
@@ -73,33 +105,30 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
 
     The Dag runs when a champion or the corpus changes.
     """
-    changed = [Asset(f"model/{name}") for name in scoring(corpus)]
-    with DAG(
-        dag_id=f"{corpus}_scoring",
-        doc_md=doc,
-        schedule=AssetAny(Asset(f"{corpus}/dataset"), *changed),
-        start_date=period(corpus)[0],
-        catchup=False,
-        max_active_runs=1,
-        default_args=DEFAULT_ARGS,
+    changed = [asset(f"model/{name}") for name in scoring(corpus)]
+    with corpus_dag(
+        f"{corpus}_scoring",
+        doc=doc,
         tags=[corpus, "registry"],
+        schedule=AssetAny(asset(f"{corpus}/dataset"), *changed),
+        start_date=period(corpus)[0],
+        max_active_runs=1,
     ) as dag:
-        stage, asset = f"batch_predict@{corpus}", Asset(f"predictions/{corpus}")
-        base = champions(corpus)
-        snapshot(stage, corpus=corpus, asset=asset, base=base) >> track(corpus)
+        stage, base = f"batch_predict@{corpus}", champions(corpus)
+        snapshot(stage, corpus=corpus, asset=asset(f"predictions/{corpus}"), base=base) >> track(corpus)
     return dag
 
 
-def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> DAG:
-    """Return an empty Dag ``<corpus>_<name>``; its only active run consumes all pending events of an asset."""
-    return DAG(
-        dag_id=f"{corpus}_{name}",
-        doc_md=doc,
-        # every month maps to the same snapshot, so that a queued run takes all months that arrived meanwhile
-        schedule=PartitionedAssetTimetable(assets=Asset(wakes_on), default_partition_mapper=FixedKeyMapper("snapshot")),
-        start_date=period(corpus)[0],
-        catchup=False,
-        max_active_runs=1,
-        default_args=DEFAULT_ARGS,
+@contextmanager
+def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator[DAG]:
+    """Open the Dag ``<corpus>_<name>``; its only active run consumes all pending events of an asset."""
+    with corpus_dag(
+        f"{corpus}_{name}",
+        doc=doc,
         tags=[corpus, "snapshot"],
-    )
+        # every month maps to the same snapshot, so that a queued run takes all months that arrived meanwhile
+        schedule=PartitionedAssetTimetable(assets=asset(wakes_on), default_partition_mapper=FixedKeyMapper("snapshot")),
+        start_date=period(corpus)[0],
+        max_active_runs=1,
+    ) as dag:
+        yield dag

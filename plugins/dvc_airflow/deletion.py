@@ -13,14 +13,14 @@ from dvc_airflow.command import run
 def sweep(corpus: str) -> Any:
     """Return the task that re-checks the known posts of a corpus on Reddit."""
 
-    @task(task_id=f"sweep__{corpus}", pool="reddit", doc_md="re-check posts on Reddit by age band")
+    @task(task_id=f"sweep__{corpus}", doc_md="re-check posts on Reddit by age band")
     def sweep_corpus() -> dict[str, Any]:
         return run("sweep", corpus)
 
     return sweep_corpus()
 
 
-@task(task_id="takedown", pool="publish", trigger_rule="all_done")
+@task(task_id="takedown", trigger_rule="all_done")
 def run_pending() -> dict[str, Any]:
     """Process pending takedowns; a failed sweep does not delay them."""
     return run("takedown", "run-pending", "--who", "deletion_sweep")
@@ -37,7 +37,7 @@ def look(*, params: Any = None) -> dict[str, Any]:
     return run("takedown", "--file", _request(params), "--dry-run")
 
 
-@task(task_id="takedown", pool="publish")
+@task(task_id="takedown")
 def takedown(*, params: Any = None) -> dict[str, Any]:
     """Take the posts of the request down everywhere, and remove the request file."""
     return run("takedown", "--file", _request(params), "--reason", params["request"], "--who", "takedown")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from airflow.sdk import task
+from airflow.sdk import TaskGroup, task
 
 from dvc_airflow.command import run
 from dvc_airflow.graph import providers
+from dvc_airflow.names import named
 from dvc_airflow.tasks import run_of
 
 
@@ -31,7 +32,9 @@ def ask(corpus: str, *, base: Any, gold: Any) -> list[Any]:
         return list(run("task", "estimate", corpus, *argv, given=json.dumps([gold]))["jobs"])
 
     estimated = estimate(base, gold)
-    return [estimated, *(_ask_provider(corpus, name, base=base, gold=gold, jobs=estimated) for name in providers())]
+    with TaskGroup("label", prefix_group_id=False):
+        asked = [_ask_provider(corpus, name, base=base, gold=gold, jobs=estimated) for name in providers()]
+    return [estimated, *asked]
 
 
 def _ask_provider(corpus: str, provider: str, *, base: Any, gold: Any, jobs: Any) -> Any:
@@ -41,7 +44,7 @@ def _ask_provider(corpus: str, provider: str, *, base: Any, gold: Any, jobs: Any
 
     @task(
         task_id=f"label__{provider}",
-        pool=provider,
+        pool=named(provider),
         doc_md="one labeller, one shard; stored answers are not requested again",
     )
     def ask_shard(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import Asset, AssetAlias, task
+from airflow.sdk import task
 
 from dvc_airflow import approval
 from dvc_airflow.command import run
+from dvc_airflow.names import alias, asset
 
-MODEL = AssetAlias("model")
+MODEL = alias("model")
 
 
 def approve() -> Any:
@@ -42,7 +43,7 @@ def refused(*, ti: Any = None) -> list[str]:
 def promote(*, params: Any = None, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
     """Set the alias, verify it, record it, and emit `model/<name>`."""
     done = run("promote", params["name"], str(params["version"]), *approval.decision(ti))
-    outlet_events[MODEL].add(Asset(f"model/{params['name']}"), extra={key: done[key] for key in ("name", "champion")})
+    outlet_events[MODEL].add(asset(f"model/{params['name']}"), extra={key: done[key] for key in ("name", "champion")})
     return {key: done[key] for key in ("name", "champion", "already")}
 
 

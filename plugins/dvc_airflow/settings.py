@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
+
+
+def _hours(variable: str, default: float) -> float:
+    text = os.environ.get(variable) or str(default)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{variable} needs a number of hours, such as {default:.0f}; 0 means no deadline.") from None
+
 
 ROOT = Path(os.environ.get("CORPUS_ROOT", Path(__file__).resolve().parents[2]))
 """The project's checkout: the working directory of commands, with ``dvc.yaml``."""
@@ -17,3 +27,24 @@ PROFILE = os.environ.get("CORPUS_PROFILE") or None
 
 HOME = Path(os.environ.get("CORPUS_HOME", ROOT / "var"))
 """The folder of all data and state."""
+
+PREFIX = os.environ.get("CORPUS_AIRFLOW_PREFIX", "")
+"""The start of the names of all Dags, pools, assets and tags, for an Airflow that also runs other projects."""
+
+TASKS = os.environ.get("CORPUS_AIRFLOW_TASKS", "")
+"""Pools, queues and limits of this deployment's tasks: the path of a YAML file, or JSON."""
+
+NOTIFY = os.environ.get("CORPUS_AIRFLOW_NOTIFY", "")
+"""What is called for a failed or late run: the path of a callable or notifier class, or JSON with path and kwargs."""
+
+CONNECTIONS = os.environ.get("CORPUS_AIRFLOW_CONNECTIONS")
+"""The connections that tasks read, separated by commas; default: all of ``profiles/connections.json``."""
+
+SWEEP_HOURS = _hours("CORPUS_AIRFLOW_SWEEP_HOURS", 20)
+"""Hours after which a deletion sweep that has not ended is late; 0: never. The default is before the next sweep."""
+
+MONTH_HOURS = _hours("CORPUS_AIRFLOW_MONTH_HOURS", 168)
+"""Hours after which a month that has not been collected is late; 0: never. A run of a backfill waits in the queue."""
+
+if not re.fullmatch(r"[\w.-]*", PREFIX, re.ASCII):
+    raise ValueError("CORPUS_AIRFLOW_PREFIX may only contain letters, digits, '_', '-' and '.', such as 'crisis_'.")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import Asset, task
+from airflow.sdk import TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow.command import ByFailure, run
 from dvc_airflow.graph import Stage, closure, graph
+from dvc_airflow.task_options import of_project
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
@@ -56,7 +59,7 @@ def step(*argv: str, out: Sequence[str] = (), pointers: Mapping[str, str] | None
 def snapshot(
     *targets: str,
     corpus: str,
-    asset: Asset,
+    asset: Any,
     base: Any = None,
     below: Sequence[str] = (),
     woken: bool = True,
@@ -83,17 +86,19 @@ def snapshot(
     """
     stages, waits = graph(), waits or {}
     given = {stage.name for stage in closure(stages, targets=below)}
+    rendered = [stage for stage in closure(stages, targets=targets) if stage.name not in given]
+    kinds = Counter(stage.step for stage in rendered)
+    groups = {step: TaskGroup(step, prefix_group_id=False) for step, count in kinds.items() if count > 1}
     base = pin() if base is None else base
     made: dict[str, Any] = {}
     before: dict[str, Sequence[Any]] = {}
-    for stage in closure(stages, targets=targets):
-        if stage.name in given:
-            continue
+    for stage in rendered:
         if stage.step in waits and stage.step not in before:
             before[stage.step] = waits[stage.step](made)
         rule = "none_failed" if stage.step in waits else "all_success"
         upstream = [made[name] for name in stage.upstream if name in made]
-        made[stage.name] = _stage_task(stage, base=base, upstream=upstream, rule=rule)
+        with groups.get(stage.step, nullcontext()):
+            made[stage.name] = _stage_task(stage, base=base, upstream=upstream, rule=rule)
         for earlier in before.get(stage.step, ()):
             earlier >> made[stage.name]
     ids = [stages[name].task_id for name in made]
@@ -119,7 +124,7 @@ def champions(corpus: str) -> Any:
     The remaining tasks of the run are skipped if none of the corpus's models has a champion.
     """
 
-    @task(task_id="champions", pool="publish", doc_md="commit the champions, so that predictions name their models")
+    @task(task_id="champions", doc_md="commit the champions, so that predictions name their models")
     def commit_champions() -> str:
         pinned = run("task", "champions", corpus)
         if not pinned["champions"]:
@@ -130,10 +135,7 @@ def champions(corpus: str) -> Any:
 
 
 def _stage_task(stage: Stage, *, base: Any, upstream: Sequence[Any], rule: str) -> Any:
-    known = ("queue", "pool", "pool_slots", "retries", "priority_weight")
-    options = {key: stage.airflow[key] for key in known if key in stage.airflow}
-    if "timeout_minutes" in stage.airflow:
-        options["execution_timeout"] = timedelta(minutes=stage.airflow["timeout_minutes"])
+    options = of_project(stage.airflow, where=f"dvc.yaml, meta.airflow of {stage.step}")
 
     @task(task_id=stage.task_id, doc_md=stage.desc or stage.name, trigger_rule=rule, **options)
     def reproduce(base: str, results: list[dict[str, Any]], *, dag_run: Any = None) -> dict[str, Any]:
@@ -160,9 +162,9 @@ def publish_results(
 
 
 def _publish_snapshot(
-    *targets: str, corpus: str, asset: Asset, base: Any, stages: Sequence[str], below: Sequence[str], woken: bool
+    *targets: str, corpus: str, asset: Any, base: Any, stages: Sequence[str], below: Sequence[str], woken: bool
 ) -> Any:
-    @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit dvc.lock and metrics; fast-forward only")
+    @task(task_id="publish", outlets=[asset], doc_md="commit dvc.lock and metrics; fast-forward only")
     def publish(base: str, *, dag_run: Any = None, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
         results = ti.xcom_pull(task_ids=list(stages))
         done = publish_results(corpus, *targets, base=base, results=results, dag_run=dag_run, below=below)
@@ -176,10 +178,10 @@ def _publish_snapshot(
     return publish(base)
 
 
-def publish_partition(pointers: Any, *, corpus: str, asset: Asset) -> Any:
+def publish_partition(pointers: Any, *, corpus: str, asset: Any) -> Any:
     """Return the task that commits a month's pointers; the asset event carries the month."""
 
-    @task(task_id="publish", pool="publish", outlets=[asset], doc_md="commit the month; fast-forward only")
+    @task(task_id="publish", outlets=[asset], doc_md="commit the month; fast-forward only")
     def publish(pointers: dict[str, str], *, dag_run: Any = None, outlet_events: Any = None) -> dict[str, Any]:
         month = month_of(dag_run)
         argv = ("--month", month, "--pointers", "-")

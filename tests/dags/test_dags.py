@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = {
@@ -57,7 +58,8 @@ bag = DagBag(sys.argv[1])
 dags = {
     dag_id: {
         "serialized": DagSerialization.to_dict(dag),
-        "doc": dag.doc_md,
+        "doc": dag.doc_md, "description": dag.description, "callback": bool(dag.on_failure_callback),
+        "groups": sorted(group for group in dag.task_group.get_task_group_dict() if group),
         "tags": sorted(dag.tags),
         "max_active_runs": dag.max_active_runs,
         "catchup": dag.catchup,
@@ -67,6 +69,7 @@ dags = {
                 "timeout": (t.execution_timeout or getattr(t, "response_timeout", None) or timedelta()).total_seconds(),
                 "asks": getattr(t, "options", None), "defaults": getattr(t, "defaults", None),
                 "policy": bool(t.retry_policy), "upstream": sorted(t.upstream_task_ids), "rule": t.trigger_rule.value,
+                "queue": t.queue, "slots": t.pool_slots, "executor_config": t.executor_config,
                 "outlets": [o.name for o in t.outlets],
             }
             for t in dag.tasks
@@ -79,7 +82,7 @@ print(json.dumps({"errors": bag.import_errors, "dags": dags, "modules": modules}
 """
 
 
-def parse(home: Path) -> dict[str, Any]:
+def parse(home: Path, **more: str) -> dict[str, Any]:
     """Parse ``dags/`` in a process of its own, as the Dag processor does."""
     environment = {
         **os.environ,
@@ -88,6 +91,7 @@ def parse(home: Path) -> dict[str, Any]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "CORPUS_HOME": str(home / "var"),
         "CORPUS_PROFILE": "sandbox",
+        **more,
     }
     done = subprocess.run(
         [sys.executable, "-c", PARSE, str(ROOT / "dags")], env=environment, capture_output=True, text=True, check=True
@@ -138,6 +142,9 @@ def test_two_parses_are_alike(first: dict[str, Any], parsed: dict[str, Any]) -> 
 def test_every_dag_has_a_description(dags: dict[str, Any]) -> None:
     for dag_id, dag in dags.items():
         assert dag["doc"] and dag_id in dag["doc"], f"{dag_id}: set doc_md=__doc__ and name the Dag in it"
+        assert dag["description"] and len(dag["description"]) <= 120, (
+            f"{dag_id}: begin the docstring with a short sentence"
+        )
         assert dag["tags"], f"{dag_id}: give it tags"
         assert dag["catchup"] is False, f"{dag_id}: catchup=False; years come by airflow backfill create"
         assert dag["max_active_runs"] <= 2, f"{dag_id}: bound max_active_runs"
@@ -208,6 +215,27 @@ def test_stages_are_tasks_with_the_edges_of_dvc_yaml(dags: dict[str, Any]) -> No
     assert upstream["split"] == ["dedupe", "pin", "sample"]
     assert upstream["quality"] == ["dedupe", "pin", "split"]
     assert upstream["publish"] == ["pin", "quality"]
+
+
+def test_stages_of_a_kind_are_a_group(dags: dict[str, Any]) -> None:
+    assert dags["memes_benchmark"]["groups"] == ["train"]
+    assert "votes" in dags["posts_label"]["groups"]
+
+
+def test_a_sweep_and_a_month_have_a_deadline(dags: dict[str, Any]) -> None:
+    late = {dag_id for dag_id, dag in dags.items() if dag["serialized"]["dag"].get("deadline")}
+    assert late == {"deletion_sweep", "memes_collect", "posts_collect"}
+    assert not any(dag["callback"] for dag in dags.values()), "no notifier is configured"
+
+
+def test_every_task_that_is_no_stage_is_in_the_file_of_tasks(dags: dict[str, Any]) -> None:
+    listed = json.loads((ROOT / "profiles" / "tasks.json").read_text())
+    resolved = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    for dag_id, task_id, _ in tasks(dags):
+        step = task_id.partition("__")[0]
+        known = {step, f"{dag_id}.{step}"} & {*listed} or step in resolved
+        assert known, f"{dag_id}.{task_id}: add {step} to profiles/tasks.json"
+    assert not {*listed} & {*resolved}, "a stage has its options in dvc.yaml"
 
 
 def test_dag_files_are_wiring_only() -> None:

@@ -13,8 +13,8 @@ import pytest
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Sampling
 from pipelines.evaluate.label_errors import Traits
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import figures, report
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts

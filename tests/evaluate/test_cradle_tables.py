@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics import tables
 from pipelines.metrics.tables import SCORES, Sheet
 from pipelines.report import sections

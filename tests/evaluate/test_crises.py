@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.evaluate import crisis_errors
-from pipelines.evaluate.benchmark import Board, Run, Sampling
+from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.metrics import label_sets
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import BadPredictions, Sampling
+from pipelines.evaluate.model_scores import BadPredictions, Sampling
 from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, seen, write_gold, write_run
 
 PARAMS = load_params(Path(__file__).resolve().parents[2])

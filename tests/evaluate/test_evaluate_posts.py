@@ -12,7 +12,7 @@ from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.errors import BadParams
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import BadPredictions, Sampling
+from pipelines.evaluate.model_scores import BadPredictions, Sampling
 from pipelines.evaluate.sources import BadSpent
 from pipelines.storage import tables
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run

@@ -10,8 +10,8 @@ import pytest
 
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Board, Run, Sampling
 from pipelines.evaluate.label_errors import Traits, analyse
+from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.metrics.tables import Sheet
 from pipelines.report.figsim import tables
 from pipelines.taxonomy import load

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.evaluate.benchmark import Board, Run, Sampling
 from pipelines.evaluate.label_errors import Traits, analyse
+from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipelines.evaluate import benchmark, paired
-from pipelines.evaluate.benchmark import Board, Run, Sampling
+from pipelines.evaluate import model_scores, paired
+from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.evaluate.paired import Entrant
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
@@ -36,7 +36,7 @@ def run_of(board: Board, *, accuracy: float, seed: int) -> Run:
 
 
 def entrant(board: Board, *runs: Run) -> Entrant:
-    return Entrant.of(board, runs=runs, scored=benchmark.score(board, runs=runs, valid=False))
+    return Entrant.of(board, runs=runs, scored=model_scores.score(board, runs=runs, valid=False))
 
 
 def test_a_real_difference_is_seen_by_all_three() -> None:
@@ -88,7 +88,7 @@ def test_several_runs_count_by_their_mean() -> None:
     good, bad, other = (run_of(board, accuracy=a, seed=s) for a, s in ((0.9, 1), (0.3, 2), (0.6, 3)))
     [pair] = paired.pairs(board, entrants={"x": entrant(board, good, bad), "y": entrant(board, other)})
     own = [
-        benchmark.plain(board, predicted=board.predicted(run), valid=False)["figures"]["macro_f1"]
+        model_scores.plain(board, predicted=board.predicted(run), valid=False)["figures"]["macro_f1"]
         for run in (good, bad, other)
     ]
     assert pair["macro_f1"]["value"] == pytest.approx((own[0] + own[1]) / 2 - own[2], abs=2e-6)

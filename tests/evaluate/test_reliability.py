@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import brier_score_loss
 
 from pipelines.evaluate import reliability
-from pipelines.evaluate.benchmark import Board, Run, Sampling
+from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 

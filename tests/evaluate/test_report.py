@@ -17,8 +17,8 @@ from scipy.stats import fisher_exact
 from pipelines.config import params as params_module
 from pipelines.config.params import Params
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Item, Sampling
 from pipelines.evaluate.label_errors import Traits
+from pipelines.evaluate.model_scores import Item, Sampling
 from pipelines.metrics.tables import Sheet
 from pipelines.report import agreement_tables, parts, report, sections
 from pipelines.report import page as report_page

@@ -26,7 +26,7 @@ from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split
 from pipelines.datasets.example import NoGold
 from pipelines.errors import BudgetSpent
-from pipelines.label import estimate, injection_test, silver, summary, votes
+from pipelines.label import estimate, injection_test, silver, votes, votes_report
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from tests import small_sandbox
@@ -159,7 +159,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
     assert flipped["lost_severity_not_queued"] == flipped["lost_labels_not_queued"] == 0
     members = flipped["members"].values()
     assert any(m["flipped"] for m in members), "a vendor that never obeys would prove nothing"
-    assert set(summary.gather(lab.root, "posts")["silver"]) == {"cradle", "offline"}
+    assert set(votes_report.gather(lab.root, "posts")["silver"]) == {"cradle", "offline"}
 
 
 def test_no_answer_but_a_vote_has_labels(lab: Lab, vendors: Any) -> None:

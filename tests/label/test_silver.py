@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.config.params import Params, load
 from pipelines.errors import BadParams, EnsembleTooWeak
-from pipelines.label import silver, summary
+from pipelines.label import silver, votes_report
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme
 from pipelines.vault.vault import Vault
@@ -202,7 +202,7 @@ def test_the_metrics_say_what_was_counted(corpus: Path, params: Params, vault: V
     assert test["ensemble"]["valid"]["exact"] == 1
     assert test["ensemble"]["all"]["exact"] == pytest.approx(2 / 3, abs=1e-6)
     assert test["gemini"]["n_valid"] == 1
-    assert list(summary.sheets(summary.gather(corpus, "posts")))
+    assert list(votes_report.sheets(votes_report.gather(corpus, "posts")))
 
 
 def test_the_same_votes_give_the_same_bytes(corpus: Path, params: Params, vault: Vault) -> None:

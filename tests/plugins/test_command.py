@@ -69,6 +69,9 @@ def fake_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "__init__.py").write_text(f"__path__ = [{str(root)!r}, {str(real / 'pipelines')!r}]\n")
     (root / "__main__.py").write_text(CHILD)
     monkeypatch.setattr(settings, "ROOT", root.parent)
+    # no server to read connections from
+    monkeypatch.setattr(settings, "CONNECTIONS", "")
+    monkeypatch.setenv("CORPUS_AIRFLOW_CONNECTIONS", "")
     return root.parent
 
 

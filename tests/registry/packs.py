@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.config.models import Chosen
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.packaging import model
 from pipelines.packaging.pack import pack
 from tests.built_once import built_once

@@ -27,7 +27,7 @@ from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.extract import decode_child
 from pipelines.extract.ocr import open_engine
 from pipelines.packaging import model

@@ -12,7 +12,7 @@ from crisis_corpus import client
 from crisis_corpus.integrity import digest
 from pipelines.config.models import Chosen
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.packaging.register import register
 from pipelines.promotion.gate import judge
 from pipelines.registry.versions import Registry

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config.settings import Settings
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.benchmark import Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.predict import baselines, predict_finetuned
 from pipelines.predict.predict_finetuned import SeenInTraining
 from pipelines.storage import tables

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.params import Params
-from pipelines.curate.dedupe.pairing import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.dedupe.text_pairs import kinds_of_texts, pairs_of_texts
+from pipelines.curate.grouping.hamming_search import components, keepers
 from pipelines.curate.grouping.items import read_items, read_posts
-from pipelines.curate.grouping.near_duplicates import components, keepers
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipelines.config.params import Params
-from pipelines.curate.dedupe.pairing import Kinds, Pairs
+from pipelines.curate.dedupe.image_pairs import Kinds, Pairs
 from pipelines.extract.shingles import candidates, shingles, similarity
 from pipelines.extract.words import words
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.curate.grouping.near_duplicates import components
+from pipelines.curate.grouping.hamming_search import components
 
 Ints = NDArray[np.int64]
 # Larger than any split index.

@@ -7,6 +7,7 @@ classifier, one thread (one process per core is 1.9 times as fast on two cores; 
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ MODELS = {"Det": "PP-OCRv6_det_small.onnx", "Rec": "PP-OCRv6_rec_small.onnx"}
 
 
 class RapidOcr:
-    """The engine with its two models loaded (about 0.5 GB); use one object per process, in one thread."""
+    """The engine with its two models loaded (about 0.5 GB); use one object per process."""
 
     def __init__(self, params: Ocr) -> None:
         """Load the bundled models.
@@ -63,9 +64,11 @@ class RapidOcr:
         settings |= {f"{part}.model_path": str(folder / name) for part, name in MODELS.items()}
         cv2.setNumThreads(1)
         self._engine = rapidocr.RapidOCR(params=settings)
+        # ONNX Runtime changes how the thread that opens a session computes, so only this thread does
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rapidocr")
         with flag_override(self._engine.cfg, "allow_objects", True):
             for part, name in MODELS.items():
-                self._engine.cfg[part].session = _session(folder / name)
+                self._engine.cfg[part].session = self._thread.submit(_session, folder / name).result()
         self._split_words_from = params.split_words_from
         self.identity = (
             f"rapidocr-{version('rapidocr')}/onnxruntime-{onnxruntime.__version__}"
@@ -82,7 +85,7 @@ class RapidOcr:
         if picture is None:
             raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.")
         scaled, record = self._engine.preprocess_img(picture)
-        found, _, lines, _ = self._engine.run_ocr_steps(scaled, record)
+        found, _, lines, _ = self._thread.submit(self._engine.run_ocr_steps, scaled, record).result()
         empty = found.boxes is None or lines.txts is None
         rows = () if empty else zip(found.boxes, lines.txts, lines.scores, strict=True)
         boxes = (_box(*row, len(scaled)) for row in rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
-from pipelines.evaluate.benchmark import Json
+from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.tables import UNDEFINED, Sheet
 from pipelines.report import figures
 from pipelines.report.page import Drawing

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pipelines.evaluate.benchmark import Json
+from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.tables import Sheet
 from pipelines.report import parts
 from pipelines.report import sections as report_sections

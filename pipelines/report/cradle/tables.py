@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.evaluate.benchmark import Json
+from pipelines.evaluate.model_scores import Json
 from pipelines.metrics import tables
 from pipelines.metrics.tables import SCORES, UNDEFINED, Sheet
 from pipelines.report.cradle.paper import PER_LABEL, answered, exact_hits, names, published, recomputed, row_4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.evaluate.benchmark import Json
 from pipelines.evaluate.label_errors import ANY
+from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.tables import UNDEFINED
 from pipelines.report import parts
 from pipelines.report import sections as report_sections

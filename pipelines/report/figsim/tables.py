@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
 from typing import Any
 
-from pipelines.evaluate.benchmark import Json
+from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.tables import UNDEFINED, Sheet, decimals
 from pipelines.report.papers import printed
 from pipelines.taxonomy import load

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pipelines.deployment.airflow_api import named
 from pipelines.sandbox.demo.runs import Api, Look
 
 CORPORA = ("memes", "posts")
@@ -34,9 +35,15 @@ class Models:
 
 
 MODELS = {
-    "memes": Models("memes_benchmark", "memes_dataset", "snapshot(memes): quality@", "snapshot(memes): report@"),
+    "memes": Models(
+        named("memes_benchmark"), named("memes_dataset"), "snapshot(memes): quality@", "snapshot(memes): report@"
+    ),
     "posts": Models(
-        "posts_finetune", "posts_label", "snapshot(posts): injection_test@", "snapshot(posts): report@", "snapshot"
+        named("posts_finetune"),
+        named("posts_label"),
+        "snapshot(posts): injection_test@",
+        "snapshot(posts): report@",
+        "snapshot",
     ),
 }
 
@@ -59,7 +66,7 @@ class DemoPlan:
 
     def start(self) -> None:
         """Unpause the Dags that collect months and label posts."""
-        for dag_id in (*(f"{corpus}_collect" for corpus in CORPORA), "posts_label"):
+        for dag_id in (*(named(f"{corpus}_collect") for corpus in CORPORA), named("posts_label")):
             self._wake(dag_id)
 
     def advance(self, look: Look) -> bool:
@@ -69,13 +76,13 @@ class DemoPlan:
         return all(done)
 
     def _advance(self, corpus: str, look: Look, *, newest: str) -> bool:
-        models, dataset = MODELS[corpus], f"{corpus}_dataset"
-        collected = look.collected(f"{corpus}_collect") & {*self.months}
+        models, dataset, collect = MODELS[corpus], named(f"{corpus}_dataset"), named(f"{corpus}_collect")
+        collected = look.collected(collect) & {*self.months}
         # The Dag stays paused until the last month, so earlier months do not trigger a snapshot of their own.
         if len(collected) >= len(self.months) - 1:
             self._wake(dataset)
         if len(collected) < len(self.months):
-            if not look.active(f"{corpus}_collect"):
+            if not look.active(collect):
                 self._backfill(corpus, look)
             return False
         if look.active(dataset, models.after, models.dag_id):
@@ -100,7 +107,7 @@ class DemoPlan:
 
     def _backfill(self, corpus: str, look: Look) -> None:
         """Create the backfill unless every month has a run; an existing backfill is not an error."""
-        dag_id = f"{corpus}_collect"
+        dag_id = named(f"{corpus}_collect")
         if {*self.months} <= {run["partition_key"] for run in look.of(dag_id)}:
             return
         body = {

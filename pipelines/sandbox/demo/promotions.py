@@ -19,13 +19,13 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
 from crisis_corpus.journal import JournalRow
 from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import ENDED, RunFailed
+from pipelines.deployment.airflow_api import ENDED, RunFailed, named
 from pipelines.deployment.services import Deployment
 from pipelines.registry.candidate import Context, opened, scratch
 from pipelines.registry.journal import Journal
 from pipelines.sandbox.demo.runs import Api, Json, Look
 
-DAG = "promote"
+DAG = named("promote")
 WHO = "demo"
 WHY = "the metrics are as expected for a demo"
 CONTESTED, OTHERS = "meme-severity", ("crisis-posts",)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pipelines.config.curate import Dedupe
 from pipelines.curate.dedupe.captions import Captions, caption_words
-from pipelines.curate.grouping.near_duplicates import cells, equal_pairs, pair_blocks
+from pipelines.curate.grouping.hamming_search import cells, equal_pairs, pair_blocks
 
 Ints = npt.NDArray[np.int64]
 

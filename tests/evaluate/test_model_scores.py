@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score, f1_score, mean_absolute_error, precision_score, recall_score
 
-from pipelines.evaluate import benchmark
-from pipelines.evaluate.benchmark import Board, Run, Sampling
+from pipelines.evaluate import model_scores
+from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
 
@@ -51,7 +51,7 @@ def matrix(task: Task, sets: list) -> np.ndarray:
 def test_figures_are_those_of_scikit_learn(task: Task) -> None:
     board = board_of(task)
     answers = board.predicted(run_of(board, seed=5))
-    found = benchmark.plain(board, predicted=answers, valid=True)
+    found = model_scores.plain(board, predicted=answers, valid=True)
     gold, said = matrix(task, list(board.gold)), matrix(task, answers)
     for average in ("macro", "weighted"):
         expected = f1_score(gold, said, average=average, zero_division=0)
@@ -70,7 +70,7 @@ def test_figures_are_those_of_scikit_learn(task: Task) -> None:
 def test_the_ordinal_knows_how_far_off_an_answer_is() -> None:
     board = board_of(SEVERITY)
     answers = board.predicted(run_of(board, seed=5))
-    found = benchmark.plain(board, predicted=answers, valid=True)["figures"]
+    found = model_scores.plain(board, predicted=answers, valid=True)["figures"]
     gold, said = (matrix(SEVERITY, sets).argmax(axis=1) for sets in (list(board.gold), answers))
     assert found["kappa"] == pytest.approx(cohen_kappa_score(gold, said, weights="quadratic"), abs=1e-6)
     assert found["mae"] == pytest.approx(mean_absolute_error(gold, said), abs=1e-6)
@@ -78,7 +78,7 @@ def test_the_ordinal_knows_how_far_off_an_answer_is() -> None:
 
 def test_kappa_is_undefined_where_chance_alone_agrees() -> None:
     board = Board(SEVERITY, (("a", 0),), (frozenset({"None"}),), ("g",), FEW)
-    found = benchmark.plain(board, predicted=[frozenset({"None"})], valid=True)["figures"]
+    found = model_scores.plain(board, predicted=[frozenset({"None"})], valid=True)["figures"]
     assert found["kappa"] is None
     assert found["mae"] == 0
 
@@ -86,11 +86,13 @@ def test_kappa_is_undefined_where_chance_alone_agrees() -> None:
 def test_mean_and_spread_are_over_runs() -> None:
     board = board_of(FIGURATIVE)
     runs = [run_of(board, seed=seed) for seed in (1, 2, 3)]
-    own = [benchmark.plain(board, predicted=board.predicted(r), valid=False)["figures"]["macro_f1"] for r in runs]
-    cell = benchmark.scores(benchmark.score(board, runs=runs, valid=False), board=board)["figures"]["macro_f1"]
+    own = [model_scores.plain(board, predicted=board.predicted(r), valid=False)["figures"]["macro_f1"] for r in runs]
+    cell = model_scores.scores(model_scores.score(board, runs=runs, valid=False), board=board)["figures"]["macro_f1"]
     assert (cell["mean"], cell["std"], cell["n"]) == pytest.approx((np.mean(own), np.std(own, ddof=1), 3), abs=1e-6)
     assert cell["low"] < cell["mean"] < cell["high"]
-    single = benchmark.scores(benchmark.score(board, runs=runs[:1], valid=False), board=board)["figures"]["macro_f1"]
+    single = model_scores.scores(model_scores.score(board, runs=runs[:1], valid=False), board=board)["figures"][
+        "macro_f1"
+    ]
     assert single["std"] is None
 
 
@@ -98,7 +100,7 @@ def test_the_interval_is_about_items_and_not_about_seeds() -> None:
     board = board_of(FIGURATIVE, n=400)
     once, often = [run_of(board, seed=1)], [run_of(board, seed=1)] * 5
     cells = [
-        benchmark.scores(benchmark.score(board, runs=runs, valid=False), board=board)["figures"]["exact"]
+        model_scores.scores(model_scores.score(board, runs=runs, valid=False), board=board)["figures"]["exact"]
         for runs in (once, often)
     ]
     assert (cells[0]["low"], cells[0]["high"]) == (cells[1]["low"], cells[1]["high"])
@@ -115,7 +117,7 @@ def test_copies_in_one_group_add_no_certainty() -> None:
         gold = tuple(labels for labels in board.gold for _ in range(copies))
         answers = {(record, image): run.answers[record, 0] for record, image in items}
         copied = Board(SEVERITY, items, gold, tuple(record for record, _ in items), FEW)
-        scored = benchmark.score(copied, runs=[Run(0, dict.fromkeys(items, "vote"), answers)], valid=False)
+        scored = model_scores.score(copied, runs=[Run(0, dict.fromkeys(items, "vote"), answers)], valid=False)
         cell = scored.cell("exact")
         widths.append(cell["high"] - cell["low"])
     assert widths[0] == pytest.approx(widths[1])
@@ -124,7 +126,7 @@ def test_copies_in_one_group_add_no_certainty() -> None:
 def test_what_is_refused_is_left_out_or_wrong() -> None:
     board = board_of(SEVERITY)
     run = run_of(board, seed=4, accuracy=1.0, missing=20)
-    valid, whole = (benchmark.score(board, runs=[run], valid=valid) for valid in (True, False))
+    valid, whole = (model_scores.score(board, runs=[run], valid=valid) for valid in (True, False))
     assert valid.cell("exact")["mean"] == valid.cell("macro_f1")["mean"] == 1
     assert whole.cell("exact")["mean"] == 0.75
     assert whole.cell("mae")["mean"] > 0 and valid.cell("mae")["mean"] == 0
@@ -137,8 +139,8 @@ def test_what_is_refused_is_left_out_or_wrong() -> None:
 
 def test_an_empty_set_that_was_answered_is_right_where_gold_is_empty_and_a_refusal_is_not() -> None:
     board = Board(FIGURATIVE, (("a", 0), ("b", 0)), (frozenset(), frozenset({"Metaphor"})), ("g", "h"), FEW)
-    answered = benchmark.plain(board, predicted=[frozenset(), None], valid=False)["figures"]
-    refused = benchmark.plain(board, predicted=[None, frozenset({"Metaphor"})], valid=False)["figures"]
+    answered = model_scores.plain(board, predicted=[frozenset(), None], valid=False)["figures"]
+    refused = model_scores.plain(board, predicted=[None, frozenset({"Metaphor"})], valid=False)["figures"]
     assert answered["exact"] == refused["exact"] == 0.5
     assert refused["jaccard"] == 0.5 and refused["micro_f1"] == 1
 
@@ -146,16 +148,16 @@ def test_an_empty_set_that_was_answered_is_right_where_gold_is_empty_and_a_refus
 def test_a_run_without_any_answer_has_no_figure() -> None:
     board = board_of(SEVERITY, n=10)
     runs = [run_of(board, seed=1), run_of(board, seed=2, missing=10)]
-    cell = benchmark.score(board, runs=runs, valid=True).cell("macro_f1")
+    cell = model_scores.score(board, runs=runs, valid=True).cell("macro_f1")
     assert cell["n"] == 1 and cell["std"] is None
-    assert benchmark.plain(board, predicted=[None] * 10, valid=True)["figures"]["exact"] is None
+    assert model_scores.plain(board, predicted=[None] * 10, valid=True)["figures"]["exact"] is None
 
 
 def test_a_label_without_records_has_no_interval() -> None:
     gold = tuple(frozenset({"None" if i % 2 else "Wish to be dead"}) for i in range(20))
     items = tuple((f"r{i}", 0) for i in range(20))
     board = Board(SEVERITY, items, gold, tuple(map(str, range(20))), FEW)
-    found = benchmark.scores(benchmark.score(board, runs=[run_of(board, seed=1)], valid=False), board=board)
+    found = model_scores.scores(model_scores.score(board, runs=[run_of(board, seed=1)], valid=False), board=board)
     assert found["labels"]["Suicide planning"]["f1"]["low"] is None
     assert found["labels"]["None"]["f1"]["low"] is not None
 
@@ -163,10 +165,10 @@ def test_a_label_without_records_has_no_interval() -> None:
 def test_baselines_know_train_alone() -> None:
     board = board_of(SEVERITY)
     train = [frozenset({"Suicide planning"})] * 3 + [frozenset({"None"})] * 2
-    found = benchmark.baselines(board, train=train)["majority"]
+    found = model_scores.baselines(board, train=train)["majority"]
     assert found["labels"]["Suicide planning"]["recall"] == 1
     assert found["figures"]["exact"] == pytest.approx(board.support["Suicide planning"] / 80)
-    several = benchmark.baselines(board_of(FIGURATIVE), train=[frozenset({"Metaphor"})])
+    several = model_scores.baselines(board_of(FIGURATIVE), train=[frozenset({"Metaphor"})])
     assert several["every_label"]["figures"]["macro_f1"] > several["majority"]["figures"]["macro_f1"] > 0
 
 
@@ -182,14 +184,16 @@ def test_the_order_of_items_changes_no_figure() -> None:
         tuple(board.groups[i] for i in order),
         FEW,
     )
-    first, second = (benchmark.scores(benchmark.score(b, runs=[run], valid=False), board=b) for b in (board, other))
+    first, second = (
+        model_scores.scores(model_scores.score(b, runs=[run], valid=False), board=b) for b in (board, other)
+    )
     assert first == second
 
 
 def test_the_confusion_adds_up_over_runs() -> None:
     board = board_of(SEVERITY)
     runs = [run_of(board, seed=1, missing=3), run_of(board, seed=2)]
-    found = np.array(benchmark.confusion(board, runs=runs))
+    found = np.array(model_scores.confusion(board, runs=runs))
     assert found.sum() == 157
     expected = sum(
         run.answers.get(item) == frozenset({"None"})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelines.label import summary
+from pipelines.label import votes_report
 from pipelines.metrics.label_sets import NAMES
 from pipelines.metrics.tables import Distribution
 
@@ -64,7 +64,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def shown(root: Path) -> str:
     console = Console(record=True, width=200)
-    summary.render(summary.gather(root, "posts"), console=console)
+    votes_report.render(votes_report.gather(root, "posts"), console=console)
     return console.export_text()
 
 
@@ -83,12 +83,12 @@ def test_the_papers_figures_appear(corpus: Path) -> None:
 
 
 def test_train_comes_before_test_in_table_5(corpus: Path) -> None:
-    sheet = next(s for s in summary.sheets(summary.gather(corpus, "posts")) if "agreement between" in s.title)
+    sheet = next(s for s in votes_report.sheets(votes_report.gather(corpus, "posts")) if "agreement between" in s.title)
     assert sheet.columns == ("Agreement", "Train", "Test")
 
 
 def test_the_summary_for_status(corpus: Path) -> None:
-    assert summary.summary(summary.gather(corpus, "posts")) == {
+    assert votes_report.summary(votes_report.gather(corpus, "posts")) == {
         "by_labeller": {"gemini": {"vote": 4873, "refused": 14}},
         "ensembles": {"cradle": {"unanimous": 3469, "consensus": 1286, "none": 132}},
         "cost": 12.5,
@@ -97,4 +97,8 @@ def test_the_summary_for_status(corpus: Path) -> None:
 
 def test_before_anything_is_labelled(tmp_path: Path) -> None:
     assert "labelled yet" in shown(tmp_path)
-    assert summary.summary(summary.gather(tmp_path, "posts")) == {"by_labeller": {}, "ensembles": {}, "cost": 0}
+    assert votes_report.summary(votes_report.gather(tmp_path, "posts")) == {
+        "by_labeller": {},
+        "ensembles": {},
+        "cost": 0,
+    }

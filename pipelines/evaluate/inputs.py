@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import BadParams
-from pipelines.evaluate.benchmark import VOTE, BadPredictions, Item, Run
+from pipelines.evaluate.model_scores import VOTE, BadPredictions, Item, Run
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.storage import tables
 from pipelines.taxonomy.task import Task

@@ -1,0 +1,62 @@
+"""Define the commands that add the Dags to an existing Airflow."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from pipelines.bundle import root
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
+from pipelines.errors import BadParams
+
+app = typer.Typer(no_args_is_help=True, help="An Airflow that exists already: pools, connections, folders.")
+
+
+@app.command("setup")
+def setup(
+    profile: Annotated[str | None, typer.Option(help="a name in profiles/, such as cradle")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would be done")] = False,
+    reset_slots: Annotated[bool, typer.Option("--reset-slots", help="set the slots of existing pools as well")] = False,
+) -> None:
+    """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL; repeatable."""
+    from pipelines.deployment import airflow_setup
+
+    folder = root()
+    providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
+    airflow = airflow_setup.connect(_url(), environment=os.environ)
+    for line in airflow_setup.setup(
+        airflow, root=folder, providers=providers, environment=os.environ, dry_run=dry_run, reset=reset_slots
+    ):
+        typer.echo(line)
+
+
+@app.command("path")
+def path() -> None:
+    """Print the folders of the Dags and of the plugin, and how to configure Airflow 3 with them."""
+    dags, plugins = root() / "dags", root() / "plugins"
+    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    bundles = [
+        {"name": "dags-folder", "classpath": local, "kwargs": {}},
+        {"name": "crisis-corpus", "classpath": local, "kwargs": {"path": str(dags), "refresh_interval": 300}},
+    ]
+    typer.echo(f"Dags:   {dags}")
+    typer.echo(f"plugin: {plugins}")
+    typer.echo("\nEnvironment of every component of Airflow (dags-folder keeps the Dags that you have):")
+    typer.echo(f"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(bundles)}'")
+    typer.echo(f"PYTHONPATH={plugins}")
+    typer.echo(f"CORPUS_ROOT={root()}")
+
+
+def _url() -> str:
+    if url := os.environ.get("CORPUS_AIRFLOW_URL"):
+        return url
+    ports = Settings.from_env().home / "ports.json"
+    try:
+        return f"http://127.0.0.1:{json.loads(ports.read_text())['airflow']}"
+    except (OSError, ValueError, KeyError):
+        detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
+        raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail) from None

@@ -1,0 +1,114 @@
+"""Create the pools and connections that the Dags use in an existing Airflow, through its REST API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import requests
+
+from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, Login, named, prefix
+
+# A person waits; `airflow_api.PATIENCE` is for a server that starts.
+PATIENCE, SECONDS = 2.0, 8.0
+Environment = Mapping[str, str]
+# Which variable each field of each connection has, by connection.
+Fields = Mapping[str, Mapping[str, str]]
+
+
+def connect(url: str, *, environment: Environment) -> Airflow:
+    """Return a client of an Airflow with the credentials in ``CORPUS_AIRFLOW_*``.
+
+    Raises:
+        AirflowUnavailable: it does not answer or refuses the credentials.
+    """
+    names = ("TOKEN", "USER", "PASSWORD")
+    token, user, password = (environment.get(f"CORPUS_AIRFLOW_{name}", "") for name in names)
+    try:
+        return Airflow(url, patience=PATIENCE, seconds=SECONDS, login=Login(token, user, password))
+    except (requests.RequestException, ValueError, KeyError) as error:
+        raise _unavailable(url, error) from None
+
+
+def setup(
+    airflow: Airflow, *, root: Path, providers: Iterable[str], environment: Environment, dry_run: bool, reset: bool
+) -> Iterator[str]:
+    """Create missing pools and set the connections whose variables have values; yield a line for each.
+
+    A second call changes nothing further: a pool keeps the slots that a person gave it, and a connection is written
+    again with the same values, because Airflow does not return passwords.
+
+    Args:
+        airflow: the server.
+        root: the folder with ``profiles/``.
+        providers: the providers of ``params.yaml``; each has a pool and a connection.
+        environment: the variables with addresses and secrets.
+        dry_run: only yield the lines.
+        reset: set the slots of existing pools as well.
+
+    Raises:
+        AirflowUnavailable: the server does not answer or refuses a request.
+    """
+    try:
+        yield from _pools(airflow, root=root, providers=providers, dry_run=dry_run, reset=reset)
+        fields = connections(root, providers=providers)
+        yield from _connections(airflow, fields=fields, environment=environment, dry_run=dry_run)
+    except requests.RequestException as error:
+        raise _unavailable(airflow.base, error) from None
+
+
+def connections(root: Path, *, providers: Iterable[str]) -> Fields:
+    """Return the variables by field by connection; a provider that is not in the file has an address and a key."""
+    known: dict[str, dict[str, str]] = json.loads((root / "profiles" / "connections.json").read_text())
+    for name in providers:
+        variable = f"CORPUS_{name.upper().replace('-', '_')}"
+        known.setdefault(name, {"host": f"{variable}_URL", "password": f"{variable}_KEY"})
+    return known
+
+
+def _pools(airflow: Airflow, *, root: Path, providers: Iterable[str], dry_run: bool, reset: bool) -> Iterator[str]:
+    wanted = json.loads((root / "profiles" / "pools.json").read_text())
+    for name in providers:
+        wanted.setdefault(name, wanted["openai"])
+    changed = {}
+    for name, pool in wanted.items():
+        found = airflow.find(f"/pools/{named(name)}")
+        if found is None:
+            changed[named(name)] = pool
+            yield f"pool {named(name)}: {_would(dry_run)}created with {pool['slots']} slots"
+        elif found["slots"] == pool["slots"]:
+            yield f"pool {named(name)}: unchanged"
+        elif reset:
+            changed[named(name)] = pool
+            yield f"pool {named(name)}: {_would(dry_run)}changed from {found['slots']} to {pool['slots']} slots"
+        else:
+            yield f"pool {named(name)}: kept with {found['slots']} slots; --reset-slots sets {pool['slots']}"
+    if changed and not dry_run:
+        airflow.set_pools(changed)
+
+
+def _connections(airflow: Airflow, *, fields: Fields, environment: Environment, dry_run: bool) -> Iterator[str]:
+    for name, variables in fields.items():
+        conn_id = (prefix() or "corpus_") + name
+        given = {field: environment[variable] for field, variable in variables.items() if environment.get(variable)}
+        found = airflow.find(f"/connections/{conn_id}")
+        if not given:
+            state = "exists" if found else f"not created: {', '.join(variables.values())} not set"
+            yield f"connection {conn_id}: {state}"
+            continue
+        if not dry_run:
+            airflow.set_connections({conn_id: {"conn_type": "generic", "description": "Crisis Corpus", **given}})
+        names = ", ".join(variables[field] for field in given)
+        yield f"connection {conn_id}: {_would(dry_run)}{'set again' if found else 'created'} from {names}"
+
+
+def _would(dry_run: bool) -> str:
+    return "would be " if dry_run else ""
+
+
+def _unavailable(address: str, error: Exception) -> AirflowUnavailable:
+    # the text of an error may repeat the address with a password
+    answer = getattr(error, "response", None)
+    detail = "it does not answer as Airflow 3 does" if answer is None else f"it answered {answer.status_code}"
+    return AirflowUnavailable(address=address.rpartition("@")[2], detail=detail)

@@ -1,0 +1,39 @@
+"""Name Dags, pools, assets and tags: the one place that adds CORPUS_AIRFLOW_PREFIX."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from airflow.sdk import Asset, AssetAlias
+
+from dvc_airflow import settings
+
+# Where a docstring names a Dag as a heading or as the argument of a command.
+MENTION = re.compile(r"(^### |dags trigger |--dag-id )(?=\w)", re.MULTILINE)
+
+
+def named(name: str) -> str:
+    """Return the name of a Dag, a pool, an asset or a tag in this Airflow."""
+    return settings.PREFIX + name
+
+
+def asset(name: str) -> Any:
+    """Return the asset of a name, such as ``memes/dataset``."""
+    return Asset(named(name))
+
+
+def alias(name: str) -> Any:
+    """Return the asset alias of a name, such as ``gold``."""
+    return AssetAlias(named(name))
+
+
+def mentioned(doc: str) -> str:
+    """Return a Dag's documentation with the names that Dags have in this Airflow."""
+    return MENTION.sub(lambda found: found[0] + settings.PREFIX, doc)
+
+
+def description(doc: str) -> str:
+    """Return the first sentence of a Dag's documentation, up to its first colon, without markup."""
+    text = re.sub(r"^### .*", "", doc.strip()).strip().partition("\n\n")[0]
+    return re.split(r"[:.;](?:\s|$)", re.sub(r"[*`]", "", " ".join(text.split())), maxsplit=1)[0]

@@ -1,0 +1,130 @@
+"""Give every task its pool, queue, executor and limits: the project's, overridden by those of the deployment.
+
+The project's are in ``meta.airflow`` of dvc.yaml (stages) and in ``profiles/tasks.json`` (all other tasks). The
+deployment's are in ``CORPUS_AIRFLOW_TASKS``, by Dag and task, task or step; ``*`` is for tasks without options.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from dvc_airflow import settings
+from dvc_airflow.graph import graph
+from dvc_airflow.names import named
+
+KINDS: dict[str, type] = {
+    "queue": str,
+    "pool": str,
+    "pool_slots": int,
+    "executor": str,
+    "executor_config": dict,
+    "priority_weight": int,
+    "retries": int,
+    "timeout_minutes": int,
+}
+EVERY = "*"
+
+
+class BadTaskOptions(ValueError):
+    """An option of a task is unknown or has a wrong type; the Dag is not parsed."""
+
+
+def checked(options: Any, *, where: str) -> dict[str, Any]:
+    """Return the options of a task as arguments of an operator.
+
+    Raises:
+        BadTaskOptions: an option is unknown or has a wrong type.
+    """
+    if not isinstance(options, dict):
+        raise BadTaskOptions(f"{where}: a task needs a mapping of options, such as {{queue: gpu}}.")
+    for key, value in options.items():
+        if key not in KINDS:
+            raise BadTaskOptions(f"{where}: '{key}' is not an option of a task; choose from {', '.join(KINDS)}.")
+        if not isinstance(value, KINDS[key]) or isinstance(value, bool):
+            raise BadTaskOptions(f"{where}: {key} needs a value of type {KINDS[key].__name__}.")
+    if "pod_override" in options.get("executor_config", {}):
+        raise BadTaskOptions(f"{where}: a file cannot hold a pod_override; use pod_template_file in executor_config.")
+    arguments = {key: value for key, value in options.items() if key != "timeout_minutes"}
+    if "timeout_minutes" in options:
+        arguments["execution_timeout"] = timedelta(minutes=options["timeout_minutes"])
+    return arguments
+
+
+def of_project(options: Any, *, where: str) -> dict[str, Any]:
+    """Return options of the project as arguments of an operator; its pools have names of the project."""
+    arguments = checked(options, where=where)
+    return arguments | ({"pool": named(arguments["pool"])} if "pool" in arguments else {})
+
+
+def for_every_task() -> dict[str, Any]:
+    """Return the deployment's arguments for tasks that have no options of their own."""
+    return checked(_deployment().get(EVERY, {}), where=f"CORPUS_AIRFLOW_TASKS, {EVERY}")
+
+
+def place(tasks: Mapping[str, Any], *, dag: str) -> None:
+    """Set the options of the tasks of a Dag.
+
+    Args:
+        tasks: the operators by task id.
+        dag: the Dag's name without the prefix.
+    """
+    project, deployment = _project(), _deployment()
+    _known(deployment, project=project)
+    for task_id, task in tasks.items():
+        step = task_id.partition("__")[0]
+        arguments: dict[str, Any] = {}
+        keys = dict.fromkeys((step, task_id, f"{dag}.{step}", f"{dag}.{task_id}"))
+        for key in keys:
+            arguments |= of_project(project.get(key, {}), where=f"profiles/tasks.json, {key}")
+        for key in keys:
+            arguments |= checked(deployment.get(key, {}), where=f"CORPUS_AIRFLOW_TASKS, {key}")
+        for key, value in arguments.items():
+            _set(task, key, value)
+
+
+def _set(task: Any, key: str, value: Any) -> None:
+    # a mapped operator has no setter for executor_config
+    mapped = getattr(task, "partial_kwargs", None)
+    if mapped is None:
+        setattr(task, key, value)
+    else:
+        mapped[key] = value
+
+
+def _project() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((settings.ROOT / "profiles" / "tasks.json").read_text())
+    return found
+
+
+def _deployment() -> dict[str, Any]:
+    given = settings.TASKS.strip()
+    if not given:
+        return {}
+    import yaml
+
+    try:
+        found = yaml.safe_load(given if given.startswith("{") else Path(given).read_text())
+    except OSError as error:
+        raise BadTaskOptions(f"CORPUS_AIRFLOW_TASKS: the file cannot be read ({type(error).__name__}).") from None
+    except yaml.YAMLError:
+        raise BadTaskOptions("CORPUS_AIRFLOW_TASKS: the value is neither JSON nor the path of a YAML file.") from None
+    if not isinstance(found or {}, dict):
+        raise BadTaskOptions("CORPUS_AIRFLOW_TASKS: the file needs a mapping of tasks to options.")
+    return found or {}
+
+
+def _known(deployment: Mapping[str, Any], *, project: Mapping[str, Any]) -> None:
+    """Refuse a key that matches no Dag or no task."""
+    if not deployment:
+        return
+    steps = {stage.step for stage in graph().values()} | {str(key).rpartition(".")[2] for key in project}
+    dags = {path.stem for path in (settings.ROOT / "dags").glob("*.py")}
+    for key in deployment:
+        dag, _, rest = str(key).partition(".")
+        task = rest if dag in dags else str(key)
+        if key != EVERY and task.partition("__")[0] not in steps:
+            raise BadTaskOptions(f"CORPUS_AIRFLOW_TASKS: no Dag has a task '{key}'.")
