@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def metadata(wheel: Path) -> Message:
 
 def test_the_client_is_small_and_typed(wheels: dict[str, Path]) -> None:
     found = metadata(wheels["crisis_corpus_client"])
-    needed = {line.split(">")[0].split("=")[0] for line in found.get_all("Requires-Dist", [])}
+    needed = {re.split(r"[<>=;]", line)[0] for line in found.get_all("Requires-Dist", [])}
     assert needed == {"filelock", "mlflow-skinny", "pandas", "psycopg2-binary", "pydantic", "sqlalchemy"}
     assert found["Requires-Python"] == "<3.14,>=3.11"
     contents = names(wheels["crisis_corpus_client"])
@@ -80,7 +81,7 @@ def test_the_wheel_has_what_an_airflow_needs(wheels: dict[str, Path]) -> None:
 def test_the_client_needs_neither_pipelines_nor_linux(wheels: dict[str, Path], tmp_path: Path, module: str) -> None:
     zipfile.ZipFile(wheels["crisis_corpus_client"]).extractall(tmp_path)
     code = (
-        f"{BLOCKED}sys.path.insert(0, {str(tmp_path)!r})\nimport crisis_corpus.{module} as found\nprint(found.__file__)"
+        f"{BLOCKED}sys.path.insert(0, {str(tmp_path)!r})\nimport crisis_corpus.{module} as m\nprint(m.__file__)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.stdout.startswith(str(tmp_path)), done.stderr
