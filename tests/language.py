@@ -15,6 +15,7 @@ WORDS = re.compile(
 # PostgreSQL's system user; the text of the licence; and this list itself.
 ALLOWED = (
     "LICENSE",
+    "client/LICENSE",
     "pipelines/sandbox/reddit/",
     "pipelines/taxonomy/schemes/",
     "pipelines/taxonomy/guideline.py",

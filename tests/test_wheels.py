@@ -80,8 +80,6 @@ def test_the_wheel_has_what_an_airflow_needs(wheels: dict[str, Path]) -> None:
 @pytest.mark.parametrize("module", ["client", "webhook", "hydrate"])
 def test_the_client_needs_neither_pipelines_nor_linux(wheels: dict[str, Path], tmp_path: Path, module: str) -> None:
     zipfile.ZipFile(wheels["crisis_corpus_client"]).extractall(tmp_path)
-    code = (
-        f"{BLOCKED}sys.path.insert(0, {str(tmp_path)!r})\nimport crisis_corpus.{module} as m\nprint(m.__file__)"
-    )
+    code = f"{BLOCKED}sys.path.insert(0, {str(tmp_path)!r})\nimport crisis_corpus.{module} as m\nprint(m.__file__)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.stdout.startswith(str(tmp_path)), done.stderr
