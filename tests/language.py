@@ -12,8 +12,10 @@ WORDS = re.compile(
     re.IGNORECASE,
 )
 # Synthetic posts, prompts, schemes and quotations, whose wording is content or hashed; test data such as user names;
-# PostgreSQL's system user; and this list itself.
+# PostgreSQL's system user; the text of the licence; and this list itself.
 ALLOWED = (
+    "LICENSE",
+    "client/LICENSE",
     "pipelines/sandbox/reddit/",
     "pipelines/taxonomy/schemes/",
     "pipelines/taxonomy/guideline.py",
