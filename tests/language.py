@@ -24,6 +24,7 @@ ALLOWED = (
     "pipelines/deployment/postgres.py",
     "docs/dependencies.md",
     "tests/language.py",
+    "tests/postgres.py",
     "tests/test_language.py",
     "tests/annotate/round_corpus.py",
     "tests/annotate/test_imports.py",
