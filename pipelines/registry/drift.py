@@ -80,13 +80,18 @@ def count(
     alerting: Iterable[str],
     inputs: Inputs,
 ) -> Counts:
-    """Return the counts of answers: item, labels and probabilities in the task's order of labels (or none)."""
+    """Return the counts of answers: item, labels and probabilities in the task's order of labels (or none).
+
+    Items without a row in ``inputs`` are missing from the counts of languages and words.
+    """
     found, high = list(answers), frozenset(alerting)
+    known = [inputs[item] for item, _, _ in found if item in inputs]
     labels = Counter(label for _, named, _ in found for label in named)
     words = [0] * (len(WORDS) + 1)
     sure = [0] * TWENTIETHS
-    for item, _, scores in found:
-        words[bisect_right(WORDS, inputs[item][0])] += 1
+    for length, _ in known:
+        words[bisect_right(WORDS, length)] += 1
+    for _, _, scores in found:
         if scores:
             sure[min(int(_confidence(scores, kind=task.kind) * TWENTIETHS), TWENTIETHS - 1)] += 1
     return Counts(
@@ -95,7 +100,7 @@ def count(
         alerting=tuple(label for label in task.labels if label in high),
         alerts=sum(not high.isdisjoint(named) for _, named, _ in found),
         confidence=tuple(sure) if any(sure) else (),
-        language=dict(sorted(Counter(inputs[item][1] for item, _, _ in found).items())),
+        language=dict(sorted(Counter(language for _, language in known).items())),
         words=tuple(words),
     )
 

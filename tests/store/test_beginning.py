@@ -187,7 +187,7 @@ class TestCommand:
     def test_choices_become_a_commented_profile_and_a_private_file_of_addresses(
         self, settings: Settings, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("CORPUS_VAULT_URL", "postgresql+psycopg2://me:hunter2@host/vault")
+        monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
         env, remote = tmp_path / "etc" / "corpus.env", tmp_path / "remote"
         argv = (*self.ARGV, "--env-file", str(env), "--remote", str(remote))
         shown = self.run(*argv, "--dry-run")
