@@ -57,11 +57,12 @@ test: .venv/.installed  ## everything but the slow tiers, the real Airflow inclu
 	@$(BIN)/python tests/tiers.py
 test-argilla: .argilla/.installed  ## the Argilla backend on a real Argilla server
 	$(BIN)/python -m pytest -m argilla
-test-faults: .venv/.installed need.tesseract.tesseract-ocr need.pg_ctlcluster.postgresql  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
+test-faults: .venv/.installed need.tesseract.tesseract-ocr  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
 	$(BIN)/python -m pytest -m faults
 # imagededup is measured against and never imported: without its own torch, outside the environment
 bench: .venv/.installed need.zstd.zstd  ## measure, and render docs/performance.md
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2
 	PYTHONPATH=var/imagededup $(BIN)/python bench/run.py
-clean: down      ## remove var/
+clean: down      ## remove var/ with the keys of all records: make clean CONFIRM=var
+	@test "$(CONFIRM)" = var || { echo "This destroys var/ with the vault and its secret. Run: make clean CONFIRM=var"; exit 1; }
 	rm -rf var

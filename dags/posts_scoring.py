@@ -2,7 +2,8 @@
 ### posts_scoring
 
 Label every record with the champions of `batch_predict.posts`: **champions** commits their versions (`models/posts/`),
-**batch_predict** predicts, **publish** commits the predictions, **track** logs the numbers to MLflow.
+**batch_predict** predicts, **publish** commits the predictions, **track** logs the numbers to MLflow, **drift** reports
+months whose predictions have drifted from those of the test.
 
 Runs on `posts/dataset`, when months were added, and on `model/<name>`, when a champion has changed. The run is skipped
 if no champion is registered.

@@ -21,7 +21,7 @@ IMAGE = ROOT / "docs" / "images" / "flow.svg"
 # The boxes that are not stages or steps, with the boxes before them; and the paths that are written outside stages.
 BEFORE = {"annotation_pull": [], "annotation_round": ["split", "annotation_pull"], "register": ["report"],
           "promote": ["register"], "deliver": ["promote"], "release": ["gold", "silver"],
-          "deletion_sweep": ["partition"], "takedown": ["deletion_sweep"]}  # fmt: skip
+          "deletion_sweep": ["partition"], "takedown": ["deletion_sweep"], "doctor": ["deletion_sweep"]}  # fmt: skip
 WRITES = {"partition": ["data/*"], "annotation_round": ["annotations/*"], "promote": ["models/*"]}
 # The last box of each band of rows, and its label.
 BANDS = {"partition": "one month of a corpus", "report": "all months, at one commit", "deliver": "registered models"}

@@ -14,7 +14,7 @@ class CorpusError(Exception):
     """Base class of all exceptions that this package raises deliberately.
 
     Subclasses set ``message`` (a format string over their fields), ``remedy`` and ``exit_code``
-    (sysexits.h: 65 bad data, 69 unavailable, 75 try later, 77 refused, 78 bad configuration).
+    (sysexits.h: 64 bad argument, 65 bad data, 69 unavailable, 75 try later, 77 refused, 78 bad configuration).
     """
 
     message: ClassVar[str] = "{detail}"
@@ -74,6 +74,22 @@ class BadWindow(ConfigError):
 
     message = "'{key}' is not a month."
     remedy = "Use YYYY-MM, such as 2022-12."
+    exit_code = 64
+
+
+class UnknownName(ConfigError):
+    """An argument names a corpus, labeller, model or the like that is not defined."""
+
+    message = "There is no {kind} '{name}'; known: {known}."
+    exit_code = 64
+
+
+class NotConfirmed(ConfigError):
+    """A command that destroys keys or data was not confirmed."""
+
+    message = "Nothing was changed: the command {what}, and this was not confirmed."
+    remedy = "Repeat it with --yes; or at a terminal, and type the count."
+    exit_code = 64
 
 
 class BadParams(ConfigError):
@@ -83,6 +99,13 @@ class BadParams(ConfigError):
     remedy = "See docs/configuration.md for the allowed keys and values."
 
 
+class BadArgument(BadParams):
+    """An argument of a command is malformed."""
+
+    remedy = "Nothing was changed: correct the argument and repeat the command."
+    exit_code = 64
+
+
 class NoCorpus(ConfigError):
     """There is no corpus repository to read."""
 
@@ -90,6 +113,23 @@ class NoCorpus(ConfigError):
     remedy = (
         "Create an empty one with `corpus init`, fill one with simulated data with `make demo`, or set CORPUS_REPO to "
         "the path of an existing one."
+    )
+
+
+class NoSecret(ConfigError):
+    """There is no project secret, so this is not the home of a corpus."""
+
+    message = "There is no project secret in {home}."
+    remedy = "Run `corpus init` to create a corpus, or set CORPUS_HOME to the home of an existing one."
+
+
+class NoVault(ConfigError):
+    """The vault of a corpus does not exist."""
+
+    message = "There is no vault at {place}."
+    remedy = (
+        "Create a corpus there with `corpus init`, set CORPUS_HOME to the home of an existing one, or restore the "
+        "vault from its backup."
     )
 
 
@@ -234,6 +274,14 @@ class StepFailed(CorpusError):
 
     message = "{command} exited with {returncode}."
     remedy = "Read the message of this command above."
+
+
+class GitFailed(StepFailed):
+    """A git command failed."""
+
+    message = "{command} failed: {detail}."
+    remedy = "Check that the corpus repository (CORPUS_REPO) can be read and written, then repeat the command."
+    exit_code = 75
 
 
 class UnknownScheme(ConfigError):

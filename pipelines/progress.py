@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 
 
@@ -11,13 +12,31 @@ def silent(message: object) -> None:
 
 
 def reporter(name: str, *, total: int) -> Callable[[int], None]:
-    """Return a callback that takes the number of items done and writes about twenty lines ``name: done/total``."""
-    said = 0
+    """Return a callback that takes the number of items done and writes ``name: done/total`` and the remaining time.
+
+    A terminal shows one line that is rewritten at most once a second; a log gets about twenty lines.
+    """
+    terminal = sys.stderr.isatty()
+    said, began, last = 0, time.monotonic(), float("-inf")
 
     def progress(done: int) -> None:
-        nonlocal said
-        if done > said and (done - said >= total / 20 or done == total):
-            said = done
-            sys.stderr.write(f"{name}: {done}/{total}\n")
+        nonlocal said, last
+        now = time.monotonic()
+        due = now - last >= 1 if terminal else done - said >= total / 20
+        if done <= said or not (due or done == total):
+            return
+        said, last = done, now
+        text = f"{name}: {done}/{total}"
+        if done < total:
+            text += f", about {duration((now - began) * (total - done) / done)} left"
+        sys.stderr.write(f"\r\x1b[K{text}" + "\n" * (done == total) if terminal else f"{text}\n")
+        sys.stderr.flush()
 
     return progress
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people: ``12 s``, ``5 min`` or ``3.5 h``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

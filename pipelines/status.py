@@ -12,7 +12,6 @@ from rich.console import Console
 from pipelines.annotate.manifest import opened
 from pipelines.config import renamed
 from pipelines.config.settings import Settings
-from pipelines.errors import NoCorpus, StepFailed
 from pipelines.label import votes_report
 from pipelines.process import now
 from pipelines.registry import show as show_models
@@ -31,21 +30,18 @@ def gather(settings: Settings) -> dict[str, Any]:
     Raises:
         NoCorpus: there is no corpus repository yet.
     """
-    try:
-        with workspace(settings) as clone:
-            status: dict[str, Any] = {"commit": clone.head}
-            folders = sorted((clone.path / "metrics").glob("*"))
-            parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
-            labelled = {folder.name: votes_report.gather(clone.path, folder.name) for folder in folders}
-    except StepFailed:
-        raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
+    with workspace(settings) as clone:
+        status: dict[str, Any] = {"commit": clone.head}
+        folders = sorted((clone.path / "metrics").glob("*"))
+        parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
+        labelled = {folder.name: votes_report.gather(clone.path, folder.name) for folder in folders}
     status |= parts.pop(FIRST, {})
     status["corpora"] = parts or None
     # only the posts corpus is labelled by ensembles
     votes = next((found for found in labelled.values() if "votes" in found), None)
     if votes:
         status["votes"] = votes_report.summary(votes_report.count_hits(votes, settings))
-    with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+    with Vault.existing(settings) as vault:
         status["vault"] = vault.counts()
     with Journal.open(settings.journal_url) as journal:
         status["registry"] = {one.pop("name"): one for one in show_models.summary(journal)} or None
@@ -72,7 +68,18 @@ def _parts(folder: Path) -> dict[str, Any]:
         parts["split"] = {key: split[key] for key in shown}
     if evaluated := _metrics(folder / "evaluate.json"):
         parts["benchmark"] = {task: _benchmark(found) for task, found in evaluated["tasks"].items()}
+    predicted = _metrics(folder / "batch_predict.json") or {}
+    if compared := {name: _drift(model) for name, model in predicted.items() if model.get("drift")}:
+        parts["drift"] = compared
     return parts
+
+
+def _drift(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the months that were compared with the test, how many drifted, and the quantities of the newest month."""
+    found = model["drift"]
+    newest = found["newest"] or {"month": None, "exceeded": ()}
+    shown = {"months": found["months"], "drifted": len(found["exceeded"])}
+    return shown | {"newest": newest["month"], "exceeded": ", ".join(newest["exceeded"]) or "none"}
 
 
 def _benchmark(task: dict[str, Any]) -> dict[str, Any]:

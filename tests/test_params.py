@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipelines.config.collect import Source
 from pipelines.config.params import load, overlay
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, CorruptDump, SourceNotApproved
+from pipelines.errors import BadParams, CorruptDump, NoSecret, SourceNotApproved
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -75,11 +75,13 @@ def test_a_live_source_needs_its_approval() -> None:
         ended.check("reddit", today=date(2026, 1, 1))
 
 
-def test_the_secret_is_made_once_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_secret_is_created_once_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CORPUS_SECRET", raising=False)
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     settings = Settings.from_env()
-    assert settings.secret() == settings.secret()
+    with pytest.raises(NoSecret):
+        settings.secret()
+    assert settings.create_secret() == settings.create_secret() == settings.secret()
     assert stat.S_IMODE((tmp_path / "var" / "secret").stat().st_mode) == 0o600
     monkeypatch.setenv("CORPUS_SECRET", "short")
     with pytest.raises(BadParams, match="64 hexadecimal"):

@@ -10,6 +10,7 @@ import pytest
 from pipelines import status
 from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus
+from pipelines.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.git import git
 
@@ -38,6 +39,7 @@ def published(settings: Settings, *, work: Path, **metrics: object) -> None:
     git("add", "--all", cwd=work)
     git("commit", "--quiet", "-m", "snapshot", cwd=work)
     git("clone", "--quiet", "--bare", str(work), settings.repo)
+    Vault.create(settings).close()
 
 
 def test_each_part_appears_when_it_exists(

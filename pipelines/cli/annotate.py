@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault, run_stage
+from pipelines.cli.shared import STAGES, AsJson, CorpusName, doing, emit, named, open_vault, run_stage, show_sheets
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -17,7 +17,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Annotate")
 def annotate(
-    port: Annotated[int | None, typer.Option(help="the port of Label Studio; default 8081")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="the port of Label Studio; default 8081")] = None,
 ) -> None:
     """Start the embedded Label Studio; print its address and the file of the annotators' passwords."""
     from pipelines.deployment import label_studio as server
@@ -28,7 +28,7 @@ def annotate(
 @app.command("import", rich_help_panel="Annotate")
 def import_(
     corpus: CorpusName,
-    files: list[Path],
+    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, metavar="FILE...")],
     mapping: Annotated[str, typer.Option(help="a name in pipelines/annotate/imports/mappings, or a path")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="read and compare only; write nothing")] = False,
 ) -> None:
@@ -51,7 +51,7 @@ def import_(
         )
 
 
-@app.command(rich_help_panel="Annotate")
+@app.command(rich_help_panel=STAGES)
 def agreement(
     corpus: CorpusName,
 ) -> None:
@@ -63,18 +63,28 @@ def agreement(
 
 @app.command("agreement-report", rich_help_panel="Annotate")
 def agreement_report(
-    corpus: Annotated[str | None, typer.Argument(help="memes or posts; omit to show the tables of the papers")] = None,
+    corpus: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CORPUS]",
+            help="memes or posts; omit to show the tables of the papers",
+            callback=named("corpus", "corpora"),
+        ),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the agreement tables of the last publish beside those of the paper."""
     from pipelines.report import agreement_tables
 
     if corpus is None:
-        agreement_tables.show_paper()
-    else:
-        agreement_tables.show(Settings.from_env(), corpus=corpus)
+        show_sheets(list(agreement_tables.paper_tables()), as_json=as_json)
+        return
+    with doing("reading the corpus repository"):
+        sheets, annotated = agreement_tables.of_corpus(Settings.from_env(), corpus=corpus)
+    show_sheets(sheets, as_json=as_json, note="" if annotated else f"Corpus {corpus} has no human annotations yet.")
 
 
-@app.command(rich_help_panel="Annotate")
+@app.command(rich_help_panel=STAGES)
 def gold(corpus: CorpusName) -> None:
     """Collect the annotators' final labels as gold labels, and choose the examples of the prompts."""
     from pipelines.annotate import gold as stage

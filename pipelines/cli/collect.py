@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Month, emit, open_vault, run_stage
+from pipelines.cli.shared import STEPS, CorpusName, Month, Shard, emit, open_vault, run_stage
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -12,7 +12,7 @@ from pipelines.process import now
 app = typer.Typer()
 
 
-@app.command(rich_help_panel="Collect")
+@app.command(rich_help_panel=STEPS)
 def collect(corpus: CorpusName, month: Month) -> None:
     """Read the submissions of one calendar month from the source, scrub personal data and encrypt the content."""
     from pipelines.collect import collect as step
@@ -23,8 +23,8 @@ def collect(corpus: CorpusName, month: Month) -> None:
         emit(step.run(corpus, window=Window.from_key(month), params=load(), settings=settings, vault=vault, now=now()))
 
 
-@app.command(rich_help_panel="Collect")
-def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
+@app.command(rich_help_panel=STEPS)
+def images(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
     """Fetch, decode, OCR and fingerprint the images of one shard of a month."""
     from pipelines.collect import images as step
     from pipelines.collect.month import Window
@@ -43,8 +43,8 @@ def images(corpus: CorpusName, month: Month, shard: int = 0) -> None:
         )
 
 
-@app.command(rich_help_panel="Collect")
-def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
+@app.command(rich_help_panel=STEPS)
+def texts(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
     """Check length and language of the texts of one shard of a month, and compute deduplication signatures."""
     from pipelines.collect import texts as step
     from pipelines.collect.month import Window
@@ -52,7 +52,7 @@ def texts(corpus: CorpusName, month: Month, shard: int = 0) -> None:
     run_stage(step.run, corpus, window=Window.from_key(month), shard=shard, needs_settings=False)
 
 
-@app.command(rich_help_panel="Collect")
+@app.command(rich_help_panel=STEPS)
 def partition(corpus: CorpusName, month: Month) -> None:
     """Join the shards of one month into one set of tables."""
     from pipelines.collect import partition as step

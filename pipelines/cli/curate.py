@@ -6,13 +6,13 @@ import os
 
 import typer
 
-from pipelines.cli.shared import CorpusName, run_stage
+from pipelines.cli.shared import STAGES, STEPS, CorpusName, run_stage
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
 
 
-@app.command("compile", rich_help_panel="Curate")
+@app.command("compile", rich_help_panel=STEPS)
 def compile_kernels() -> None:
     """Compile the inner loops of dedupe and split, so that no task waits for the compiler; `make setup` runs this."""
     from pipelines.workspace.clone import compiled_kernels
@@ -23,7 +23,7 @@ def compile_kernels() -> None:
     step.run()
 
 
-@app.command(rich_help_panel="Curate")
+@app.command(rich_help_panel=STAGES)
 def dedupe(corpus: CorpusName) -> None:
     """Find near-duplicates by picture and text, and drop items that repeat an earlier kept item."""
     from pipelines.curate.dedupe import dedupe as stage
@@ -31,7 +31,7 @@ def dedupe(corpus: CorpusName) -> None:
     run_stage(stage.run, corpus, needs_settings=False)
 
 
-@app.command(rich_help_panel="Curate")
+@app.command(rich_help_panel=STAGES)
 def sample(corpus: CorpusName) -> None:
     """Draw a random sample of the items that dedupe kept, with a fixed seed."""
     from pipelines.curate import sample as stage
@@ -39,7 +39,7 @@ def sample(corpus: CorpusName) -> None:
     run_stage(stage.run, corpus, needs_settings=False)
 
 
-@app.command(rich_help_panel="Curate")
+@app.command(rich_help_panel=STAGES)
 def split(corpus: CorpusName) -> None:
     """Split the sample into train, validation and test; keep groups together and earlier assignments unchanged."""
     from pipelines.curate.split import split as stage
@@ -47,7 +47,7 @@ def split(corpus: CorpusName) -> None:
     run_stage(stage.run, corpus, needs_settings=False)
 
 
-@app.command(rich_help_panel="Curate")
+@app.command(rich_help_panel=STAGES)
 def quality(corpus: CorpusName) -> None:
     """Count what the snapshot holds, and measure its quality where a ground truth exists."""
     from pipelines.curate import quality as stage

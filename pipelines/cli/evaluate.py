@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit
+from pipelines.cli.shared import STAGES, CorpusName, emit
 from pipelines.config.params import load
 
 app = typer.Typer()
 
 
-@app.command(rich_help_panel="Evaluate")
+@app.command(rich_help_panel=STAGES)
 def evaluate(corpus: CorpusName) -> None:
     """Score all predictions on the test split, compare all pairs of models and analyse errors."""
     from pipelines.evaluate import evaluate as stage
@@ -19,7 +19,7 @@ def evaluate(corpus: CorpusName) -> None:
     emit({"tasks": {key: {"n": found["n"], "best": found["best"]} for key, found in metrics["tasks"].items()}})
 
 
-@app.command(rich_help_panel="Evaluate")
+@app.command(rich_help_panel=STAGES)
 def report(corpus: CorpusName) -> None:
     """Write the benchmark report, which shows the models beside the figures of the paper."""
     from pipelines.report import report as stage

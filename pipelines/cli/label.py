@@ -6,12 +6,37 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, run_stage
+from pipelines.cli.shared import (
+    STAGES,
+    STEPS,
+    AsJson,
+    CorpusName,
+    Shard,
+    doing,
+    named,
+    run_stage,
+    show_sheets,
+    suggested,
+)
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
-LabellerName = Annotated[str, typer.Option(help="a name in section labellers of params.yaml")]
-EnsembleName = Annotated[str, typer.Option(help="a name in section ensembles of params.yaml")]
+LabellerName = Annotated[
+    str,
+    typer.Option(
+        help="a name in section labellers of params.yaml",
+        callback=named("labeller", "labellers"),
+        autocompletion=suggested("labellers"),
+    ),
+]
+EnsembleName = Annotated[
+    str,
+    typer.Option(
+        help="a name in section ensembles of params.yaml",
+        callback=named("ensemble", "ensembles"),
+        autocompletion=suggested("ensembles"),
+    ),
+]
 
 
 @app.command(rich_help_panel="Label")
@@ -22,11 +47,11 @@ def estimate(corpus: CorpusName) -> None:
     run_stage(step.run, corpus)
 
 
-@app.command(rich_help_panel="Label")
+@app.command(rich_help_panel=STEPS)
 def label(
     corpus: CorpusName,
     labeller: LabellerName,
-    shard: int = 0,
+    shard: Shard = 0,
     wait: Annotated[bool, typer.Option(help="wait for the answers; --no-wait submits a batch and returns")] = True,
 ) -> None:
     """Request labels for one shard from one labeller, and store the sealed answers for stage votes."""
@@ -35,7 +60,7 @@ def label(
     run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
 
 
-@app.command(rich_help_panel="Label")
+@app.command(rich_help_panel=STAGES)
 def votes(corpus: CorpusName, labeller: LabellerName) -> None:
     """Collect one labeller's answers for every record of the split."""
     from pipelines.label import votes as stage
@@ -44,14 +69,21 @@ def votes(corpus: CorpusName, labeller: LabellerName) -> None:
 
 
 @app.command("votes-report", rich_help_panel="Label")
-def votes_report(corpus: CorpusName) -> None:
-    """Show agreement, refusals by label and cost of the last published votes."""
-    from pipelines.label import votes_report
+def votes_report(
+    corpus: CorpusName,
+    everything: Annotated[bool, typer.Option("--all", help="show the tables of labels and distributions, too")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show outcomes, agreement and cost of the last published votes."""
+    from pipelines.label import votes_report as tables
 
-    votes_report.show(Settings.from_env(), corpus=corpus)
+    with doing("reading the corpus repository"):
+        gathered = tables.published(Settings.from_env(), corpus=corpus)
+    sheets = list(tables.sheets(gathered) if everything else tables.overview(gathered))
+    show_sheets(sheets, as_json=as_json, note="" if sheets else f"No record of {corpus} has been labelled yet.")
 
 
-@app.command(rich_help_panel="Label")
+@app.command(rich_help_panel=STAGES)
 def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
     """Aggregate an ensemble's votes; undecided items are queued for adjudication."""
     from pipelines.label import silver as stage
@@ -59,7 +91,7 @@ def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
     run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)
 
 
-@app.command("injection_test", rich_help_panel="Label")
+@app.command("injection_test", rich_help_panel=STAGES)
 def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
     """Test an ensemble with prompt injections in copies of posts, and count the labels that change."""
     from pipelines.label import injection_test as stage

@@ -1,29 +1,36 @@
-"""Run the steps and stages of Crisis Corpus; ``python -m pipelines <command>`` is the same as ``corpus <command>``.
+"""Collect, label and model a corpus of crises on Reddit.
 
-Every step prints counts and digests as one JSON object on its last line.
+Stages and steps print counts and digests as one JSON object on their last line. Exit status: 64 bad argument, 65 bad
+data, 69 source unavailable, 74 input or output, 75 try again later, 77 refused, 78 bad configuration.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer._click.exceptions import NoArgsIsHelpError
+from typer.core import TyperGroup
 
 from pipelines.cli.airflow import app as airflow
 from pipelines.cli.annotate import app as annotate
 from pipelines.cli.collect import app as collect
 from pipelines.cli.curate import app as curate
+from pipelines.cli.doctor import app as doctor
+from pipelines.cli.doctor import plan
 from pipelines.cli.evaluate import app as evaluate
 from pipelines.cli.label import app as label
+from pipelines.cli.params import app as params
 from pipelines.cli.registry import app as registry
 from pipelines.cli.release import app as release
+from pipelines.cli.repository import app as repository
 from pipelines.cli.round import app as rounds
 from pipelines.cli.sandbox import app as sandbox
-from pipelines.cli.shared import CorpusName, emit
+from pipelines.cli.shared import STAGES, STEPS, AsJson, CorpusName, doing, emit, require_mlflow
 from pipelines.cli.takedown import app as privacy
 from pipelines.cli.takedown import takedowns
 from pipelines.cli.task import app as task
@@ -36,47 +43,43 @@ from pipelines.timing import measured
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
 GC_THRESHOLD = 50_000
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-
-
-@app.command(rich_help_panel="Repository")
-def init(profile: Annotated[str | None, typer.Option(help="a name in profiles/, such as sandbox")] = None) -> None:
-    """Create the corpus repository from this checkout's HEAD, unless it exists."""
-    from pipelines.workspace import repository
-
-    emit({"commit": repository.init(Settings.from_env(), checkout=Path.cwd(), profile=profile)})
+LAST = (STAGES, STEPS)
+# Faults of the machine or of a path that a person can correct; sysexits.h: 74, an error of input or output.
+FORESEEN = {errno.EACCES, errno.EISDIR, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+BAD_ARGUMENT, INPUT_OUTPUT = 64, 74
 
 
-@app.command(rich_help_panel="Repository")
-def upgrade() -> None:
-    """Merge this checkout's HEAD into the corpus branch."""
-    from pipelines.workspace import repository
+class UserCommandsFirst(TyperGroup):
+    """List the commands for people before those that DVC and Airflow run."""
 
-    upgraded = repository.upgrade(Settings.from_env(), checkout=Path.cwd())
-    if upgraded is None:
-        emit({"commit": None})
-    else:
-        emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run})
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, in the order of their panels."""
+
+        def rank(name: str) -> int:
+            panel = getattr(self.commands[name], "rich_help_panel", None)
+            return LAST.index(panel) + 1 if panel in LAST else 0
+
+        return sorted(self.commands, key=rank)
 
 
-@app.command(rich_help_panel="Repository")
-def clone(
-    folder: Path,
-    revision: Annotated[
-        str | None, typer.Option(help="clone this older commit; records taken down after it are left out")
-    ] = None,
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"crisis-corpus {version('crisis-corpus')}")
+        raise typer.Exit
+
+
+app = typer.Typer(cls=UserCommandsFirst, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+
+@app.callback()
+def corpus(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
-    """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""
-    from pipelines.workspace import repository
-
-    settings = Settings.from_env()
-    repository.clone(settings, folder=folder)
-    if revision:
-        from pipelines.takedown.pointers import check_out_version
-
-        check_out_version(folder, revision=revision, settings=settings)
-    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro quality@memes`, or another stage")
+    """Define the options of `corpus` itself."""
 
 
 @app.command(rich_help_panel="Repository")
@@ -84,30 +87,35 @@ def track(corpus: CorpusName) -> None:
     """Log the counts and metrics of the last published commit to MLflow."""
     from pipelines import status as numbers
 
-    emit(numbers.track(Settings.from_env(), corpus=corpus))
+    settings = Settings.from_env()
+    require_mlflow(settings)
+    emit(numbers.track(settings, corpus=corpus))
 
 
 @app.command(rich_help_panel="Repository")
-def status(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
+def status(as_json: AsJson = False) -> None:
     """Show the counts and metrics of the last published commit."""
     from pipelines import status as numbers
 
-    gathered = numbers.gather(Settings.from_env())
+    with doing("reading the corpus repository"):
+        gathered = numbers.gather(Settings.from_env())
     if as_json:
         emit(gathered)
     else:
         numbers.show(gathered)
 
 
-for layer in (collect, curate, annotate, label, train, evaluate, registry, privacy):
+for layer in (repository, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
     app.add_typer(layer)
+app.add_typer(params, name="params", rich_help_panel="Repository")
+app.add_typer(plan, name="plan", rich_help_panel="Repository")
 app.add_typer(release, name="release", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(vault, name="vault", rich_help_panel="Privacy")
 app.add_typer(takedowns, name="takedown", rich_help_panel="Privacy")
 app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
-app.add_typer(airflow, name="airflow", rich_help_panel="For Airflow")
-app.add_typer(task, name="task", rich_help_panel="For Airflow")
+app.add_typer(airflow, name="airflow", rich_help_panel="Repository")
+app.add_typer(task, name="task", rich_help_panel=STEPS)
 
 
 def main() -> None:
@@ -117,17 +125,49 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     if os.environ.pop(DIES_WITH_PARENT, None):
         die_with_parent()
+    status: int | None = None
     try:
         with measured():
-            app()
+            status = app(standalone_mode=False)
     except CorpusError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        emit({"error": type(error).__name__, "retry_after": error.fields.get("retry_after")})
-        sys.exit(_exit_code(error))
+        _fail(type(error).__name__, str(error), status=_exit_code(error), retry_after=error.fields.get("retry_after"))
+    except NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(BAD_ARGUMENT)
+    except typer.TyperException as error:
+        _fail("UsageError", _usage(error), status=BAD_ARGUMENT)
+    except typer.Abort:
+        _fail("Aborted", "The command was interrupted.", status=130)
+    except OSError as error:
+        if error.errno not in FORESEEN:
+            raise
+        _fail(type(error).__name__, f"{error.filename}: {error.strerror}.", status=INPUT_OUTPUT)
+    if status:
+        sys.exit(status)
+
+
+def _fail(name: str, message: str, *, status: int, retry_after: float | None = None) -> NoReturn:
+    """Print an error as one line on stderr, and for programs as a JSON line on stdout; exit."""
+    sys.stderr.write(f"{name}: {message}\n")
+    if not sys.stdout.isatty():
+        emit({"error": name, "retry_after": retry_after})
+    sys.exit(status)
+
+
+def _usage(error: typer.TyperException) -> str:
+    """Return the message of a wrong argument as one line, and the command that explains it."""
+    # pydantic's name for a value that a function refuses
+    message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".?")
+    context: typer.Context | None = getattr(error, "ctx", None)
+    if context is None:
+        return f"{message}."
+    command = context.command_path.replace(context.find_root().info_name or "", "corpus", 1)
+    return f"{message}; see `{command} --help`."
 
 
 def _exit_code(error: CorpusError) -> int:
     """Return the exit status of an error: that of the failed step, or 75 (try later) if the step was killed."""
-    if isinstance(error, StepFailed):
-        return error.fields["returncode"] if error.fields["returncode"] > 0 else 75
+    if type(error) is StepFailed:
+        returned = error.fields["returncode"]
+        return returned if isinstance(returned, int) and returned > 0 else 75
     return error.exit_code

@@ -9,21 +9,49 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, run_stage
+from pipelines.cli.shared import (
+    STAGES,
+    STEPS,
+    AsJson,
+    CorpusName,
+    Person,
+    Reason,
+    doing,
+    emit,
+    named,
+    open_vault,
+    require_mlflow,
+    run_stage,
+)
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.errors import UnknownName
 
 if TYPE_CHECKING:
     from pipelines.promotion.gate import GateVerdict
     from pipelines.promotion.promote import Moved
+    from pipelines.registry.candidate import Context
     from pipelines.registry.webhook_delivery import Watch
 
 app = typer.Typer()
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="crisis-posts, meme-severity, meme-figurative, meme-related")]
-Version = Annotated[int, typer.Argument(metavar="VERSION", help="number of the registered model version, such as 3")]
-Who = Annotated[str, typer.Option(help="the person who decides; recorded")]
-Why = Annotated[str, typer.Option(help="the reason for the decision; recorded")]
+MODELS = "crisis-posts, meme-severity, meme-figurative, meme-related"
+
+
+def _registered(context: typer.Context, value: Any) -> Any:
+    """Refuse names under which no model is registered."""
+    from pipelines.registry.versions import NAMES
+
+    if not context.resilient_parsing:
+        for name in [value] if isinstance(value, str) else value or ():
+            if name not in NAMES:
+                raise UnknownName(kind="registered model", name=name, known=", ".join(NAMES))
+    return value
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help=MODELS, callback=_registered)]
+Version = Annotated[
+    int, typer.Argument(metavar="VERSION", min=1, help="number of the registered model version, such as 3")
+]
 Base = Annotated[
     str | None, typer.Option(help="corpus commit whose data and models are read; default: the tip of the corpus branch")
 ]
@@ -32,28 +60,30 @@ Base = Annotated[
 @app.command(rich_help_panel="Registry")
 def register(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="the model; omit to register all models of --corpus")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="the model; omit to register all models of --corpus", callback=_registered
+        ),
     ] = None,
-    corpus: Annotated[str | None, typer.Option(help="memes or posts")] = None,
+    corpus: Annotated[str | None, typer.Option(help="memes or posts", callback=named("corpus", "corpora"))] = None,
     base: Base = None,
-    who: Who = "corpus register",
-    why: Why = "trained and scored",
+    who: Person = "corpus register",
+    why: Reason = "trained and scored",
 ) -> None:
     """Package the models in section registry of params.yaml and register those that are not registered yet."""
     from pipelines.packaging import register as stage
-    from pipelines.registry.candidate import opened
     from pipelines.registry.versions import NAMES
 
-    settings = Settings.from_env()
+    settings, chosen_names = Settings.from_env(), names or _names(corpus)
     if not settings.mlflow_tracking_uri:
         # as in `corpus track`
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
     told: dict[str, list[dict[str, Any]]] = {}
     # models of one corpus are packaged from the same clone
-    for _, group in groupby(names or _names(corpus), key=lambda name: NAMES[name][0] if name in NAMES else name):
+    for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0]):
         same = list(group)
-        with opened(settings, name=same[0], base=base) as context:
+        with _opened(settings, name=same[0], base=base) as context:
             for name in same:
                 for chosen in context.params.registry.get(name, ()):
                     version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
@@ -65,9 +95,8 @@ def register(
 def gate(name: Name, version: Version, base: Base = None) -> None:
     """Compare a version with the champion on the frozen test split, and record the verdict."""
     from pipelines.promotion import gate as judge
-    from pipelines.registry.candidate import opened
 
-    with opened(Settings.from_env(), name=name, base=base) as context:
+    with _opened(Settings.from_env(), name=name, base=base) as context:
         emit(_verdict(judge.run(name, version, context=context)))
 
 
@@ -76,8 +105,8 @@ def promote(
     name: Name,
     version: Version,
     *,
-    who: Who,
-    why: Why,
+    who: Person,
+    why: Reason,
     base: Base = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="run the gate only; write nothing")] = False,
     abandon: Annotated[
@@ -86,10 +115,9 @@ def promote(
 ) -> None:
     """Make a version the champion if it passes the gate."""
     from pipelines.promotion import promote as moves
-    from pipelines.registry.candidate import opened
 
     given: dict[str, Any] = {"who": who, "why": why}
-    with opened(Settings.from_env(), name=name, base=base) as context:
+    with _opened(Settings.from_env(), name=name, base=base) as context:
         if abandon:
             emit(_moved(moves.abandon(name, context=context, **given)))
         else:
@@ -97,12 +125,11 @@ def promote(
 
 
 @app.command(rich_help_panel="Registry")
-def reject(name: Name, version: Version, who: Who, why: Why) -> None:
+def reject(name: Name, version: Version, who: Person, why: Reason) -> None:
     """Record that a person rejected a version that had passed the gate."""
     from pipelines.promotion import promote as moves
-    from pipelines.registry.candidate import opened
 
-    with opened(Settings.from_env()) as context:
+    with _opened(Settings.from_env()) as context:
         row = moves.reject(name, version, who=who, why=why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})
 
@@ -110,8 +137,8 @@ def reject(name: Name, version: Version, who: Who, why: Why) -> None:
 @app.command(rich_help_panel="Registry")
 def rollback(
     name: Name,
-    who: Who,
-    why: Why,
+    who: Person,
+    why: Reason,
     leaving: Annotated[
         int | None,
         typer.Option(help="roll back from this version only, so that a repeated command does not go further back"),
@@ -119,27 +146,27 @@ def rollback(
 ) -> None:
     """Make the previous champion the champion again."""
     from pipelines.promotion import promote as moves
-    from pipelines.registry.candidate import opened
 
-    with opened(Settings.from_env()) as context:
+    with _opened(Settings.from_env()) as context:
         emit(_moved(moves.rollback(name, who=who, why=why, context=context, leaving=leaving)))
 
 
 @app.command(rich_help_panel="Registry")
-def withdraw(name: Name, version: Version, who: Who, why: Why) -> None:
+def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
     """Withdraw a version permanently; rollback skips it."""
     from pipelines.promotion import promote as moves
-    from pipelines.registry.candidate import opened
 
-    with opened(Settings.from_env()) as context:
+    with _opened(Settings.from_env()) as context:
         emit(_moved(moves.withdraw(name, version, who=who, why=why, context=context)))
 
 
 @app.command(rich_help_panel="Registry")
 def registry(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="omit for all models")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="omit for all models", callback=_registered)
+    ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: AsJson = False,
     records_of: Annotated[
         int | None, typer.Option(help="list the ids of the records on which this version of NAME was trained")
     ] = None,
@@ -152,16 +179,17 @@ def registry(
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
 
+    if records_of is not None and name is None:
+        raise typer.BadParameter("needs the NAME of a model", param_hint="'--records-of'")
     settings = Settings.from_env()
+    require_mlflow(settings)
     models = Registry.open(settings)
     if versions_of:
         emit(show.versions_of(versions_of, registry=models, settings=settings))
-    elif records_of is not None:
-        if name is None:
-            raise BadParams(where="corpus registry", detail="--records-of needs the NAME of a model")
+    elif records_of is not None and name is not None:
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
-        with Journal.open(settings.journal_url) as journal:
+        with doing("reading the registry"), Journal.open(settings.journal_url) as journal:
             found = show.gather(name, registry=models, journal=journal)
         if as_json:
             emit({"models": found})
@@ -169,7 +197,7 @@ def registry(
             show.render(found)
 
 
-@app.command("batch_predict", rich_help_panel="Registry")
+@app.command("batch_predict", rich_help_panel=STAGES)
 def batch_predict(corpus: CorpusName) -> None:
     """Label every record of a corpus with the champion models."""
     from pipelines.predict import batch_predict as stage
@@ -180,10 +208,16 @@ def batch_predict(corpus: CorpusName) -> None:
 @app.command(rich_help_panel="Registry")
 def subscribe(
     url: Annotated[str | None, typer.Argument(metavar="[URL]", help="webhook URL; omit to list subscribers")] = None,
-    name: Annotated[str | None, typer.Option(help="subscribe to this model only; default: all")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="subscribe to this model only; default: all", callback=_registered)
+    ] = None,
     remove: Annotated[str | None, typer.Option(help="the id of a subscription to remove")] = None,
 ) -> None:
     """Subscribe a webhook to champion changes; its signing secret is shown once."""
+    from pipelines.registry.webhook import check
+
+    if url:
+        check(url)
     with _watch() as watch:
         if remove:
             watch.unsubscribe(remove)
@@ -194,11 +228,29 @@ def subscribe(
             emit({"subscribers": watch.status()})
 
 
-@app.command(rich_help_panel="Registry")
+@app.command(rich_help_panel=STEPS)
 def deliver() -> None:
     """Deliver due webhooks; failed deliveries are retried later."""
     with _watch() as watch:
         emit(watch.deliver())
+
+
+@contextmanager
+def _opened(settings: Settings, **given: Any) -> Iterator[Context]:
+    """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
+    from pipelines.registry.candidate import opened
+    from pipelines.registry.versions import Registry
+    from pipelines.workspace.clone import require
+
+    require(settings)
+    Registry.open(settings)
+    require_mlflow(settings)
+    with (
+        open_vault(settings) as vault,
+        doing("working on a clone of the corpus"),
+        opened(settings, vault=vault, **given) as context,
+    ):
+        yield context
 
 
 @contextmanager
@@ -211,15 +263,11 @@ def _watch() -> Iterator[Watch]:
 
 
 def _names(corpus: str | None) -> list[str]:
-    """Return the names under which models of a corpus are registered.
-
-    Raises:
-        BadParams: the corpus is missing, too.
-    """
+    """Return the names under which models of a corpus are registered."""
     from pipelines.registry.versions import NAMES
 
     if corpus is None:
-        raise BadParams(where="corpus register", detail="needs a NAME, or --corpus for all models of a corpus")
+        raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")
     return [name for name, (of, _) in NAMES.items() if of == corpus]
 
 

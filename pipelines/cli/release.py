@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault
+from pipelines.cli.shared import CorpusName, Person, Reason, doing, emit, open_vault
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -28,7 +28,7 @@ def make(
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
-    with open_vault(settings) as vault, workspace(settings) as clone:
+    with open_vault(settings) as vault, workspace(settings) as clone, doing("writing the package"):
         params = load(clone.path)
         clone.checkout(*package.inputs(corpus, params=params))
         clone.checkout_months(corpus, "posts.parquet")
@@ -46,8 +46,8 @@ def make(
 @app.command("approve")
 def approve(
     name: Name,
-    who: Annotated[str, typer.Option(help="the person who approves; recorded")],
-    why: Annotated[str, typer.Option(help="the reason for the decision; recorded")],
+    who: Person,
+    why: Reason,
 ) -> None:
     """Approve a draft release."""
     from pipelines.release import approval

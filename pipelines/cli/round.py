@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault
+from pipelines.cli.shared import CorpusName, doing, emit, open_vault
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
@@ -29,7 +28,7 @@ def open_(
     """Draw the items and fill a queue for each annotator; an interrupted run can be repeated."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run(partial(rounds.open_round, corpus, name, dry_run=dry_run), doing="drawing and filling queues")
+    _run(partial(rounds.open_round, corpus, name, dry_run=dry_run), what="drawing and filling queues")
 
 
 @app.command("status")
@@ -40,7 +39,7 @@ def status(
     """Show the status of rounds: open items per annotator and the addresses of their queues."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run(partial(rounds.status, corpus, name), doing="reading queues")
+    _run(partial(rounds.status, corpus, name), what="reading queues")
 
 
 @app.command("pull")
@@ -48,7 +47,7 @@ def pull(corpus: CorpusName, name: Name) -> None:
     """Import answers and decisions, and assign new items up to the daily cap."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run(partial(rounds.pull, corpus, name), doing="reading queues")
+    _run(partial(rounds.pull, corpus, name), what="reading queues")
 
 
 @app.command("adjudicate")
@@ -56,7 +55,7 @@ def adjudicate(corpus: CorpusName, name: Name) -> None:
     """End annotation and queue the undecided items for the adjudicator, without annotators' names."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run(partial(rounds.adjudicate, corpus, name), doing="queueing undecided items")
+    _run(partial(rounds.adjudicate, corpus, name), what="queueing undecided items")
 
 
 @app.command("close")
@@ -77,22 +76,13 @@ def close(
 
     _run(
         partial(rounds.close, corpus, name, go_on=gold, reason=reason, abandon=abandon, dry_run=dry_run),
-        doing="importing answers and removing queues",
+        what="importing answers and removing queues",
     )
 
 
-def _run(command: Callable[..., dict[str, Any]], *, doing: str) -> None:
+def _run(command: Callable[..., dict[str, Any]], *, what: str) -> None:
     """Run a command with settings, vault and time, and print its JSON line."""
     settings = Settings.from_env()
-    with open_vault(settings) as vault, _progress(doing):
+    with open_vault(settings) as vault, doing(what):
         result = command(settings=settings, vault=vault, now=now())
     emit(result)
-
-
-@contextmanager
-def _progress(doing: str) -> Iterator[None]:
-    """Show a spinner on a terminal while a command runs."""
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"{doing} …"):
-        yield

@@ -11,7 +11,7 @@ from pipelines.cli.shared import emit
 from pipelines.config.collect import Sandbox
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError
+from pipelines.errors import BadParams
 
 app = typer.Typer(no_args_is_help=True, help="An offline Reddit with ground truth.")
 
@@ -19,7 +19,9 @@ app = typer.Typer(no_args_is_help=True, help="An offline Reddit with ground trut
 @app.command("build")
 def build(
     profile: str = "sandbox",
-    scale: Annotated[int | None, typer.Option(help="write only one dump of this many rows, without images")] = None,
+    scale: Annotated[
+        int | None, typer.Option(min=1, help="write only one dump of this many rows, without images")
+    ] = None,
 ) -> None:
     """Generate a simulated Reddit for work without a network, in CORPUS_HOME/sandbox."""
     from pipelines.sandbox.reddit.build import build as draw
@@ -68,5 +70,5 @@ def demo(profile: str = "sandbox") -> None:
 def _sandbox(profile: str, *, settings: Settings) -> Sandbox:
     sandbox = load(profile=profile).sandbox
     if sandbox is None:
-        raise ConfigError(detail=f"Profile {profile} has no section sandbox; choose another with --profile.")
+        raise BadParams(where=f"profiles/{profile}.yaml", detail="has no section sandbox")
     return sandbox.model_copy(update={"port": settings.sandbox_port or sandbox.port})

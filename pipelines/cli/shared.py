@@ -1,27 +1,126 @@
-"""Provide arguments, output and vault access for all commands."""
+"""Provide arguments, output, confirmation and vault access for all commands."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.config.params import load
+from pipelines.config.params import load, section_names
 from pipelines.config.settings import Settings
+from pipelines.errors import NotConfirmed, UnknownName
 
 if TYPE_CHECKING:
+    from pipelines.metrics.tables import Sheet
     from pipelines.vault.vault import Vault
 
-CorpusName = Annotated[str, typer.Argument(help="memes or posts")]
-Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM")]
+# Help panels of the commands that people rarely run; the others come before them.
+STAGES = "Stages of dvc.yaml, run by DVC and Airflow"
+STEPS = "Steps, run by Airflow"
+# A server that takes longer to answer is treated as down.
+PROBE_SECONDS = 5.0
+
+
+def named(kind: str, section: str) -> Callable[[typer.Context, Any], Any]:
+    """Return a callback that refuses a name that ``section`` of params.yaml does not define."""
+
+    def check(context: typer.Context, value: Any) -> Any:
+        if not context.resilient_parsing and value is not None:
+            _require_name(value, kind=kind, section=section)
+        return value
+
+    return check
+
+
+def suggested(section: str) -> Callable[[str], list[str]]:
+    """Return a function that completes names of a section in the shell."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in section_names(_text_here() or "", section) if name.startswith(incomplete)]
+
+    return complete
+
+
+def _text_here() -> str | None:
+    path = Path("params.yaml")
+    return path.read_text() if path.is_file() else None
+
+
+def _require_name(name: str, *, kind: str, section: str) -> None:
+    """Check a name against the working directory's parameters, then against those of the corpus repository."""
+    known: list[str] = []
+    for read in (_text_here, _text_published):
+        if (text := read()) is not None:
+            known += section_names(text, section)
+            if name in known:
+                return
+    if known:
+        raise UnknownName(kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
+
+
+def _text_published() -> str | None:
+    from pipelines.errors import GitFailed
+    from pipelines.workspace.clone import BRANCH
+    from pipelines.workspace.git import git
+
+    try:
+        return git("--git-dir", Settings.from_env().repo, "show", f"{BRANCH}:params.yaml")
+    except GitFailed:
+        return None
+
+
+def _not_empty(value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise typer.BadParameter("it is empty")
+    return value
+
+
+def _month(value: str) -> str:
+    from pipelines.collect.month import Window
+
+    return Window.from_key(value).key
+
+
+CorpusName = Annotated[
+    str,
+    typer.Argument(
+        metavar="CORPUS",
+        help="memes or posts",
+        callback=named("corpus", "corpora"),
+        autocompletion=suggested("corpora"),
+    ),
+]
+Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM", callback=_month)]
+Shard = Annotated[int, typer.Option(min=0, help="the number of the shard, from 0")]
+Person = Annotated[str, typer.Option(help="the person who decides; recorded", callback=_not_empty)]
+Reason = Annotated[str, typer.Option(help="the reason for the decision; recorded", callback=_not_empty)]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 
 
 def emit(value: Any) -> None:
     """Print ``value`` (counts and digests) as one JSON line; this is the last line that a step prints."""
     sys.stdout.write(json.dumps(value) + "\n")
+
+
+def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> None:
+    """Print tables in the terminal's width and a note below them, or the tables as one JSON object."""
+    if as_json:
+        emit({"tables": [asdict(sheet) for sheet in sheets]})
+        return
+    from rich.console import Console
+
+    console = Console()
+    for sheet in sheets:
+        console.print(*sheet.parts(console.width), "", sep="\n")
+    if note:
+        console.print(note)
 
 
 def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **given: Any) -> None:
@@ -33,7 +132,63 @@ def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = Tr
 
 
 def open_vault(settings: Settings) -> Vault:
-    """Open the vault at ``settings.vault_url``."""
+    """Open the vault; only `corpus init` creates one."""
     from pipelines.vault.vault import Vault
 
-    return Vault.open(settings.vault_url, secret=settings.secret())
+    return Vault.existing(settings)
+
+
+def confirm(what: str, *, count: int, yes: bool) -> None:
+    """Print what a command destroys, such as "destroys 2 keys"; without ``--yes``, ask a person to type the count.
+
+    Raises:
+        NotConfirmed: the count was not typed, or there is no terminal.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise NotConfirmed(what=what)
+    typer.echo(f"This {what}.", err=True)
+    if not yes and typer.prompt(f"Type {count} to continue", err=True).strip() != str(count):
+        raise NotConfirmed(what=what)
+
+
+def records(count: int) -> str:
+    """Return a number of records in words."""
+    return "1 record" if count == 1 else f"{count:,} records"
+
+
+def require_mlflow(settings: Settings) -> None:
+    """Check that the MLflow server answers, because MLflow's client would repeat its request for minutes.
+
+    Raises:
+        RegistryUnavailable: it does not answer.
+    """
+    import urllib.error
+    import urllib.request
+
+    address = settings.mlflow_tracking_uri or ""
+    if not address.startswith(("http://", "https://")):
+        return
+    try:
+        urllib.request.urlopen(address, timeout=PROBE_SECONDS).close()  # noqa: S310 - its scheme is checked
+    except urllib.error.HTTPError:
+        return
+    except (OSError, ValueError) as error:
+        from pipelines.registry.versions import RegistryUnavailable
+
+        cause = getattr(error, "reason", error)
+        raise RegistryUnavailable(detail=f"no answer from {address} ({type(cause).__name__})") from None
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Show a spinner with the elapsed time on a terminal while a command of unknown length runs."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn(f"{what} …"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task("", total=None)
+        yield

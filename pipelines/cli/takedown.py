@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault
+from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, records
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -48,16 +48,24 @@ def takedown(
     near: Annotated[
         bool, typer.Option("--near", help="also take down near-duplicates of the selected pictures")
     ] = False,
-    reason: Annotated[str, typer.Option(help="a code or the number of a request, no prose")] = "request",
+    reason: Annotated[
+        str | None, typer.Option(help="a code or the number of a request, no prose; required without --dry-run")
+    ] = None,
     who: Who = "corpus takedown",
     dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
     """Take posts down in every place, including old versions; repeat the command to resume an interrupted takedown."""
     from pipelines.takedown.receipts import receipts
     from pipelines.takedown.selection import Criteria
+    from pipelines.takedown.takedown import check_reason
 
     if context.invoked_subcommand is not None:
         return
+    if not dry_run:
+        if reason is None:
+            raise typer.BadParameter("a code or the number of the request is required", param_hint="'--reason'")
+        check_reason(reason)
     settings = Settings.from_env()
     request = settings.home / "requests" / f"{reason}.txt"
     done = [receipt for receipt in receipts(settings) if receipt.reason == reason]
@@ -65,6 +73,8 @@ def takedown(
         # the file is removed when all is done, but the worker may be killed before Airflow records the success
         emit(_told(done[-1]))
         return
+    if missing := next((path for path in file or () if not path.exists()), None):
+        raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
     asked = Criteria(
         posts=tuple(post or ()),
         authors=tuple(author or ()),
@@ -74,8 +84,10 @@ def takedown(
         files=tuple(file or ()),
         near=near,
     )
+    agree = partial(_agree, yes=yes)
     with open_vault(settings) as vault:
-        emit(_taken_down(asked, reason=reason, who=who, dry_run=dry_run, settings=settings, vault=vault))
+        given: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
+        emit(_taken_down(asked, reason=reason or "", who=who, **given))
     for path in (file or ()) if not dry_run else ():
         path.unlink(missing_ok=True)
 
@@ -128,10 +140,15 @@ def retention() -> None:
 @takedowns.command("run-pending")
 def run_pending(
     dry_run: DryRun = False,
+    yes: Yes = False,
     who: Who = "corpus takedown run-pending",
     tombstones: Annotated[
         Path | None,
-        typer.Option(help="file of tombstones to replay first, after a backup was restored: their encryption keys go"),
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="file of tombstones to replay first, after a backup was restored: their encryption keys go",
+        ),
     ] = None,
 ) -> None:
     """Process pending takedowns: records due by sweep, approval end or retention, and unfinished requests."""
@@ -145,17 +162,22 @@ def run_pending(
 
     settings = Settings.from_env()
     with open_vault(settings) as vault:
-        replayed = vault.replay(read_tombstones(tombstones)) if tombstones and not dry_run else 0
+        saved = read_tombstones(tombstones) if tombstones else {}
         with workspace(settings) as clone:
             params = load(clone.path)
             check_out(clone, corpora=params.corpora)
             due = kept.expired(params, vault, now=now(), root=clone.path)
             for corpus in params.corpora:
                 due |= asked_again.due(vault, corpus)
+        fresh = (due.keys() | saved.keys()) - vault.tombstoned(due.keys() | saved.keys())
+        if fresh and not dry_run:
+            _agree(len(fresh), yes=yes)
+        replayed = vault.replay(saved) if not dry_run else 0
         done = []
+        shared: dict[str, Any] = {"dry_run": dry_run, "agree": _agreed, "settings": settings, "vault": vault}
         for reason in sorted(set(due.values())):
             asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
-            done.append(_taken_down(asked, reason=reason, who=who, dry_run=dry_run, settings=settings, vault=vault))
+            done.append(_taken_down(asked, reason=reason, who=who, **shared))
         if not dry_run:
             with models(settings, vault=vault) as context:
                 given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown, "now": now()}
@@ -175,15 +197,34 @@ def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
         yield context
 
 
+def _agree(count: int, *, yes: bool) -> None:
+    """Ask before the keys of ``count`` records are destroyed."""
+    what = f"destroys the keys of {records(count)} and removes the records everywhere, old versions included"
+    confirm(what, count=count, yes=yes)
+
+
+def _agreed(_: int) -> None:
+    """Ask nothing: the person has confirmed all takedowns of the command together."""
+
+
 def _taken_down(
-    asked: Criteria, *, reason: str, who: str, dry_run: bool, settings: Settings, vault: Vault
+    asked: Criteria,
+    *,
+    reason: str,
+    who: str,
+    dry_run: bool,
+    agree: Callable[[int], None],
+    settings: Settings,
+    vault: Vault,
 ) -> dict[str, Any]:
     from pipelines.takedown import takedown as steps
 
     with models(settings, vault=vault) as context:
-        selection, terms = _select(asked, settings=settings, vault=vault)
+        with doing("searching all versions"):
+            selection, terms = _select(asked, settings=settings, vault=vault)
         if dry_run:
             return steps.dry_run(selection, settings=settings, vault=vault, context=context)
+        agree(len(selection.records) - len(vault.tombstoned(selection.records)))
         given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "now": now(), "context": context}
         return _told(steps.run(selection, reason=reason, who=who, say=_say, **given))
 

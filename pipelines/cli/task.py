@@ -139,6 +139,14 @@ def champions(corpus: CorpusName) -> None:
     emit(publish.publish_champions(settings, corpus=corpus, write=write) | {"champions": pinned})
 
 
+@app.command("drift")
+def drift(corpus: CorpusName) -> None:
+    """Report drift of the published predictions of the champions, and deliver webhooks about it."""
+    from pipelines.predict import drift_notice
+
+    emit(drift_notice.run(corpus, settings=Settings.from_env()))
+
+
 @app.command("publish-snapshot")
 def publish_snapshot(
     corpus: CorpusName,

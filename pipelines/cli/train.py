@@ -5,19 +5,30 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, open_vault, run_stage
+from pipelines.cli.shared import STAGES, CorpusName, emit, named, open_vault, require_mlflow, run_stage, suggested
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
-ModelName = Annotated[str, typer.Option(help="a name in section models of params.yaml")]
+ModelName = Annotated[
+    str,
+    typer.Option(
+        help="a name in section models of params.yaml",
+        callback=named("model", "models"),
+        autocompletion=suggested("models"),
+    ),
+]
+TaskName = Annotated[Literal["figurative", "severity", "related"], typer.Option(help="the category to predict")]
+SubsetName = Annotated[
+    Literal["unanimous", "consensus", "gold"], typer.Option(help="the labels that the model is trained on")
+]
 
 
-@app.command(rich_help_panel="Train")
+@app.command(rich_help_panel=STAGES)
 def rationales(corpus: CorpusName) -> None:
     """Ask a labeller for rationales of memes, which models of kind m3h read."""
     from pipelines.label import rationales as stage
@@ -25,11 +36,11 @@ def rationales(corpus: CorpusName) -> None:
     run_stage(stage.run, corpus)
 
 
-@app.command(rich_help_panel="Train")
+@app.command(rich_help_panel=STAGES)
 def train(
     corpus: CorpusName,
     model: ModelName,
-    task: Annotated[str, typer.Option(help="figurative, severity or related")],
+    task: TaskName,
     seed: Annotated[int, typer.Option(help="the seed of weights, data order and dropout")] = 1,
 ) -> None:
     """Train one model for one task; a killed run resumes from its checkpoint."""
@@ -43,7 +54,7 @@ def train(
         )
 
 
-@app.command(rich_help_panel="Train")
+@app.command(rich_help_panel=STAGES)
 def prompted(corpus: CorpusName, model: ModelName) -> None:
     """Predict the test split with a prompted model, without training."""
     from pipelines.predict import prompted as stage
@@ -51,10 +62,7 @@ def prompted(corpus: CorpusName, model: ModelName) -> None:
     run_stage(stage.run, corpus, model=model)
 
 
-SubsetName = Annotated[str, typer.Option(help="labels that the model is trained on: unanimous, consensus or gold")]
-
-
-@app.command(rich_help_panel="Train")
+@app.command(rich_help_panel=STAGES)
 def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
     """Fine-tune one model on one subset of the labels; a killed run resumes from its checkpoint."""
     from pipelines.train import finetune as stage
@@ -65,21 +73,26 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
         emit(done | {"fit": {**done["fit"], "history": None}})
 
 
-@app.command(rich_help_panel="Train")
+@app.command(rich_help_panel="Registry")
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="such as crisis-posts@champion")],
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="posts or memes, one JSON object per line; default: stdin")
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", exists=True, dir_okay=False, help="posts or memes, one JSON object a line; default: stdin"
+        ),
     ] = None,
 ) -> None:
     """Predict the labels of posts or memes, one JSON line each, with a registered model."""
     from pipelines.predict import predict as client
 
+    if not Path(model).is_dir():
+        require_mlflow(Settings.from_env())
     with file.open() if file else nullcontext(sys.stdin) as lines:
         client.run(model, lines=lines, out=sys.stdout, folder=file.parent if file else Path())
 
 
-@app.command("predict_finetuned", rich_help_panel="Train")
+@app.command("predict_finetuned", rich_help_panel=STAGES)
 def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
     """Predict dev and test with a fine-tuned model."""
     from pipelines.predict import predict_finetuned as stage
@@ -87,7 +100,7 @@ def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) 
     run_stage(stage.run, corpus, subset=subset, model=model)
 
 
-@app.command(rich_help_panel="Train")
+@app.command(rich_help_panel=STAGES)
 def baselines(corpus: CorpusName, model: ModelName) -> None:
     """Collect the predictions of one model, not fine-tuned on this corpus, for dev and test."""
     from pipelines.predict import baselines as stage

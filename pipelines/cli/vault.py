@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import emit, open_vault
+from pipelines.cli.shared import Yes, confirm, emit, open_vault, records
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
@@ -31,24 +31,35 @@ def tombstones() -> None:
 
 @app.command("replay")
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="the output of `corpus vault tombstones`")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="the output of `corpus vault tombstones`"),
+    ],
+    yes: Yes = False,
 ) -> None:
     """Destroy the keys of all records in a file of tombstones, after a backup of the vault was restored."""
     from pipelines.takedown.receipts import read_tombstones
 
     saved = read_tombstones(file)
     with open_vault(Settings.from_env()) as vault:
+        fresh = len(saved) - len(vault.tombstoned(saved))
+        confirm(f"destroys the keys of {records(fresh)}, without which nothing can read them", count=fresh, yes=yes)
         emit({"tombstones": len(saved), "destroyed": vault.replay(saved)})
 
 
 @app.command("rotate")
 def rotate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="where the new secret is written before it is used")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="where the new secret is written before it is used")
+    ],
+    yes: Yes = False,
 ) -> None:
     """Re-encrypt all keys under a new secret; opening an older backup still needs the old secret."""
     settings = Settings.from_env()
-    fresh = _new_secret(file, settings.secret())
     with open_vault(settings) as vault:
+        live = vault.counts()["records"]
+        confirm(f"makes the present secret, which opens the keys of {records(live)}, useless", count=live, yes=yes)
+        fresh = _new_secret(file, settings.secret())
         emit({"rewrapped": vault.rotate(secret=fresh), "secret_file": str(file)})
     sys.stderr.write(
         f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.\n"

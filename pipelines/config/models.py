@@ -241,3 +241,19 @@ class Promote(Section):
     tolerance: Fraction
     recall_floors: dict[str, dict[str, Fraction]]
     min_positives: Positive
+
+
+class Drift(Section):
+    """Bounds of :mod:`pipelines.registry.drift`: a difference is shown and notified if it is larger than its bound.
+
+    Args:
+        alpha: the probability of a false alarm in a month, at most.
+        rate: difference of the rate of a label, or of alerts.
+        confidence: difference of the mean confidence.
+        psi: population stability index of language and length of the input.
+    """
+
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    rate: Fraction
+    confidence: Fraction
+    psi: Annotated[float, Field(ge=0)]

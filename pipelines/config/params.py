@@ -31,10 +31,12 @@ from pipelines.config.collect import (
     Texts,
 )
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
+from pipelines.config.doctor import Doctor
 from pipelines.config.label import Ensemble, InjectionTest, Labeller, Provider, RemoteLabeller, Silver, VotesParams
 from pipelines.config.models import (
     Baselines,
     Chosen,
+    Drift,
     Evaluate,
     Finetune,
     M3hModel,
@@ -48,7 +50,7 @@ from pipelines.config.models import (
 )
 from pipelines.config.release import Release
 from pipelines.config.takedown import Sweep, Takedown
-from pipelines.errors import BadParams
+from pipelines.errors import BadParams, UnknownName
 
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -95,9 +97,11 @@ class Params(Section):
     registry: dict[str, tuple[Chosen, ...]]
     promote: Promote
     batch_predict: dict[str, tuple[str, ...]]
+    drift: Drift
     sweep: Sweep
     takedown: Takedown
     release: Release
+    doctor: Doctor
     sandbox: Sandbox | None = None
 
     @model_validator(mode="after")
@@ -143,24 +147,65 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return base
 
 
+def section_names(text: str, section: str) -> list[str]:
+    """Return the names that a section defines in the text of a ``params.yaml``, without validation; may be empty."""
+    try:
+        values = renamed.params(YAML(typ="safe").load(text) or {})
+        return list(values.get(section) or ())
+    except (YAMLError, AttributeError, TypeError):
+        return []
+
+
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     """Read ``root/params.yaml``, overridden by ``root/profiles/<profile>.yaml``, with the YAML parser that DVC uses.
 
     Raises:
         BadParams: a file is invalid; the error names the file and every faulty key, or the unreadable line.
+        UnknownName: there is no such profile.
     """
     where = root / "params.yaml"
     try:
-        values = renamed.params(YAML(typ="safe").load(where.read_text()))
+        values = parse(where.read_text(), where=where.name)
         if profile:
             where = root / "profiles" / f"{profile}.yaml"
-            values = overlay(values, renamed.params(YAML(typ="safe").load(where.read_text()) or {}))
-        return Params.model_validate(values)
+            values = overlay(values, parse(where.read_text(), where=where.name))
+    except FileNotFoundError:
+        if profile and (root / "params.yaml").is_file():
+            known = sorted(path.stem for path in where.parent.glob("*.yaml"))
+            raise UnknownName(kind="profile", name=profile, known=", ".join(known) or "none") from None
+        place = "the project's checkout or in a clone made by `corpus clone`"
+        raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
+    except OSError as error:
+        raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
+    return validate(values, where=where.name)
+
+
+def parse(text: str, *, where: str) -> dict[str, Any]:
+    """Return the values of a ``params.yaml`` or of a profile by the present names of sections; ``where`` is its name.
+
+    Raises:
+        BadParams: the text is not YAML, or not a mapping.
+    """
+    try:
+        values = YAML(typ="safe").load(text) or {}
     except MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         detail = f"is not YAML ({type(error).__name__}); within braces a value with a colon needs quotes"
-        raise BadParams(where=f"{where.name}{line}", detail=detail) from None
-    except (OSError, YAMLError) as error:
-        raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
+        raise BadParams(where=f"{where}{line}", detail=detail) from None
+    except YAMLError as error:
+        raise BadParams(where=where, detail=f"cannot be read ({type(error).__name__})") from None
+    if not isinstance(values, dict):
+        raise BadParams(where=where, detail="is not a mapping of sections")
+    return renamed.params(values)
+
+
+def validate(values: Mapping[str, Any], *, where: str) -> Params:
+    """Return the parameters as models.
+
+    Raises:
+        BadParams: a value is invalid; the error names every faulty key.
+    """
+    try:
+        return Params.model_validate(values)
     except ValidationError as error:
-        raise BadParams(where=where.name, detail=faults(error)) from None
+        raise BadParams(where=where, detail=faults(error)) from None

@@ -1,7 +1,8 @@
-"""Read addresses and secrets from the ``CORPUS_*`` environment variables."""
+"""Read addresses and secrets from the ``CORPUS_*`` environment variables and from the home that they name."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from pathlib import Path
@@ -10,7 +11,19 @@ from pydantic import SecretStr
 
 from pipelines.config.base import Section
 from pipelines.config.private_file import create_private
-from pipelines.errors import BadParams
+from pipelines.errors import BadParams, NoSecret
+
+# In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
+HOME_FILE = Path(".git") / "corpus-home"
+
+# DVC's options of an S3 remote, and the variables that set them.
+REMOTE = {
+    "endpointurl": "ENDPOINT",
+    "region": "REGION",
+    "access_key_id": "ACCESS_KEY_ID",
+    "secret_access_key": "SECRET_ACCESS_KEY",
+    "session_token": "SESSION_TOKEN",
+}
 
 
 def _port(variable: str) -> int | None:
@@ -20,6 +33,34 @@ def _port(variable: str) -> int | None:
     return int(text) if text else None
 
 
+def find_home() -> Path:
+    """Return the folder of all data and state.
+
+    It is ``CORPUS_HOME``; else, from the working directory upwards, the folder that a clone's home file names, or
+    ``var`` in a checkout of the project; else ``var`` in the working directory.
+    """
+    if given := os.environ.get("CORPUS_HOME"):
+        return Path(given).resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / HOME_FILE).is_file():
+            return Path((folder / HOME_FILE).read_text().strip())
+        if (folder / "params.yaml").is_file() and (folder / "dvc.yaml").is_file():
+            return folder / "var"
+    return here / "var"
+
+
+def _mlflow(home: Path) -> str | None:
+    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow server if it was started."""
+    if given := os.environ.get("MLFLOW_TRACKING_URI"):
+        return given
+    try:
+        ports = json.loads((home / "ports.json").read_bytes())
+        return f"http://127.0.0.1:{int(ports['mlflow'])}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 class Endpoint(Section):
     """A provider's URL and API key; ``url`` is ``None`` for the provider's default URL."""
 
@@ -27,13 +68,31 @@ class Endpoint(Section):
     key: SecretStr
 
 
+def _remote_options(remote: str) -> dict[str, SecretStr]:
+    """Return DVC's options of a remote: ``CORPUS_REMOTE_OPTIONS``, and for S3 the variables of ``REMOTE``."""
+    try:
+        given = json.loads(os.environ.get("CORPUS_REMOTE_OPTIONS") or "{}")
+        valid = isinstance(given, dict) and all(isinstance(value, str | int | float) for value in given.values())
+    except ValueError:
+        valid = False
+    if not valid:
+        raise BadParams(where="CORPUS_REMOTE_OPTIONS", detail="needs a JSON object of strings, numbers and booleans")
+    values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    if remote.startswith("s3://"):
+        found = {option: os.environ.get(f"CORPUS_REMOTE_{name}", "") for option, name in REMOTE.items()}
+        values |= {option: value for option, value in found.items() if value}
+    return {key: SecretStr(value) for key, value in values.items()}
+
+
 class Settings(Section):
     """Addresses and secrets, from ``CORPUS_*`` environment variables (docs/configuration.md lists them)."""
 
     home: Path
     vault_url: str
+    vault_backup: Path | None
     repo: str
     remote: str
+    remote_options: dict[str, SecretStr]
     cache: Path
     dumps: Path
     sandbox: Path
@@ -59,8 +118,8 @@ class Settings(Section):
 
     @classmethod
     def from_env(cls) -> Settings:
-        """Read the environment; paths and databases default to places under ``CORPUS_HOME`` (default: ``var``)."""
-        home = Path(os.environ.get("CORPUS_HOME", "var")).resolve()
+        """Read the environment; paths and databases default to places under the home (:func:`find_home`)."""
+        home = find_home()
 
         def env(name: str, default: str) -> str:
             return os.environ.get(f"CORPUS_{name}", default)
@@ -68,8 +127,10 @@ class Settings(Section):
         return cls(
             home=home,
             vault_url=env("VAULT_URL", f"sqlite:///{home}/vault.sqlite"),
+            vault_backup=Path(backup) if (backup := env("VAULT_BACKUP", "")) else None,
             repo=env("REPO", f"{home}/corpus.git"),
             remote=env("REMOTE", f"{home}/remote"),
+            remote_options=_remote_options(env("REMOTE", "")),
             cache=Path(env("CACHE", f"{home}/cache")),
             dumps=Path(env("DUMPS", f"{home}/sandbox/dumps")),
             sandbox=Path(env("SANDBOX", f"{home}/sandbox")),
@@ -80,7 +141,7 @@ class Settings(Section):
             arctic_shift_url=env("ARCTIC_SHIFT_URL", "https://arctic-shift.photon-reddit.com"),
             contact=env("CONTACT", ""),
             sandbox_port=_port("CORPUS_SANDBOX_PORT"),
-            mlflow_tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
+            mlflow_tracking_uri=_mlflow(home),
             answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
             journal_url=env("JOURNAL_URL", f"sqlite:///{home}/journal.sqlite"),
             label_studio=Path(env("LABEL_STUDIO", f"{home}/label_studio")),
@@ -100,12 +161,18 @@ class Settings(Section):
         return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
 
     def secret(self) -> bytes:
-        """Return the project secret: ``CORPUS_SECRET`` (hex), else ``<home>/secret`` (created on first use, mode 600).
+        """Return the project secret: ``CORPUS_SECRET`` (hex), else the content of ``<home>/secret``.
 
         Raises:
+            NoSecret: there is neither.
             BadParams: the secret is shorter than 32 bytes or not hexadecimal.
         """
-        text = os.environ.get("CORPUS_SECRET") or create_private(self.home / "secret", secrets.token_hex(64))
+        text = os.environ.get("CORPUS_SECRET")
+        if not text:
+            try:
+                text = (self.home / "secret").read_text()
+            except OSError:
+                raise NoSecret(home=self.home) from None
         try:
             secret = bytes.fromhex(text.strip())
         except ValueError:
@@ -113,3 +180,9 @@ class Settings(Section):
         if len(secret) < 32:
             raise BadParams(where="CORPUS_SECRET", detail="needs at least 64 hexadecimal digits")
         return secret
+
+    def create_secret(self) -> bytes:
+        """Return the project secret; create ``<home>/secret`` (mode 600) if there is none."""
+        if not os.environ.get("CORPUS_SECRET"):
+            create_private(self.home / "secret", secrets.token_hex(64))
+        return self.secret()

@@ -1,4 +1,4 @@
-"""Print the tables of ``corpus votes-report``: agreement, outcomes, refusals and cost, as counts only.
+"""Make the tables of ``corpus votes-report``: agreement, outcomes, refusals and cost, as counts only.
 
 All numbers come from the metrics of the stages ``votes``, ``silver`` and ``injection_test``; no table of records is
 read.
@@ -11,10 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from pipelines.config.settings import Settings
-from pipelines.errors import NoCorpus, StepFailed
 from pipelines.label.statistics import AGREEMENTS
 from pipelines.metrics import tables
 from pipelines.metrics.tables import UNDEFINED, Distribution, Layout, Sheet, percent
@@ -64,6 +61,24 @@ def sheets(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
         yield _flat("Injected copies", gathered["injection_test"])
 
 
+def overview(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
+    """Yield the tables without labels and distributions: outcomes, agreement, comparison, review queue, injections."""
+    if gathered.get("votes"):
+        yield labellers(gathered["votes"])
+    for name, found in gathered.get("silver", {}).items():
+        yield _titled(_agreed(found), name)
+        if found["comparison"]:
+            yield _titled(comparison(found["comparison"]), name)
+        yield _titled(queue(found["queue"], records=found["records"]), name)
+    if gathered.get("injection_test"):
+        yield _flat("Injected copies", gathered["injection_test"])
+
+
+def _agreed(found: Mapping[str, Any]) -> Sheet:
+    agreed = {HEADINGS.get(split, split): found["agreement"][split] for split in _in_order(found["agreement"])}
+    return tables.table_5(agreed, members=len(found["members"]))
+
+
 def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:
     from pipelines.taxonomy import load
 
@@ -73,9 +88,8 @@ def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:
     given = {subset: given[subset] for subset in SUBSETS.values() if given[subset].instances}
     people = {key: d for key, d in given.items() if key in ("Dev", "Test")}
     train = {key.removeprefix("Train-"): d for key, d in given.items() if key not in people}
-    agreed = {HEADINGS.get(split, split): found["agreement"][split] for split in _in_order(found["agreement"])}
 
-    yield _titled(tables.table_5(agreed, members=len(found["members"])), name)
+    yield _titled(_agreed(found), name)
     yield _titled(right_by_agreement(found["by_agreement"]), name)
     if people:
         yield tables.table_1(people, layout=layout)
@@ -197,26 +211,11 @@ def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
     return gathered
 
 
-def show(settings: Settings, *, corpus: str) -> None:
-    """Print the vote tables of a corpus's last publish.
+def published(settings: Settings, *, corpus: str) -> dict[str, Any]:
+    """Return :func:`gather` of a corpus's last publish, with the answers from the cache.
 
     Raises:
         NoCorpus: there is no corpus repository yet.
     """
-    try:
-        with workspace(settings) as clone:
-            gathered = count_hits(gather(clone.path, corpus), settings)
-    except StepFailed:
-        raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
-    render(gathered, console=Console())
-
-
-def render(gathered: Mapping[str, Any], *, console: Console) -> None:
-    """Print every table to the console."""
-    empty = True
-    for sheet in sheets(gathered):
-        empty = False
-        console.print(sheet.rich())
-        console.print()
-    if empty:
-        console.print(f"No record of {gathered['corpus']} has been labelled yet.")
+    with workspace(settings) as clone:
+        return count_hits(gather(clone.path, corpus), settings)

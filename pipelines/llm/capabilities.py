@@ -72,6 +72,17 @@ def capabilities(model: str, *, api: Api) -> Capabilities:
     return Capabilities(**rows[""] | row)
 
 
+def deprecated(model: str, *, api: Api) -> bool:
+    """Return whether the bundled list of genai-prices marks a model as one that its provider will retire."""
+    from genai_prices import Usage, calc_price
+
+    try:
+        found = calc_price(Usage(input_tokens=1), model, provider_id=api, genai_request_timestamp=NEWEST)
+    except LookupError:
+        return False
+    return bool(found.model.deprecated)
+
+
 @cache
 def _listed(model: str, api: Api) -> Price | None:
     from genai_prices import Usage, calc_price

@@ -101,6 +101,25 @@ class Sheet:
             table.add_row(*row)
         return table
 
+    def parts(self, width: int) -> list[Table]:
+        """Return the table as one or more tables of at most ``width`` characters, each with the first column."""
+        # the border and the padding of a column take three characters
+        widths = [3 + max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
+        groups: list[list[int]] = [[0]]
+        for i in range(1, len(widths)):
+            if len(groups[-1]) > 1 and 1 + sum(widths[j] for j in (*groups[-1], i)) > width:
+                groups.append([0])
+            groups[-1].append(i)
+        return [self._columns(group, title=self.title if group is groups[0] else None) for group in groups]
+
+    def _columns(self, chosen: Sequence[int], *, title: str | None) -> Table:
+        def of(row: Sequence[str]) -> tuple[str, ...]:
+            return tuple(row[i] for i in chosen)
+
+        made = Sheet(title or "", of(self.columns), tuple(map(of, self.rows))).rich()
+        made.title = title
+        return made
+
     def markdown(self) -> str:
         """Return the table as markdown, under its title."""
         lines = [

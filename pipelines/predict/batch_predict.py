@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from pipelines.config.base import Positive, Section
+from pipelines.config.models import Drift
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, CorpusError, RegistryError
 from pipelines.predict.registered import BadAnswer, read_answers
-from pipelines.registry import client, trusted
+from pipelines.registry import client, drift, trusted
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import NAMES, Registry, sha256, subject
 from pipelines.storage import tables
@@ -34,6 +35,7 @@ from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.prediction import VOTE
 from pipelines.vault.vault import Vault
 
 # Ours: records whose content is in memory together, some 100 MB of large pictures.
@@ -65,11 +67,15 @@ class CannotScore(RegistryError):
 
 
 class Pin(Section):
-    """``models/<corpus>/<name>.json``: the version to run, and the digest of its files."""
+    """``models/<corpus>/<name>.json``: the version to run, the digest of its files, and its predictions of the test.
+
+    ``test`` is ``None`` for a champion of an earlier release, until the gate compares a candidate with it.
+    """
 
     name: str
     version: Positive
     files: str
+    test: drift.Counts | None = None
 
     @property
     def model(self) -> str:
@@ -128,8 +134,10 @@ def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path())
         NoChampion, AliasUntrusted, JournalBroken: see :func:`pipelines.registry.trusted.find`.
     """
     found = trusted.find(name, None, registry=registry, journal=journal)
-    made = Pin(name=name, version=found.version.version, files=found.files)
-    write_metrics(made.model_dump(), _folder(NAMES[name][0], root=root) / f"{name}.json")
+    version = found.version.version
+    test = drift.reference(journal, name=name, version=version)
+    made = Pin(name=name, version=version, files=found.files, test=test)
+    write_metrics(made.model_dump(mode="json"), _folder(NAMES[name][0], root=root) / f"{name}.json")
     return made
 
 
@@ -140,13 +148,14 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
             ``snapshot/<corpus>/scoring/<name>.parquet`` (the table ``predictions``; ``model`` is ``<name>/<version>``)
             and ``metrics/<corpus>/batch_predict.json``.
-        params: provides the corpora and their schemes.
+        params: provides the corpora, their schemes, and the bounds of drift.
         settings: provides the addresses of registry and journal, and the place of the cache.
         vault: the vault of the keys.
         root: a clone of the corpus.
 
     Returns:
-        By model name, ``version``, ``files``, ``records``, ``items``, ``taken_down``, ``outcomes`` and ``labels``.
+        By model name, ``version``, ``files``, ``records``, ``items``, ``taken_down``, ``outcomes``, ``labels`` and
+        ``drift`` (:func:`_drift`).
 
     Raises:
         NotPinned: no model of this corpus is pinned, or a pin is malformed.
@@ -157,9 +166,11 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     pins = list(_pins(corpus, root=root))
     if not pins:
         raise NotPinned(detail=f"no model of {corpus} is pinned")
-    texts = params.corpora[corpus].content == "texts"
-    months = _months(root / "data" / corpus, texts=texts)
+    content, folder = params.corpora[corpus].content, root / "data" / corpus
+    texts = content == "texts"
+    months = _months(folder, "*/posts.parquet" if texts else "*/images/*.parquet")
     files = [path for paths in months.values() for path in paths]
+    inputs = {month: drift.inputs_of(paths) for month, paths in _months(folder, drift.INPUTS[content]).items()}
     everybody = {r for path in files for r in pq.read_table(path, columns=["record_id"])["record_id"].to_pylist()}
     metrics = {}
     for one in pins:
@@ -171,6 +182,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         found = found.filter(pc.invert(pc.is_in(found["record_id"], value_set=tables.strings(sorted(gone)))))
         tables.write(found, root / "snapshot" / corpus / "scoring" / f"{one.name}.parquet", name=TABLE)
         metrics[one.name] = _counts(found, asked=asked, gone=len(gone))
+        metrics[one.name]["drift"] = _drift(found, asked=asked, inputs=inputs, bounds=params.drift)
     return write_metrics(metrics, root / "metrics" / corpus / "batch_predict.json")
 
 
@@ -199,10 +211,10 @@ def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
     return lambda: client.load(pinned.model, cache=settings.home / "models", **given)
 
 
-def _months(folder: Path, *, texts: bool) -> dict[str, list[Path]]:
-    """Return the files with content by partition, in order."""
+def _months(folder: Path, pattern: str) -> dict[str, list[Path]]:
+    """Return the files of a pattern by partition, in order."""
     months: dict[str, list[Path]] = {}
-    for path in sorted(folder.glob("*/posts.parquet" if texts else "*/images/*.parquet")):
+    for path in sorted(folder.glob(pattern)):
         months.setdefault(path.relative_to(folder).parts[0], []).append(path)
     return months
 
@@ -291,3 +303,26 @@ def _counts(found: pa.Table, *, asked: _Task, gone: int) -> Json:
         "outcomes": dict(Counter(found["outcome"].to_pylist())),
         "labels": {label: labels[label] for label in asked.task.labels},
     }
+
+
+def _drift(found: pa.Table, *, asked: _Task, inputs: Mapping[str, drift.Inputs], bounds: Drift) -> Json | None:
+    """Compare the predictions of each month with those of the test; ``None`` if the pin has no counts of the test.
+
+    Returns:
+        ``test``: the items of the test; ``months``: how many were compared; ``exceeded``: by month, the quantities that
+        have drifted; ``newest``: the newest month, and its comparison (:func:`pipelines.registry.drift.compare`).
+    """
+    if (test := asked.pin.test) is None:
+        return None
+    rows = {(row["record_id"], row["image"]): row for row in found.to_pylist() if row["outcome"] == VOTE}
+    made: Json = {"test": test.answered, "months": 0, "exceeded": {}, "newest": None}
+    for month, known in sorted(inputs.items()):
+        answers = [(item, rows[item]["labels"], tuple(rows[item]["scores"])) for item in known if item in rows]
+        if answers:
+            counts = drift.count(answers, task=asked.task, alerting=test.alerting, inputs=known)
+            compared = drift.compare(test, counts, bounds=bounds)
+            made["months"] += 1
+            made["newest"] = {"month": month} | compared
+            if compared["exceeded"]:
+                made["exceeded"][month] = compared["exceeded"]
+    return made

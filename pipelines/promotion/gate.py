@@ -210,6 +210,8 @@ def _basis(case: _Case, *, terms: Promote) -> str:
         "test": case.test.digest,
         "terms": terms.model_dump(mode="json"),
         "sampling": [sampling.resamples, sampling.seed],
+        # verdicts without them are of earlier versions and are not reused
+        "counts": 1,
     }
     return hashlib.sha256(canonical(values).encode()).hexdigest()
 
@@ -221,23 +223,28 @@ def _score(case: _Case, version: int, *, basis: str, context: Context) -> None:
     if known is not None:
         case.figures["scores"] = known
     else:
-        runs = _asked(case, version)
-        if runs is None:
+        said = _asked(case, version)
+        if said is None:
             return
         floors = context.terms.recall_floors.get(name, {})
         found = scores.compare(
             case.test,
-            candidate=runs[0],
-            other=runs[1],
+            candidate=said[version],
+            other=case.test.constant() if case.champion is None else said[case.champion],
             champion=case.champion,
             floors=floors,
             terms=context.terms,
         )
-        case.figures["scores"] = found.figures | {"reasons": dict(found.reasons)}
+        severe = context.terms.severe
+        counts = {
+            str(v): holdout.counts(run, frozen=case.test, severe=severe).model_dump(mode="json")
+            for v, run in said.items()
+        }
+        case.figures["scores"] = found.figures | {"reasons": dict(found.reasons), "counts": counts}
     case.reasons |= {check: list(reasons) for check, reasons in case.figures["scores"]["reasons"].items()}
 
 
-def _asked(case: _Case, version: int) -> tuple[Run, Run] | None:
+def _asked(case: _Case, version: int) -> dict[int, Run] | None:
     """Return the answers of candidate and champion; add a reason and return ``None`` if one cannot be run."""
     if not case.test.board.items:
         case.reasons["asked"] = ["the test has no item with gold, so nothing was scored"]
@@ -252,10 +259,7 @@ def _asked(case: _Case, version: int) -> tuple[Run, Run] | None:
         except CannotBeAsked as error:
             remedy = "" if check == "asked" else "; withdraw it, or restore its files"
             case.reasons[check] = [f"version {number} was not scored: {error.fields['detail']}{remedy}"]
-    if len(said) < len(case.entries):
-        return None
-    other = case.test.constant() if case.champion is None else said[case.champion]
-    return said[version], other
+    return said if len(said) == len(case.entries) else None
 
 
 def _judged(journal: Journal, *, name: str, version: int) -> JournalRow | None:

@@ -19,6 +19,7 @@ from pipelines.config.params import Params
 from pipelines.datasets.split_posts import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling
+from pipelines.registry import drift
 from pipelines.registry.client import unpickled
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
@@ -52,6 +53,7 @@ class Frozen:
         split: the digest of the whole split (:func:`split_digest`).
         taken_down: how many test items were taken down.
         inputs: the model's input columns for each item, in the order of ``board``.
+        traits: number of words and language of each item.
     """
 
     board: Board
@@ -60,6 +62,7 @@ class Frozen:
     split: str
     taken_down: int
     inputs: tuple[dict[str, Any], ...] = field(repr=False)
+    traits: drift.Inputs = field(repr=False)
 
     @property
     def task(self) -> Task:
@@ -117,6 +120,7 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
         split=split_digest(corpus, root=root),
         taken_down=material.taken_down[TEST],
         inputs=tuple(inputs),
+        traits=drift.inputs_of((root / "data" / corpus).glob(drift.INPUTS[params.corpora[corpus].content])),
     )
 
 
@@ -139,25 +143,43 @@ def ask(folder: Path, *, frozen: Frozen) -> Run:
         except Exception as error:
             # a model's own message may quote its input
             raise CannotBeAsked(detail=f"the model fails ({type(error).__name__})") from None
-    outcomes, answers = {}, {}
-    for item, (labels, abstained) in zip(frozen.board.items, said, strict=True):
+    outcomes, answers, scores = {}, {}, {}
+    for item, (labels, probabilities, abstained) in zip(frozen.board.items, said, strict=True):
         outcomes[item] = ABSTAINED if abstained else VOTE
         if not abstained:
             answers[item] = _labels(labels, task=frozen.task)
-    return Run(0, outcomes, answers)
+            scores[item] = _scores(probabilities, task=frozen.task)
+    return Run(0, outcomes, answers, {item: found for item, found in scores.items() if found})
 
 
-def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, bool]]:
+def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
+    """Return the counts of a model's answers, with which its predictions of later months are compared."""
+    answers = [(item, labels, run.scores.get(item, ())) for item, labels in run.answers.items()]
+    high = drift.alerting(frozen.task, severe=severe)
+    return drift.count(answers, task=frozen.task, alerting=high, inputs=frozen.traits)
+
+
+def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, Any, bool]]:
     import pandas as pd
 
     if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
         raise CannotBeAsked(detail=f"the output must have the columns {', '.join(COLUMNS)}")
     if len(answer) != asked:
         raise CannotBeAsked(detail=f"the model returned {len(answer)} answers for {asked} items")
-    for labels, abstained in zip(answer["labels"].tolist(), answer["abstain"].tolist(), strict=True):
+    for labels, probabilities, abstained in zip(*(answer[column].tolist() for column in COLUMNS), strict=True):
         if not isinstance(abstained, bool | np.bool_):
             raise CannotBeAsked(detail="the column abstain has values that are not boolean")
-        yield labels, bool(abstained)
+        yield labels, probabilities, bool(abstained)
+
+
+def _scores(values: Any, *, task: Task) -> tuple[float, ...]:
+    try:
+        scores = tuple(float(value) for value in ([] if values is None else values))
+    except (TypeError, ValueError):
+        raise CannotBeAsked(detail="the column probabilities has values that are not lists of numbers") from None
+    if scores and (len(scores) != len(task.labels) or not all(0 <= p <= 1 for p in scores)):
+        raise CannotBeAsked(detail="the column probabilities has not one number from 0 to 1 for each label")
+    return scores
 
 
 def _labels(labels: Any, *, task: Task) -> frozenset[str]:

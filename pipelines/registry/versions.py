@@ -38,8 +38,8 @@ NAMES: Mapping[str, tuple[str, str | None]] = {
 class NoRegistry(ConfigError):
     """No registry is configured."""
 
-    message = "MLFLOW_TRACKING_URI is not set, so there is no registry."
-    remedy = "Set it to the address of the MLflow server; `make demo` starts one and prints its address."
+    message = "MLFLOW_TRACKING_URI is not set and no MLflow server runs here, so there is no registry."
+    remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus sandbox up`."
 
 
 class UnknownModel(ConfigError):
@@ -47,6 +47,7 @@ class UnknownModel(ConfigError):
 
     message = "No model is registered as '{name}'."
     remedy = "Use one of {known}."
+    exit_code = 64
 
 
 class UnknownVersion(ConfigError):

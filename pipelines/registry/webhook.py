@@ -10,13 +10,14 @@ import base64
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Self
 from urllib.parse import urlsplit
 
 import httpx
 
-from pipelines.errors import BadParams
+from pipelines.errors import BadArgument
 from pipelines.registry.journal import JournalRow, canonical
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
@@ -65,11 +66,17 @@ def body(row: JournalRow) -> str:
     return canonical({"type": f"model.{row.event}", "timestamp": row.at, "data": data})
 
 
+def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], at: str) -> str:
+    """Return the request body for a champion that has drifted: by month, the names of the quantities."""
+    data = {"name": name, "event": "drift", "version": version, "months": dict(months), "at": at}
+    return canonical({"type": "model.drift", "timestamp": at, "data": data})
+
+
 def check(url: str) -> None:
     """Check the address of a webhook receiver.
 
     Raises:
-        BadParams: the address is not http or https, or has a user name or password.
+        BadArgument: the address is not http or https, or has a user name or password.
     """
     try:
         parts = urlsplit(url)
@@ -77,7 +84,7 @@ def check(url: str) -> None:
     except ValueError:
         good = False
     if not good or len(url) > URL_CHARACTERS or not url.isprintable():
-        raise BadParams(where="url", detail="must be an http(s) address without a user name or password")
+        raise BadArgument(where="url", detail="must be an http(s) address without a user name or password")
 
 
 class WebhookSender:

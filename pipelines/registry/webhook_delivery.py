@@ -1,6 +1,7 @@
-"""Deliver webhooks about champion changes in order, at least once.
+"""Deliver webhooks about champion changes in order, and about drift, at least once.
 
-An outbox is filled from the journal's rows, so no recorded change is lost. Each delivery is marked after it was
+An outbox is filled from the journal's rows, so no recorded change is lost; notices of drift have no row there, because
+a row between the gate's verdict and the decision would make the decision stale. Each delivery is marked after it was
 answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook proves
 nothing: receivers should query :mod:`pipelines.registry.client`, which trusts only the journal.
 
@@ -14,7 +15,7 @@ import hashlib
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -24,11 +25,13 @@ import sqlalchemy as sa
 
 from pipelines.errors import ConfigError
 from pipelines.registry import webhook
-from pipelines.registry.journal import Clock, Journal, JournalRow, utc_now
+from pipelines.registry.journal import Clock, Journal, utc_now
 from pipelines.registry.state import MOVES
 from pipelines.registry.versions import checked
 
 WAITING, DELIVERED, DEAD = "waiting", "delivered", "dead"
+# The number of a delivery that is about no row of the journal.
+NOTICE = 0
 
 metadata = sa.MetaData()
 subscribers = sa.Table(
@@ -89,7 +92,10 @@ class Subscriber:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One notification to one subscriber; ``answer`` is the HTTP status, or the name of the error."""
+    """One notification to one subscriber; ``answer`` is the HTTP status, or the name of the error.
+
+    ``number`` is the row of the journal that it is about, 0 for drift.
+    """
 
     id: str
     subscriber: str
@@ -155,6 +161,21 @@ class Watch:
                 raise UnknownSubscriber(id=subscriber)
             connection.execute(sa.delete(deliveries).where(deliveries.c.subscriber == subscriber))
 
+    def drift(self, name: str, *, version: int, months: Mapping[str, Sequence[str]]) -> int:
+        """Queue a notice that a champion has drifted for each subscriber of the model; return the number of new ones.
+
+        The same notice is queued once.
+
+        Args:
+            name: the registered model.
+            version: the champion.
+            months: by month, the names of the quantities that have drifted.
+        """
+        now, mark = _stamp(self._clock()), webhook.drift_body(name, version=version, months=months, at="")
+        body = webhook.drift_body(name, version=version, months=months, at=now)
+        wanted = [subscriber for subscriber in self.subscribers() if subscriber.name in (None, name)]
+        return self._queue({_id(subscriber, mark): _row(subscriber, name, NOTICE, body, now) for subscriber in wanted})
+
     def subscribers(self) -> list[Subscriber]:
         """Return the subscribers, by id."""
         return [subscriber for subscriber, _ in self._subscribers()]
@@ -186,7 +207,8 @@ class Watch:
     def deliver(self, *, say: Callable[[str], None] | None = None) -> dict[str, int]:
         """Fill the outbox from the journal and send due deliveries once; a failing subscriber does not block others.
 
-        A failed delivery holds back the later ones of the same subscriber and model until it is delivered or dead.
+        A failed delivery holds back the later ones of the same subscriber and model until it is delivered or dead;
+        champion changes and notices of drift do not hold back each other.
 
         Args:
             say: called with the id of each delivery that was sent but not yet marked; a test kills the process there.
@@ -204,12 +226,13 @@ class Watch:
         told: Counter[str] = Counter()
         with webhook.WebhookSender() as sender:
             for subscriber in self.subscribers():
-                held = set[str]()
+                held = set[tuple[str, bool]]()
                 for delivery in self.deliveries(status=WAITING):
-                    if delivery.subscriber != subscriber.id or delivery.name in held:
+                    line = delivery.name, delivery.number == NOTICE
+                    if delivery.subscriber != subscriber.id or line in held:
                         continue
                     if delivery.due > _stamp(self._clock()):
-                        held.add(delivery.name)
+                        held.add(line)
                         continue
                     given = {"secret": subscriber.secret, "id": delivery.id, "body": delivery.body}
                     answer = sender.post(subscriber.url, now=self._clock(), **given)
@@ -218,7 +241,7 @@ class Watch:
                     status = self._mark(delivery, answer=answer)
                     told["failed" if status == WAITING else status] += 1
                     if status == WAITING:
-                        held.add(delivery.name)
+                        held.add(line)
         waiting = len(self.deliveries(status=WAITING))
         return {key: told[key] for key in (DELIVERED, "failed", DEAD)} | {WAITING: waiting}
 
@@ -232,26 +255,26 @@ class Watch:
     def _fill(self) -> None:
         rows = [row for row in self._journal.rows() if row.event in MOVES]
         now = _stamp(self._clock())
-        new = {
-            _id(subscriber, row): {
-                "subscriber": subscriber.id,
-                "name": row.name,
-                "number": row.number,
-                "body": webhook.body(row),
-                "status": WAITING,
-                "attempts": 0,
-                "due": now,
+        self._queue(
+            {
+                _id(subscriber, row.digest): _row(subscriber, row.name, row.number, webhook.body(row), now)
+                for subscriber, since in self._subscribers()
+                for row in rows
+                if subscriber.name in (None, row.name) and row.number > since.get(row.name, 0)
             }
-            for subscriber, since in self._subscribers()
-            for row in rows
-            if subscriber.name in (None, row.name) and row.number > since.get(row.name, 0)
-        }
+        )
+
+    def _queue(self, new: Mapping[str, Mapping[str, Any]]) -> int:
+        """Insert deliveries by id, unless they exist or their subscriber was removed; return how many are new."""
+        queued = 0
         with self._engine.writing() as connection:
             known = set(connection.execute(sa.select(deliveries.c.id)).scalars())
             present = set(connection.execute(sa.select(subscribers.c.id)).scalars())
             for id_, values in new.items():
                 if id_ not in known and values["subscriber"] in present:
                     connection.execute(sa.insert(deliveries), {"id": id_, **values})
+                    queued += 1
+        return queued
 
     def _mark(self, delivery: Delivery, *, answer: str) -> str:
         """Record the result of an attempt; return the delivery's status."""
@@ -269,8 +292,14 @@ class Watch:
         return status
 
 
-def _id(subscriber: Subscriber, row: JournalRow) -> str:
-    return f"msg_{hashlib.sha256(f'{subscriber.id} {row.digest}'.encode()).hexdigest()[:32]}"
+def _id(subscriber: Subscriber, mark: str) -> str:
+    """Return the id of a delivery; ``mark``: the digest of the journal's row, or what identifies a notice."""
+    return f"msg_{hashlib.sha256(f'{subscriber.id} {mark}'.encode()).hexdigest()[:32]}"
+
+
+def _row(subscriber: Subscriber, name: str, number: int, body: str, due: str) -> dict[str, Any]:
+    made = {"subscriber": subscriber.id, "name": name, "number": number, "body": body}
+    return made | {"status": WAITING, "attempts": 0, "due": due}
 
 
 def _stamp(at: datetime) -> str:

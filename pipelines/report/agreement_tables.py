@@ -8,17 +8,15 @@ of the stage; nothing is computed from annotations here. An undefined value is a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.errors import NoCorpus, StepFailed
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.tables import UNDEFINED, Sheet
 from pipelines.report import papers
@@ -219,35 +217,13 @@ def own_tables(ours: Ours) -> Iterator[Sheet]:
         yield Sheet("Ours over time: κ by batch", ("Round", "Batch", *keys), tuple(batches))
 
 
-def show(settings: Settings, *, corpus: str) -> None:
-    """Print the published agreement of a corpus beside its paper's.
+def of_corpus(settings: Settings, *, corpus: str) -> tuple[list[Sheet], bool]:
+    """Return the tables of a corpus's paper and of its published agreement, and whether people have annotated it.
 
     Raises:
         NoCorpus: there is no corpus repository yet.
     """
-    try:
-        with workspace(settings) as clone:
-            metrics = gather(clone.path, corpus)
-            known = load(clone.path).corpora.get(corpus)
-    except StepFailed:
-        raise NoCorpus(place=settings.repo.rpartition("/")[2]) from None
-    render(metrics, corpus=corpus, scheme=known.scheme if known else None, console=Console())
-
-
-def show_paper() -> None:
-    """Print the papers' figures beside the recomputed ones; needs no corpus."""
-    _print(paper_tables(), console=Console())
-
-
-def render(metrics: Ours, *, corpus: str, scheme: str | None, console: Console) -> None:
-    """Print every table."""
-    if scheme:
-        _print(paper_tables(scheme, ours=metrics), console=console)
-    _print(own_tables(metrics), console=console)
-    if not metrics["rounds"]:
-        console.print(f"Corpus {corpus} has no human annotations yet.")
-
-
-def _print(sheets: Iterable[Sheet], *, console: Console) -> None:
-    for sheet in sheets:
-        console.print(sheet.rich(), "")
+    with workspace(settings) as clone:
+        metrics = gather(clone.path, corpus)
+        scheme = load(clone.path).corpora[corpus].scheme
+    return [*paper_tables(scheme, ours=metrics), *own_tables(metrics)], bool(metrics["rounds"])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
+from pipelines.errors import GitFailed, UnknownName
 from pipelines.takedown.objects import Change, Objects, remember, replaced
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
@@ -186,8 +187,15 @@ class Pointers:
 
 
 def check_out_version(folder: Path, *, revision: str, settings: Settings) -> list[str]:
-    """Check out an older commit in a user's clone and update its pointers to replaced objects; see :func:`mend`."""
-    git("checkout", "--quiet", "--detach", revision, cwd=folder)
+    """Check out an older commit in a user's clone and update its pointers to replaced objects; see :func:`mend`.
+
+    Raises:
+        UnknownName: there is no such commit.
+    """
+    try:
+        git("checkout", "--quiet", "--detach", revision, cwd=folder)
+    except GitFailed:
+        raise UnknownName(kind="commit", name=revision, known="those of branch corpus") from None
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         return mend(folder, settings=settings, objects=objects)
 

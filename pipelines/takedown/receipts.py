@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, DataError
+from pipelines.errors import BadArgument, DataError
 from pipelines.takedown.objects import write_whole
 from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Tombstone, Vault
@@ -112,13 +112,13 @@ def read_tombstones(path: Path) -> dict[str, Tombstone]:
     """Return the tombstones that :meth:`TakedownRequest.finish` exported.
 
     Raises:
-        BadParams: the file is not an export of tombstones.
+        BadArgument: the file is not an export of tombstones.
     """
     try:
         kept = json.loads(path.read_bytes())
         return {i: Tombstone(datetime.fromisoformat(at), reason) for i, (at, reason) in kept.items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        raise BadParams(where="tombstones", detail="is not a tombstones.json written by a takedown") from None
+        raise BadArgument(where="tombstones", detail="is not a tombstones.json written by a takedown") from None
 
 
 def begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> TakedownRequest:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.config.params import Params
-from pipelines.errors import BadParams
+from pipelines.errors import BadArgument
 from pipelines.takedown.objects import Objects
 from pipelines.takedown.redaction import TOKEN, is_table
 from pipelines.vault.vault import Vault
@@ -83,10 +83,10 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
         params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
 
     Raises:
-        BadParams: no criterion is given, or one is not a post, picture or readable file; values are not quoted.
+        BadArgument: no criterion is given, or one is not a post, picture or readable file; values are not quoted.
     """
     if not any(value for name, value in asdict(asked).items() if name != "near"):
-        raise BadParams(where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ...")
+        raise BadArgument(where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ...")
     posts = [*asked.posts, *(line for path in asked.files for line in _lines(path))]
     found = {"posts": {_record(post, vault=vault) for post in posts}}
     columns = {
@@ -125,7 +125,7 @@ def _record(post: str, *, vault: Vault) -> str:
         return text
     match = ADDRESS.fullmatch(text) or FULLNAME.fullmatch(text.lower())
     if not match:
-        raise BadParams(where="takedown", detail="has a value that is neither a Reddit id, a fullname nor a URL")
+        raise BadArgument(where="takedown", detail="has a value that is neither a Reddit id, a fullname nor a URL")
     return vault.record_id(f"t3_{match[1].lower()}")
 
 
@@ -133,7 +133,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return [line for line in path.read_text().splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise BadParams(where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})") from None
+        raise BadArgument(where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})") from None
 
 
 def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
@@ -167,11 +167,11 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
         try:
             data = Path(image).read_bytes()
         except OSError as error:
-            raise BadParams(where="--image", detail=f"is not a readable file ({type(error).__name__})") from None
+            raise BadArgument(where="--image", detail=f"is not a readable file ({type(error).__name__})") from None
         with Decoder(params.images.decode) as decoder:
             picture = decoder.decode(data)
         if isinstance(picture, str):
-            raise BadParams(where="--image", detail=f"is not a picture that the corpus can store ({picture})")
+            raise BadArgument(where="--image", detail=f"is not a picture that the corpus can store ({picture})")
         code, _ = fingerprint_or_none(picture.data, params=params.images.fingerprint)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})
         if code is not None:

@@ -15,6 +15,7 @@ from typing import Literal
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
+from pipelines.workspace.address import local_path
 
 Holds = Literal["content", "ids", "nothing"]
 
@@ -67,12 +68,12 @@ SINKS = (
         "tables are rewritten without the rows; the old objects of every version, and the stage results that name "
         "them, are removed (`rewrite`, `objects`)",
         paths=lambda settings: [settings.cache, *([] if "://" in settings.remote else [Path(settings.remote)])],
-        settings=("cache", "remote"),
+        settings=("cache", "remote", "remote_options"),
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
             "annotate/agreement/figure", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
-            "curate/sample", "curate/split/split", "label/rationales", "label/silver", "label/votes",
+            "curate/sample", "curate/split/split", "doctor/objects", "label/rationales", "label/silver", "label/votes",
             "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/objects",
             "takedown/redaction",
@@ -85,13 +86,13 @@ SINKS = (
         "ids",
         "pointers and `dvc.lock` are changed to the new objects; committed lines with the ids are removed (`rewrite`)",
         keeps="ids in lines that were committed to git by a user or an early import: git history is not rewritten",
-        paths=lambda settings: [] if "://" in settings.repo else [Path(settings.repo)],
+        paths=lambda settings: [path for path in [local_path(settings.repo)] if path],
         settings=("repo",),
         outs=("metrics/*",),
         writers=(
-            "annotate/agreement/agreement", "annotate/manifest", "curate/quality", "evaluate/evaluate",
-            "label/injection_test", "storage/metrics_file", "takedown/pointers", "takedown/rewrite", "train/finetune",
-            "workspace/clone", "workspace/repository",
+            "annotate/agreement/agreement", "annotate/manifest", "config/new_profile", "curate/quality",
+            "evaluate/evaluate", "label/injection_test", "storage/metrics_file", "takedown/pointers",
+            "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters", "workspace/repository",
         ),
     ),
     Sink(
@@ -167,7 +168,7 @@ SINKS = (
         "content",
         "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
-        writers=("models/backbones", "registry/candidate"),
+        writers=("doctor/deployment", "models/backbones", "registry/candidate"),
     ),
     Sink(
         "lineage",
@@ -223,7 +224,13 @@ SINKS = (
         "",
         keeps="requests, for as long as the provider's terms state: name the days in your assessment",
     ),
-    Sink("backups", "content", "", keeps="the vault's keys, until backups expire: see the rules in docs/privacy.md"),
+    Sink(
+        "backups",
+        "content",
+        "",
+        keeps="the vault's keys, until backups expire: see the rules in docs/privacy.md",
+        settings=("vault_backup",),
+    ),
     Sink(
         "clones that people made",
         "content",
@@ -237,8 +244,8 @@ SINKS = (
         "",
         paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
         writers=(
-            "deployment/postgres", "deployment/services", "plugins/dvc_airflow/resolve", "sandbox/demo/promotions",
-            "timing",
+            "cli/airflow", "deployment/postgres", "deployment/services", "doctor/services", "forkserver",
+            "plugins/dvc_airflow/resolve", "sandbox/demo/promotions", "timing",
         ),
     ),
     Sink(

@@ -190,7 +190,7 @@ class _Sweeper:
             say(f"{counts['asked']} of {len(planned)} records")
         self._judge(self._tally, of=self._tally.fresh)
         with self._vault.database.writing() as connection:
-            checks.end(connection, corpus=self._corpus, now=self._now)
+            checks.succeed(connection, corpus=self._corpus, now=self._now)
         return stopped or ("requests" if len(planned) < len(queue) else None)
 
     def _answers(self, batch: Sequence[Known], *, names: dict[str, str]) -> dict[Known, str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
-from pipelines.errors import BadParams, CorpusError, DataError
+from pipelines.errors import BadArgument, CorpusError, DataError
 from pipelines.progress import silent
 from pipelines.registry.candidate import Context
 from pipelines.takedown import affected_models, purge, receipts, rewrite
@@ -46,6 +46,16 @@ class TakedownUnfinished(DataError):
     exit_code = 75
 
 
+def check_reason(reason: str) -> None:
+    """Check that a reason is a code.
+
+    Raises:
+        BadArgument: it is not.
+    """
+    if not REASON.fullmatch(reason):
+        raise BadArgument(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
+
+
 def run(
     selection: Selection,
     *,
@@ -72,12 +82,11 @@ def run(
         say: called after each action; tests kill the process there.
 
     Raises:
-        BadParams: the reason is not a code.
+        BadArgument: the reason is not a code.
         TakedownRunning: another takedown is running.
         TakedownUnfinished: a place could not be cleared now.
     """
-    if not REASON.fullmatch(reason):
-        raise BadParams(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
+    check_reason(reason)
     with receipts.alone(settings):
         going = receipts.opened(settings)
         mine = next((request for request in going if request.key == selection.key), None)

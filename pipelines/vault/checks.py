@@ -12,6 +12,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from pipelines.vault import vault_metadata
 from pipelines.vault.database import among, checks, records, sweeps
 from pipelines.vault.engine import chunks
 
@@ -112,6 +113,30 @@ def end(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
     """Close the open sweep of a corpus."""
     open_run = sa.update(sweeps).where(sweeps.c.corpus == corpus, sweeps.c.ended.is_(None))
     connection.execute(open_run.values(ended=now))
+
+
+def succeed(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
+    """Close the open sweep of a corpus and record that it succeeded; a later failure leaves this record."""
+    end(connection, corpus=corpus, now=now)
+    vault_metadata.put(connection, name=_mark(corpus), value=now.isoformat().encode())
+
+
+def last_success(connection: sa.Connection, *, corpus: str) -> datetime | None:
+    """Return when a sweep of a corpus last succeeded, or ``None``."""
+    value = vault_metadata.get(connection, name=_mark(corpus))
+    return datetime.fromisoformat(value.decode()) if value else None
+
+
+def first_seen(connection: sa.Connection, *, corpus: str) -> datetime | None:
+    """Return when the oldest live record of a corpus was first stored, or ``None`` without records."""
+    live = sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None))
+    query = sa.select(records.c.first_seen).where(live).order_by(records.c.first_seen).limit(1)
+    found: datetime | None = connection.scalar(query)
+    return found
+
+
+def _mark(corpus: str) -> str:
+    return f"swept/{corpus}"[:32]
 
 
 def take_back(connection: sa.Connection, *, corpus: str, since: datetime, now: datetime) -> int:

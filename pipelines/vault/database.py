@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime
+from pathlib import Path
 
 import sqlalchemy as sa
 
-from pipelines.errors import VaultUnavailable
+from pipelines.errors import NoVault, VaultUnavailable
 from pipelines.vault.engine import BUSY_SECONDS, Engine
 
 # Any constant, as long as every process uses the same one.
@@ -113,13 +114,16 @@ _HAS_STATISTICS = """SELECT count(*) FROM pg_attribute WHERE attrelid = 'records
 class Database(Engine):
     """The engine of a vault, which can erase freed bytes."""
 
-    def __init__(self, url: str) -> None:
-        """Connect and create the tables.
+    def __init__(self, url: str, *, create: bool = True) -> None:
+        """Connect, and create the tables if they are missing and ``create`` is true.
 
         Raises:
+            NoVault: the tables are missing, and ``create`` is false.
             BadParams: the address is malformed or names another kind of database.
             VaultUnavailable: the database does not answer.
         """
+        if not create and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
+            raise NoVault(place=url)
         super().__init__(
             url,
             where="CORPUS_VAULT_URL",
@@ -130,6 +134,8 @@ class Database(Engine):
         )
         with self.writing() as connection:
             new = not sa.inspect(connection).has_table(marks.name)
+            if new and not create:
+                raise NoVault(place=self.sql.url.render_as_string())
             # a vault of an earlier release gets the tables added since; columns of existing tables never change
             metadata.create_all(connection)
             if new:

@@ -15,6 +15,7 @@ from typing import Self
 
 import sqlalchemy as sa
 
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, UnknownRecord, VaultMismatch
 from pipelines.vault import split_assignments, vault_metadata
 from pipelines.vault.database import Database, among, records
@@ -43,15 +44,31 @@ class Vault:
         self._keyring = keyring
 
     @classmethod
-    def open(cls, url: str, *, secret: bytes) -> Vault:
+    def create(cls, settings: Settings) -> Vault:
+        """Create the secret and the vault of a corpus unless they exist; return the open vault."""
+        return cls.open(settings.vault_url, secret=settings.create_secret())
+
+    @classmethod
+    def existing(cls, settings: Settings) -> Vault:
+        """Open the vault of a corpus; create neither the vault nor the secret.
+
+        Raises:
+            NoSecret, NoVault: there is none.
+            BadParams, VaultMismatch, VaultUnavailable: as :meth:`open`.
+        """
+        return cls.open(settings.vault_url, secret=settings.secret(), create=False)
+
+    @classmethod
+    def open(cls, url: str, *, secret: bytes, create: bool = True) -> Vault:
         """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``).
 
         Raises:
+            NoVault: there is none, and ``create`` is false.
             BadParams: the address or the length of the secret is wrong.
             VaultMismatch: the vault was created with another secret, so no tombstone would be found.
             VaultUnavailable: the database does not answer.
         """
-        vault = cls(Database(url), keyring=Keyring(secret))
+        vault = cls(Database(url, create=create), keyring=Keyring(secret))
         try:
             vault_metadata.claim(vault._database, keyring=vault._keyring)
             vault_metadata.finish_erasure(vault._database)

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost, StepFailed
+from pipelines.errors import CommitLost, GitFailed, NoCorpus, StepFailed, UnknownName
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
+from pipelines.workspace import remote
+from pipelines.workspace.address import local_path
 from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph
 from pipelines.workspace.inventory import Inventory, read_yaml
@@ -63,9 +65,7 @@ class Workspace:
     @cached_property
     def repo(self) -> Any:
         """The clone as a DVC repository object, without an index of its stages."""
-        from dvc.repo import Repo
-
-        return Repo(str(self.path))
+        return remote.opened(self.path)
 
     @cached_property
     def objects(self) -> ObjectStore:
@@ -208,8 +208,16 @@ class Workspace:
         self.objects.require_whole({out.md5: out.size for out in outs})
 
     @phase("git")
-    def commit(self, message: str, *, paths: Sequence[str] = (".",)) -> str | None:
+    def commit(
+        self, message: str, *, paths: Sequence[str] = (".",), code: str | None = None, trailers: Sequence[str] = ()
+    ) -> str | None:
         """Commit what changed under ``paths`` and push it with fast-forward only; ``None`` when nothing changed.
+
+        Args:
+            message: subject and body.
+            paths: files and folders of the clone.
+            code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
+            trailers: lines ``Name: value`` for the end of the message.
 
         Raises:
             CommitLost: another publisher moved the branch first.
@@ -217,27 +225,26 @@ class Workspace:
         git("add", "--all", "--", *(path for path in paths if (self.path / path).exists()), cwd=self.path)
         if not git("diff", "--cached", "--name-only", cwd=self.path):
             return None
-        code = git("rev-parse", f"origin/{CODE}", cwd=self.path)
-        git("commit", "--quiet", "--message", f"{message}\n\nCode-Revision: {code}\n", cwd=self.path)
+        revision = code or git("rev-parse", f"origin/{CODE}", cwd=self.path)
+        block = "\n".join([*trailers, f"Code-Revision: {revision}"])
+        git("commit", "--quiet", "--message", f"{message}\n\n{block}\n", cwd=self.path)
+        moved = [f"{code}:refs/heads/{CODE}"] if code else []
         try:
-            git("push", "--quiet", "origin", f"HEAD:{BRANCH}", cwd=self.path)
-        except StepFailed:
+            git("push", "--quiet", "--atomic", "origin", f"HEAD:refs/heads/{BRANCH}", *moved, cwd=self.path)
+        except GitFailed:
             raise CommitLost(expected=self.head[:12]) from None
         return git("rev-parse", "HEAD", cwd=self.path)
 
 
-def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
-    """Point a clone at the shared cache and the remote in its uncommitted ``.dvc/config.local``.
+def require(settings: Settings) -> None:
+    """Check that the corpus repository exists if it is a local folder.
 
-    A scratch clone keeps DVC's own state in its scratch folder, so that it is removed with the clone.
+    Raises:
+        NoCorpus: it does not.
     """
-    lines = [
-        f'[cache]\n    dir = {settings.cache}\n    type = "reflink,hardlink,copy"',
-        "[core]\n    remote = corpus\n    analytics = false\n    autostage = false\n    check_update = false\n"
-        + (f"    site_cache_dir = {path.parent / 'site'}\n" if scratch else ""),
-        f"['remote \"corpus\"']\n    url = {settings.remote}",
-    ]
-    (path / ".dvc" / "config.local").write_text("\n".join(lines) + "\n")
+    path = local_path(settings.repo)
+    if path and not any((path / name).exists() for name in ("HEAD", ".git")):
+        raise NoCorpus(place=settings.repo)
 
 
 def compiled_kernels(home: Path) -> dict[str, str]:
@@ -264,19 +271,45 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
     """Clone the corpus repository into a scratch folder, yield the clone, and remove it at the end.
 
     The clone is at the tip of the corpus branch, or at ``revision``.
+
+    Raises:
+        NoCorpus: there is no corpus repository.
+        UnknownName: it has no such revision.
     """
+    require(settings)
+    with _scratch(settings) as folder:
+        path = folder / "corpus"
+        with phase("git"):
+            git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
+            try:
+                git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
+            except GitFailed:
+                raise UnknownName(kind="commit", name=revision or BRANCH, known="those of branch corpus") from None
+            remote.configure(path, settings=settings)
+        with contextlib.closing(Workspace(path, settings=settings)) as clone:
+            yield clone
+
+
+@contextlib.contextmanager
+def history(settings: Settings) -> Iterator[Path]:
+    """Yield a git directory with the corpus branch: the repository itself, or a copy of one at a git address."""
+    path = local_path(settings.repo)
+    if path:
+        yield path
+        return
+    with _scratch(settings) as folder:
+        git("clone", "--quiet", "--bare", "--single-branch", "--branch", BRANCH, settings.repo, str(folder / "git"))
+        yield folder / "git"
+
+
+@contextlib.contextmanager
+def _scratch(settings: Settings) -> Iterator[Path]:
     scratch = settings.home / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     _sweep(scratch)
     folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
     try:
-        path = folder / "corpus"
-        with phase("git"):
-            git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
-            git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
-            configure(path, settings=settings)
-        with contextlib.closing(Workspace(path, settings=settings)) as clone:
-            yield clone
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
-from pipelines.errors import StepFailed
+from pipelines.errors import GitFailed
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Crisis Corpus",
@@ -16,17 +17,25 @@ IDENTITY = {
 }
 
 
+# The name and password in an address.
+CREDENTIALS = re.compile(r"//[^/@\s]+@")
+
+
 def git(*argv: str, cwd: Path | None = None) -> str:
     """Run git and return its output, stripped.
 
     Raises:
-        StepFailed: git's exit status was not 0; its message went to stderr.
+        GitFailed: git's exit status was not 0; the error has the line of its message that names the cause.
     """
     done = subprocess.run(
-        ["git", *argv], cwd=cwd, env={**os.environ, **IDENTITY}, text=True, stdout=subprocess.PIPE, check=False
+        ["git", *argv], cwd=cwd, env={**os.environ, **IDENTITY}, text=True, capture_output=True, check=False
     )
     if done.returncode:
-        raise StepFailed(command=f"git {argv[0]}", returncode=done.returncode)
+        command = next(arg for arg in argv if not arg.startswith("-") and "/" not in arg)
+        lines = CREDENTIALS.sub("//", done.stderr).splitlines()
+        said = next((line for line in lines if line.startswith("fatal: ")), lines[-1] if lines else "")
+        detail = said.removeprefix("fatal: ").rstrip(".") or f"exit status {done.returncode}"
+        raise GitFailed(command=f"git {command}", returncode=done.returncode, detail=detail)
     return done.stdout.strip()
 
 
@@ -34,5 +43,5 @@ def commit_of(root: Path) -> str:
     """Return the commit that is checked out in a folder, or ``none`` outside a repository."""
     try:
         return git("rev-parse", "HEAD", cwd=root)
-    except StepFailed:
+    except GitFailed:
         return "none"

@@ -29,6 +29,10 @@ class Graph:
         """Return whether there is a stage of this name; entries of removed stages stay in ``dvc.lock``."""
         return not self._file.exists() or bool(self._file.resolver.has_key(name))
 
+    def names(self) -> list[str]:
+        """Return the names of all stages."""
+        return sorted(self._file.resolver.get_keys()) if self._file.exists() else []
+
     def outs(self, folder: str) -> Iterator[str]:
         """Return the paths of the cached outs that stages write at or below a folder."""
         if not self._file.exists():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import DataError
+from pipelines.workspace.remote import storage
 
 TREE = ".dir"
 # Ours: concurrent requests when many objects of a distant remote are checked.
@@ -35,7 +36,7 @@ class ObjectStore:
         from dvc_objects.fs.local import localfs
 
         self.cache = repo.cache.local
-        self.remote = repo.cloud.get_remote_odb()
+        self.remote = storage(repo)
         self._local = localfs
         self._trees: dict[str, dict[str, str]] = {}
 

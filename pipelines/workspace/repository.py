@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
-from ruamel.yaml import YAML
-
-from pipelines.config import renamed
-from pipelines.config.params import load, overlay
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError
+from pipelines.config import params_text
+from pipelines.config.params import load, parse, validate
+from pipelines.config.settings import HOME_FILE, Settings
+from pipelines.errors import ConfigError, GitFailed
+from pipelines.vault.vault import Vault
 from pipelines.workspace import upgrade as results
-from pipelines.workspace.clone import BRANCH, CODE, Workspace, configure, workspace
+from pipelines.workspace.address import branches, local_path, shown
+from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require, workspace
 from pipelines.workspace.git import git
+from pipelines.workspace.merge import Merged, merge
+from pipelines.workspace.parameters import FILE, Layers, at, kept_profile, require_corpus
+from pipelines.workspace.profile import Profile, given
+from pipelines.workspace.remote import configure
+
+# Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
+READ = ("params.yaml", "dvc.yaml", "profiles", "pipelines")
 
 
 class NotARepository(ConfigError):
@@ -26,90 +33,233 @@ class NotARepository(ConfigError):
     remedy = "Run the command in the project's checkout, or set CORPUS_REPO to an existing corpus repository."
 
 
+class NotACorpus(ConfigError):
+    """A repository has branches, and not those of a corpus."""
+
+    message = "The repository {place} has branches ({names}) and no corpus."
+    remedy = "Set CORPUS_REPO to an empty repository, to a new path, or to a corpus repository."
+
+
+class AnotherProfile(ConfigError):
+    """The corpus repository exists and has another profile."""
+
+    message = "The corpus repository {place} was created with {there}, not with {profile}."
+    remedy = (
+        "Change single values with `corpus params set` or `corpus params apply FILE`, or set CORPUS_REPO to a new "
+        "repository."
+    )
+
+
+class Uncommitted(ConfigError):
+    """A checkout has edits that an upgrade would ignore, because it reads the commit."""
+
+    message = "The checkout has uncommitted edits of {paths}, which an upgrade would ignore."
+    remedy = "Commit them, or set a value of this corpus only: `corpus params set KEY VALUE --reason TEXT`."
+
+
+class UnknownCode(ConfigError):
+    """A checkout's history lacks the code that the corpus runs, so nothing tells its parameters from changed ones."""
+
+    message = "The checkout's history lacks {code}, the newest code of this corpus."
+    remedy = "Merge it: `git fetch {place} code && git merge FETCH_HEAD`; then upgrade again."
+
+
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """Create the corpus repository from a checkout's HEAD, with ``profile`` written into its ``params.yaml``.
 
-    Does nothing if it exists already. Returns the head of the corpus branch.
+    The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
+    corpus is adopted: nothing is written to it. ``profile`` is a committed name or the path of a YAML file. Returns the
+    head of the corpus branch.
+
+    Raises:
+        AnotherProfile: the repository has a corpus with another profile.
+        NotACorpus: the repository has other branches.
     """
-    repo = Path(settings.repo)
-    if not (repo / "HEAD").exists():
-        with contextlib.ExitStack() as undo:
-            try:
-                code = git("rev-parse", "HEAD", cwd=checkout)
-            except Exception:
-                raise NotARepository(path=checkout.name) from None
-            partial = repo.with_suffix(".partial")
-            undo.callback(_remove, partial)
-            _remove(partial)
-            git("clone", "--quiet", "--bare", str(checkout), str(partial))
-            for branch in (CODE, BRANCH):
-                git("--git-dir", str(partial), "branch", "--force", branch, code)
-            git("--git-dir", str(partial), "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
-            git("--git-dir", str(partial), "config", "receive.denyNonFastForwards", "true")
-            with workspace(settings.model_copy(update={"repo": str(partial)})) as clone:
-                _apply(clone, profile=profile)
-                clone.commit(f"corpus: begin with profile {profile or 'none'}")
-            # last, because a repository without its profile would be taken for a finished one
-            partial.rename(repo)
+    found = branches(settings.repo)
+    if found:
+        _adopt(settings, found, profile=profile)
+    else:
+        _create(settings, checkout=checkout, profile=profile)
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
     settings.cache.mkdir(parents=True, exist_ok=True)
-    return git("--git-dir", str(repo), "rev-parse", BRANCH)
+    head = (branches(settings.repo) or {})[BRANCH]
+    with history(settings) as git_dir:
+        tracked = git("--git-dir", str(git_dir), "ls-tree", "-r", "--name-only", BRANCH, "data")
+    if ".dvc" not in tracked:
+        # a corpus with data has a secret and a vault already; other ones could not open its content
+        Vault.create(settings).close()
+    return head
+
+
+def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
+    """Return what :func:`init` would do, after the same checks: ``create``, ``fill`` or ``adopt``."""
+    found = branches(settings.repo)
+    if found:
+        _adopt(settings, found, profile=profile)
+        return "adopt"
+    _chosen(checkout, profile)
+    return "create" if found is None else "fill"
 
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The merge commit of an upgrade, the stages whose results were kept, and the stages that must run again."""
+    """The merge commit of an upgrade, the stages whose results were kept, those that must run again, the parameters."""
 
     commit: str
     kept: tuple[str, ...]
     to_run: tuple[str, ...]
+    params: Merged
 
 
-def upgrade(settings: Settings, *, checkout: Path) -> Upgraded | None:
+def upgrade(
+    settings: Settings, *, checkout: Path, keep: Collection[str] = (), take: Collection[str] = ()
+) -> Upgraded | None:
     """Merge the checkout's HEAD into the corpus branch; return ``None`` when it is merged already.
 
-    Results of stages whose revision is unchanged are kept (:mod:`pipelines.workspace.upgrade`).
+    Parameters are merged by key (:mod:`pipelines.workspace.merge`); results of stages whose revision is unchanged are
+    kept (:mod:`pipelines.workspace.upgrade`).
+
+    Args:
+        settings: the location of the corpus.
+        checkout: the newer code.
+        keep: dotted keys whose present value is kept although the newer code has changed it, too.
+        take: dotted keys whose newer value is taken although the corpus has changed it, too.
+
+    Raises:
+        ParameterConflict: corpus and code have changed the same parameter; nothing was changed.
+        Uncommitted: the checkout has edits that are not in a commit.
+        UnknownCode: the checkout is not based on the code that the corpus runs.
     """
-    code = git("rev-parse", "HEAD", cwd=checkout)
-    git("push", "--quiet", "--force", settings.repo, f"{code}:refs/heads/{CODE}", cwd=checkout)
+    code = _head(checkout)
+    _require_committed(checkout)
+    require_corpus(settings)
     with workspace(settings) as clone:
         clone.objects.remove_run_cache()
-        profile = load(clone.path).profile
-        if not git("rev-list", "--max-count=1", f"HEAD..origin/{CODE}", cwd=clone.path):
+        git("fetch", "--quiet", str(checkout.resolve()), "HEAD", cwd=clone.path)
+        if not git("rev-list", "--max-count=1", f"HEAD..{code}", cwd=clone.path):
             return None
+        if git("rev-list", "--max-count=1", f"{code}..origin/{CODE}", cwd=clone.path):
+            there = git("rev-parse", f"origin/{CODE}", cwd=clone.path)[:12]
+            raise UnknownCode(code=there, place=shown(settings.repo))
         found = results.before(clone)
-        git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", f"origin/{CODE}", cwd=clone.path)
-        git("checkout", "--quiet", f"origin/{CODE}", "--", "params.yaml", cwd=clone.path)
-        _apply(clone, profile=profile)
+        layers = Layers.of(clone)
+        over = kept_profile(clone, code, layers.present.get("profile"))
+        merged = merge(layers.profile, layers.present, at(clone, code, profile=over), keep=keep, take=take)
+        validate(merged.values, where="the merged parameters")
+        git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
+        git("checkout", "--quiet", code, "--", FILE, cwd=clone.path)
+        _write(clone, merged)
         kept, to_run = results.keep(clone, found)
         message = f"corpus: upgrade to {code[:12]}"
         if found.lock:
             message += f"\n\nKept the results of {len(kept)} stages; {len(to_run)} have to run again."
-        commit = clone.commit(message)
-        return Upgraded(commit, tuple(kept), tuple(to_run)) if commit else None
+        commit = clone.commit(message, code=code)
+        return Upgraded(commit, tuple(kept), tuple(to_run), merged) if commit else None
 
 
 def clone(settings: Settings, *, folder: Path) -> Path:
-    """Clone the corpus to a user's folder: a checkout of the branch, ready for ``dvc pull`` and ``dvc repro``."""
+    """Clone the corpus to a user's folder: a checkout of the branch, ready for ``dvc pull`` and ``dvc repro``.
+
+    The clone's home file leads commands that are run in it to the secret, the vault and MLflow.
+
+    Raises:
+        NoCorpus: there is no corpus repository.
+    """
+    require(settings)
     git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
     configure(folder.resolve(), settings=settings, scratch=False)
+    (folder / HOME_FILE).write_text(str(settings.home))
     return folder
 
 
-def _apply(clone: Workspace, *, profile: str | None) -> None:
-    """Write ``profiles/<profile>.yaml`` into ``params.yaml``, comments kept, so that DVC sees the effective values."""
-    path = clone.path / "params.yaml"
-    rounds = YAML()
-    rounds.width, rounds.preserve_quotes = 200, True  # libyaml needs the quotes around a colon within braces
-    values = rounds.load(path.read_text())
-    if profile:
-        over = rounds.load((clone.path / "profiles" / f"{profile}.yaml").read_text())
-        overlay(values, renamed.params(over))
-    values["profile"] = profile
-    text = StringIO()
-    rounds.dump(values, text)
-    path.write_text(text.getvalue())
+def _adopt(settings: Settings, found: Collection[str], *, profile: str | None) -> None:
+    """Check that a repository has a corpus with this profile."""
+    if not {CODE, BRANCH} <= set(found):
+        raise NotACorpus(place=shown(settings.repo), names=", ".join(sorted(found)))
+    with workspace(settings) as clone:
+        # no more of it: an older corpus need not fit the present code before an upgrade
+        there = parse((clone.path / FILE).read_text(), where=FILE).get("profile")
+    # a path names its profile by the file
+    if profile is not None and there != Path(profile).stem:
+        named = "no profile" if there is None else f"profile '{there}'"
+        raise AnotherProfile(place=shown(settings.repo), there=named, profile=f"'{profile}'")
+
+
+def _create(settings: Settings, *, checkout: Path, profile: str | None) -> None:
+    """Build the whole repository beside its place, then move it there or push it in one transaction."""
+    chosen = _chosen(checkout, profile)
+    target = local_path(settings.repo)
+    new = target is not None and branches(settings.repo) is None
+    partial = target.with_suffix(".partial") if target and new else settings.home / "scratch" / "corpus.partial"
+    with contextlib.ExitStack() as undo:
+        undo.callback(_remove, partial)
+        _remove(partial)
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        _build(partial, settings=settings, checkout=checkout, profile=chosen)
+        if target and new:
+            # last, because a repository without its profile would be taken for a finished one
+            partial.rename(target)
+        else:
+            git("--git-dir", str(partial), "push", "--quiet", "--atomic", settings.repo, CODE, BRANCH)
+
+
+def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile | None) -> None:
+    git("clone", "--quiet", "--bare", str(checkout), str(bare))
+    for branch in (CODE, BRANCH):
+        git("--git-dir", str(bare), "branch", "--force", branch, _head(checkout))
+    git("--git-dir", str(bare), "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
+    git("--git-dir", str(bare), "config", "receive.denyNonFastForwards", "true")
+    with workspace(settings.model_copy(update={"repo": str(bare.resolve())})) as clone:
+        _apply(clone, profile=profile)
+        if "://" in settings.remote:
+            # fail before the repository exists, not in the first task
+            clone.check_remote({})
+        clone.commit(f"corpus: begin with profile {profile.name if profile else 'none'}")
+
+
+def _chosen(checkout: Path, profile: str | None) -> Profile | None:
+    _head(checkout)
+    return given(profile, checkout=checkout) if profile else None
+
+
+def _head(checkout: Path) -> str:
+    try:
+        return git("rev-parse", "HEAD", cwd=checkout)
+    except (GitFailed, OSError):
+        raise NotARepository(path=checkout.name) from None
+
+
+def _require_committed(checkout: Path) -> None:
+    edited = list(uncommitted(checkout))
+    if edited:
+        more = f" and {len(edited) - 3} more files" if len(edited) > 3 else ""
+        raise Uncommitted(paths=", ".join(edited[:3]) + more)
+
+
+def uncommitted(checkout: Path) -> Iterator[str]:
+    """Yield the paths of edited and new files in a checkout that a corpus would have, were they committed."""
+    # a path that exists neither in the tree nor in the commit is no error for `git status`
+    listed = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *READ, cwd=checkout)
+    for entry in filter(None, listed.split("\0")):
+        yield entry.lstrip().partition(" ")[2].lstrip()
+
+
+def _apply(clone: Workspace, *, profile: Profile | None) -> None:
+    """Write a profile into ``params.yaml``, so that DVC sees the effective values; keep its file, too."""
+    if profile is None:
+        return
+    path = clone.path / FILE
+    path.write_text(params_text.rewrite(path.read_text(), profile.over(parse(path.read_text(), where=FILE))))
+    kept = clone.path / profile.path
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text(profile.text)
+    load(clone.path)
+
+
+def _write(clone: Workspace, merged: Merged) -> None:
+    path = clone.path / FILE
+    path.write_text(params_text.rewrite(path.read_text(), merged.values))
     load(clone.path)
 
 

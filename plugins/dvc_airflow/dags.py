@@ -11,7 +11,7 @@ from airflow.sdk import DAG, AssetAny, CronPartitionTimetable, FixedKeyMapper, P
 from dvc_airflow import notify, settings, task_options
 from dvc_airflow.graph import period, scoring
 from dvc_airflow.names import asset, description, mentioned, named
-from dvc_airflow.tasks import DEFAULT_ARGS, champions, month_of, publish_partition, snapshot, step, track
+from dvc_airflow.tasks import DEFAULT_ARGS, champions, drift, month_of, publish_partition, snapshot, step, track
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def dataset_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def scoring_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_scoring``: pin the champions, label with them in stage ``batch_predict``, and publish both.
+    """Return ``<corpus>_scoring``: pin the champions, label with them in ``batch_predict``, publish, report drift.
 
     The Dag runs when a champion or the corpus changes.
     """
@@ -115,7 +115,8 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
         max_active_runs=1,
     ) as dag:
         stage, base = f"batch_predict@{corpus}", champions(corpus)
-        snapshot(stage, corpus=corpus, asset=asset(f"predictions/{corpus}"), base=base) >> track(corpus)
+        published = snapshot(stage, corpus=corpus, asset=asset(f"predictions/{corpus}"), base=base)
+        published >> [track(corpus), drift(corpus)]
     return dag
 
 

@@ -23,7 +23,7 @@ def sweep(corpus: str) -> Any:
 @task(task_id="takedown", trigger_rule="all_done")
 def run_pending() -> dict[str, Any]:
     """Process pending takedowns; a failed sweep does not delay them."""
-    return run("takedown", "run-pending", "--who", "deletion_sweep")
+    return run("takedown", "run-pending", "--yes", "--who", "deletion_sweep")
 
 
 @task(task_id="swept")
@@ -40,7 +40,7 @@ def look(*, params: Any = None) -> dict[str, Any]:
 @task(task_id="takedown")
 def takedown(*, params: Any = None) -> dict[str, Any]:
     """Take the posts of the request down everywhere, and remove the request file."""
-    return run("takedown", "--file", _request(params), "--reason", params["request"], "--who", "takedown")
+    return run("takedown", "--file", _request(params), "--reason", params["request"], "--who", "takedown", "--yes")
 
 
 def _request(params: Any) -> str:

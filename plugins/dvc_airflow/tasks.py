@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -200,6 +201,19 @@ def track(corpus: str) -> Any:
         return run("track", corpus)
 
     return track_numbers()
+
+
+def drift(corpus: str) -> Any:
+    """Return the task that reports drift of the published predictions, and notifies subscribers of webhooks."""
+
+    @task(task_id="drift", doc_md="compare the predictions of each month with those of the test; notify of drift")
+    def notify_of_drift() -> dict[str, Any]:
+        found = run("task", "drift", corpus)
+        if found["drift"]:
+            logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", found["drift"])
+        return found
+
+    return notify_of_drift()
 
 
 def register(corpus: str, *, published: Any) -> Any:

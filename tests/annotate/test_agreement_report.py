@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus
@@ -139,22 +138,19 @@ def test_every_table_has_as_many_cells_as_columns(scheme: str) -> None:
         assert all(len(cells) == len(found.columns) for found in tables for cells in found.rows)
 
 
-def test_a_corpus_is_printed_with_its_own_paper_only(capsys: pytest.CaptureFixture[str]) -> None:
-    report.render(metrics("figsim"), corpus="memes", scheme="figsim", console=Console(width=160))
-    text = capsys.readouterr().out
-    assert "FigSIM Table 7" in text
-    assert "CRADLE" not in text
-    assert "Ours over time" in text
+def test_a_corpus_has_the_tables_of_its_own_paper_only() -> None:
+    ours = metrics("figsim")
+    titles = " ".join(found.title for found in [*paper_tables("figsim", ours=ours), *report.own_tables(ours)])
+    assert "FigSIM Table 7" in titles
+    assert "CRADLE" not in titles
+    assert "Ours over time" in titles
 
 
-def test_without_annotations_the_paper_is_shown_and_the_lack_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_annotations_there_are_the_papers_tables_only(tmp_path: Path) -> None:
     found = report.gather(tmp_path, "posts")
-    report.render(found, corpus="posts", scheme="cradle", console=Console(width=160))
-    text = capsys.readouterr().out
-    assert "CRADLE Table 10: round-3" in text
-    assert "Corpus posts has no human annotations yet." in text
+    titles = [one.title for one in [*paper_tables("cradle", ours=found), *report.own_tables(found)]]
+    assert any(title.startswith("CRADLE Table 10: round-3") for title in titles)
+    assert not any("Ours" in title for title in titles)
 
 
 class TestSummary:
@@ -188,11 +184,10 @@ class TestSummary:
 def test_without_a_corpus_it_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     with pytest.raises(NoCorpus, match="corpus init"):
-        report.show(Settings.from_env(), corpus="memes")
+        report.of_corpus(Settings.from_env(), corpus="memes")
 
 
-def test_the_papers_are_printed_without_any_corpus(capsys: pytest.CaptureFixture[str]) -> None:
-    report.show_paper()
-    text = capsys.readouterr().out
-    assert "FigSIM Table 1" in text
-    assert "CRADLE Table 10: round-1" in text
+def test_the_papers_have_tables_without_any_corpus() -> None:
+    titles = [sheet.title for sheet in paper_tables()]
+    assert titles[0].startswith("FigSIM Table 1")
+    assert any(title.startswith("CRADLE Table 10: round-1") for title in titles)

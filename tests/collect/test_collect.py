@@ -8,13 +8,13 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.collect import collect
+from pipelines.collect import collect, trial
 from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
@@ -23,7 +23,9 @@ from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.vault.vault import Vault
+from pipelines.workspace import publish, repository
 from tests import small_sandbox
+from tests.small_corpus import code_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTH = "2022-12"
@@ -180,3 +182,22 @@ def test_a_damaged_dump_leaves_nothing_behind(
         pytest.fail("a damaged dump was read to its end")
     assert not collect.work(tmp_path, corpus="memes", month=MONTH).exists()
     assert vault.counts()["records"] == 0
+
+
+def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Settings, params: Params) -> None:
+    code = code_of(tmp_path / "code", {name: (ROOT / name).read_text() for name in ("params.yaml", "dvc.yaml")})
+    profile = tmp_path / "trial.yaml"
+    profile.write_text((ROOT / "profiles" / "sandbox.yaml").read_text())
+    head = repository.init(settings, checkout=code, profile=str(profile))
+    before = sorted(settings.home.rglob("*"))
+    days = [trial.run(settings, corpus="memes", day=date(2022, 12, day), now=NOW) for day in range(1, 32)]
+    assert sorted(settings.home.rglob("*")) == before, "no vault, no secret, no object, no scratch"
+    assert publish.head(settings) == head
+    month = collect.run(
+        "memes", window=Window.from_key(MONTH), params=params, settings=settings, root=tmp_path, now=NOW,
+        vault=Vault.open(settings.vault_url, secret=settings.secret()),
+    )  # fmt: skip
+    assert sum(day["kept"] for day in days) == month["kept"] > 0
+    assert {reason for day in days for reason in day["dropped"]} == set(month["dropped"])
+    with pytest.raises(trial.UnknownCorpus, match="memes, posts"):
+        trial.run(settings, corpus="films", day=date(2022, 12, 1), now=NOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.backfill import CONSUMERS
+
 ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = {
     "annotation_pull",
     "annotation_round",
     "deletion_sweep",
     "deliver",
+    "doctor",
     "memes_benchmark",
     "memes_collect",
     "memes_dataset",
@@ -174,6 +178,21 @@ def test_only_publishes_emit_assets_and_one_at_a_time(dags: dict[str, Any]) -> N
         elif task["outlets"] or task_id == "publish":
             assert (task_id, task["pool"]) == ("publish", "publish"), f"{dag_id}.{task_id}: an asset follows its commit"
             assert task["outlets"], f"{dag_id}.{task_id}: a publish without an asset wakes no Dag"
+
+
+def test_the_plan_of_a_backfill_knows_who_wakes_whom(dags: dict[str, Any]) -> None:
+    emitted = {dag_id: {o for task in dag["tasks"].values() for o in task["outlets"]} for dag_id, dag in dags.items()}
+    wakes: dict[str, dict[str, Any]] = {}
+    for dag_id, dag in dags.items():
+        for asset in sorted({*re.findall(r'"name": "([^"]+)"', json.dumps(dag["serialized"]["dag"]["timetable"]))}):
+            wakes.setdefault(asset, {})[dag_id] = emitted[dag_id]
+    for asset, consumers in CONSUMERS.items():
+        assert wakes[asset].keys() == consumers.keys(), "correct CONSUMERS in pipelines/backfill.py"
+        for dag_id, out in consumers.items():
+            assert out is None or out in emitted[dag_id]
+    known = {out for consumers in CONSUMERS.values() for out in consumers.values()}
+    outs = {out for consumers in CONSUMERS.values() for dag_id in consumers for out in emitted[dag_id] if out in wakes}
+    assert outs <= known, "CONSUMERS in pipelines/backfill.py lacks an asset that wakes a Dag"
 
 
 def test_nothing_is_decided_by_silence(dags: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.settings import Settings
 from pipelines.errors import VaultMismatch
 from pipelines.vault.vault import Vault
 
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
 
 
-def test_backup_restore_replay_and_rotation_work_as_written(tmp_path: Path) -> None:
+def test_backup_restore_replay_and_rotation_work_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "privacy.md").read_text()
     commands = [line.strip() for line in re.findall(r" +corpus vault .*", page)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CORPUS_")}
@@ -31,6 +32,10 @@ def test_backup_restore_replay_and_rotation_work_as_written(tmp_path: Path) -> N
         return done.stdout
 
     export, replay, rotate = commands
+    with monkeypatch.context() as patch:
+        patch.setenv("CORPUS_HOME", str(tmp_path))
+        patch.delenv("CORPUS_SECRET", raising=False)
+        Vault.create(Settings.from_env()).close()
     follow(export)
     assert (tmp_path / "tombstones.json").read_text() == "{}\n"
     secret = bytes.fromhex((tmp_path / "secret").read_text())

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,22 +26,16 @@ from pipelines.registry.journal import (
     canonical,
 )
 from pipelines.registry.state import Standing, of_rows
-from tests.privacy.conftest import postgres
+from tests.postgres import BOTH, address, postgres
 
 __all__ = ["postgres"]
 NAME = "crisis-posts"
 SAID: dict[str, Any] = {"who": "tester", "why": "a reason"}
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.faults)])
+@pytest.fixture(params=BOTH)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/journal.sqlite"
-    home, name = request.getfixturevalue("postgres"), f"journal_{abs(hash(request.node.nodeid)):x}"
-    with closing(psycopg2.connect(host=str(home), user="postgres", dbname="postgres")) as connection:
-        connection.autocommit = True
-        connection.cursor().execute(f"CREATE DATABASE {name}")
-    return f"postgresql+psycopg2://postgres@/{name}?host={home}"
+    return address(request, "journal", folder=tmp_path)
 
 
 @pytest.fixture

@@ -13,19 +13,24 @@ from typing import Any
 
 import pytest
 
+from pipelines import status
 from pipelines.packaging.register import put
-from pipelines.predict import batch_predict
+from pipelines.predict import batch_predict, drift_notice
 from pipelines.predict.batch_predict import CannotScore, NotPinned
-from pipelines.promotion.promote import withdraw
+from pipelines.promotion.promote import promote, withdraw
 from pipelines.registry import client, contents, transitions
 from pipelines.registry.candidate import Context
 from pipelines.registry.trusted import AliasUntrusted, NoChampion, Withdrawn
 from pipelines.registry.versions import CHAMPION
+from pipelines.registry.webhook_delivery import Watch
 from pipelines.storage import tables
 from tests.registry import small_registry
+from tests.registry.receiver import Receiver, receiver
 from tests.registry.small_registry import GRAVEST, NAME, add, opened, trained
+from tests.small_corpus import begin, code_of
 from tests.train import small_memes, small_posts
 
+__all__ = ["receiver"]
 WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
 MONTH = "2022-12"
 
@@ -109,16 +114,16 @@ def counting(asked: list[int]) -> Any:
     return predict
 
 
-def add_month(context: Context) -> None:
-    """Write one more month: two memes with the words of others."""
+def add_month(context: Context, *, count: int = 2) -> None:
+    """Write one more month: memes with the words of others."""
     from pipelines.storage.seal import write_rows
 
-    month, ids = "2023-01", [context.vault.record_id(f"t3_new{i}") for i in range(2)]
+    month, ids = "2023-01", [context.vault.record_id(f"t3_new{i}") for i in range(count)]
     items = [(one, f"t3_new{i}") for i, one in enumerate(ids)]
     context.vault.admit(items, corpus="memes", month=month, now=small_memes.NOW)
     new = [
         dict.fromkeys(tables.SCHEMAS["images"].names)
-        | {"record_id": one, "image": 0, "bytes": b"png", "text": "we go door"}
+        | {"record_id": one, "image": 0, "bytes": b"png", "text": "we go door", "words": 300}
         for one in ids
     ]
     path = context.root / "data" / "memes" / month / "images" / "000.parquet"
@@ -221,3 +226,47 @@ def test_posts_are_asked_about_by_title_and_body(small: Path, tmp_path: Path) ->
     assert {r for r, row in found.items() if row["labels"] == [labels[0]]} == {r for r in texts if word in texts[r]}
     assert found.keys() == texts.keys() and metrics["records"] == len(texts)
     assert {row["task"] for row in found.values()} == {"labels"}
+
+
+def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
+    context: Context, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(context, knows=6)
+    promote(NAME, 1, **WHO, context=context)
+    given = {"registry": context.registry, "journal": context.journal, "root": context.root}
+    pinned = batch_predict.pin(NAME, **given)
+    assert pinned.test is not None and pinned.test.answered == small_registry.SIZES["test"]
+    assert pinned.test.alerting[-1] == GRAVEST and pinned.test.alerts > 0
+    first = run(context)[NAME]["drift"]
+    assert (first["test"], first["months"]) == (72, 2) and "2023-01" not in first["exceeded"]
+    add_month(context, count=40)
+    metrics = run(context)
+    found = metrics[NAME]["drift"]
+    assert found["exceeded"] == first["exceeded"] | {"2023-01": found["newest"]["exceeded"]}
+    assert {GRAVEST, "words"} <= {*found["exceeded"]["2023-01"]}
+    assert found["newest"]["quantities"][GRAVEST]["month"] == 1
+
+    work = context.root / "published"
+    (work / "metrics").mkdir(parents=True)
+    shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
+    begin(context.settings, code=code_of(work, {}))
+    Watch.open(context.journal).subscribe(receiver.url, name=NAME)
+    told = drift_notice.run("memes", settings=context.settings)
+    assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)
+    assert drift_notice.run("memes", settings=context.settings)["queued"] == 0
+    [(_, body)] = receiver.came
+    sent = json.loads(body)
+    assert sent["type"] == "model.drift"
+    assert sent["data"] == {
+        "name": NAME, "event": "drift", "version": 1, "months": found["exceeded"], "at": sent["timestamp"]
+    }  # fmt: skip
+    monkeypatch.setenv("CORPUS_SECRET", small_registry.SECRET.hex())
+    part = status.gather(context.settings)["drift"][NAME]
+    assert (part["months"], part["drifted"], part["newest"]) == (3, len(found["exceeded"]), "2023-01")
+    assert GRAVEST in part["exceeded"]
+
+
+def test_a_champion_that_no_gate_has_counted_is_not_compared(context: Context) -> None:
+    add(context, knows=6)
+    champion(context, 1)
+    assert run(context)[NAME]["drift"] is None

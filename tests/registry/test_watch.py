@@ -8,12 +8,9 @@ import hmac
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,54 +23,13 @@ from pipelines.registry.journal import Journal, JournalBroken, JournalUnavailabl
 from pipelines.registry.versions import UnknownModel
 from pipelines.registry.webhook import DELAYS
 from pipelines.registry.webhook_delivery import DEAD, DELIVERED, WAITING, SubscribedAlready, UnknownSubscriber, Watch
-from tests.privacy.conftest import postgres
+from tests.postgres import BOTH, address, postgres
+from tests.registry.receiver import Receiver, receiver
 
-__all__ = ["postgres"]
+__all__ = ["postgres", "receiver"]
 NAME, OTHER = "crisis-posts", "meme-severity"
 WHO: dict[str, Any] = {"who": "ada", "why": "a reason that is not sent"}
 NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
-
-
-@dataclass
-class Receiver:
-    """What came, and what is answered: a status for each in turn, the last one for all after it."""
-
-    url: str
-    answers: list[int] = field(default_factory=lambda: [204])
-    came: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-
-    def ids(self) -> list[str]:
-        return [headers["webhook-id"] for headers, _ in self.came]
-
-    def told(self) -> list[tuple[str, int | None]]:
-        return [(data["event"], data["to"]) for data in (json.loads(body)["data"] for _, body in self.came)]
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            made.came.append(({key.lower(): value for key, value in self.headers.items()}, body))
-            status = made.answers.pop(0) if len(made.answers) > 1 else made.answers[0]
-            self.send_response(status)
-            if 300 <= status < 400:
-                self.send_header("location", f"{made.url}/elsewhere")
-            self.end_headers()
-
-        do_GET = do_POST
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made = Receiver(f"http://127.0.0.1:{server.server_port}/hook")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield made
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 class Clock:
@@ -90,9 +46,9 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/journal.sqlite"
+@pytest.fixture(params=BOTH)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return address(request, "journal", folder=tmp_path)
 
 
 @pytest.fixture
@@ -229,7 +185,8 @@ def test_an_altered_journal_sends_no_webhook(watch: Watch, journal: Journal, rec
     watch.subscribe(receiver.url)
     moved(journal, "promoted", 1)
     with journal.engine.writing() as connection:
-        connection.exec_driver_sql("DROP TRIGGER journal_UPDATE")
+        sqlite = journal.engine.backend == "sqlite"
+        connection.exec_driver_sql(f"DROP TRIGGER {'journal_UPDATE' if sqlite else 'journal_refuse ON journal'}")
         connection.exec_driver_sql("UPDATE journal SET to_version = 2")
     with pytest.raises(JournalBroken):
         watch.deliver()
@@ -291,3 +248,21 @@ def test_on_postgresql_a_consumer_reads_the_journal_and_no_secret(postgres: Path
             moved(journal, "promoted", 2)
         with pytest.raises(JournalUnavailable):
             Watch(journal, clock=Clock()).subscribers()
+
+
+def test_a_notice_of_drift_is_sent_once_and_holds_back_no_change_of_champion(
+    watch: Watch, journal: Journal, receiver: Receiver, clock: Clock
+) -> None:
+    receiver.answers[:] = [500, 204]
+    watch.subscribe(receiver.url, name=NAME)
+    watch.subscribe(f"{receiver.url}/other", name=OTHER)
+    months = {"2023-01": ["words"]}
+    assert watch.drift(NAME, version=3, months=months) == 1
+    assert watch.drift(NAME, version=3, months=months) == 0
+    moved(journal, "promoted", 3)
+    assert watch.deliver() == {"delivered": 1, "failed": 1, "dead": 0, "waiting": 1}
+    clock.now += DELAYS[0]
+    assert watch.deliver() == {"delivered": 1, "failed": 0, "dead": 0, "waiting": 0}
+    assert [json.loads(body)["type"] for _, body in receiver.came] == ["model.drift", "model.promoted", "model.drift"]
+    assert watch.drift(NAME, version=3, months=months | {"2023-02": ["alerts"]}) == 1
+    assert watch.drift(NAME, version=4, months=months) == 1

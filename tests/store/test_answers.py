@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BadParams, SealBroken, UnknownRecord
 from pipelines.storage.answers import AnswerStore, AnswersUnavailable, BatchJob, LedgerChange, cache_key, sealed
 from pipelines.vault.vault import Vault
+from tests.postgres import BOTH, address, postgres
+
+__all__ = ["postgres"]
 
 NOW = datetime(2022, 12, 1, tzinfo=UTC)
 TEXT = b'{"labels": ["no_crisis"], "aside": "a word that must not lie open"}'
@@ -36,9 +39,14 @@ def vault(tmp_path: Path) -> Iterator[Vault]:
         yield vault
 
 
+@pytest.fixture(params=BOTH)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return address(request, "answers", folder=tmp_path)
+
+
 @pytest.fixture
-def answers(tmp_path: Path) -> Iterator[AnswerStore]:
-    with AnswerStore.open(f"sqlite:///{tmp_path}/answers.sqlite") as answers:
+def answers(url: str) -> Iterator[AnswerStore]:
+    with AnswerStore.open(url) as answers:
         yield answers
 
 
@@ -48,7 +56,7 @@ def admit(vault: Vault, *names: str) -> list[str]:
     return ids
 
 
-def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
+def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, url: str, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
     answers.write(
         [
@@ -60,6 +68,9 @@ def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, t
     found = answers.get(["k1", "k2"], vault=vault)
     assert {k: (v.record_id, v.data, v.cost) for k, v in found.items()} == {"k1": (record_id, TEXT, 7)}
     assert answers.spent() == (7, 0)
+    with sa.create_engine(url).begin() as raw:
+        [stored] = raw.exec_driver_sql("SELECT answer FROM answers").scalars()
+    assert b"must not lie open" not in bytes(stored)
     for file in tmp_path.glob("answers.sqlite*"):
         assert b"must not lie open" not in file.read_bytes()
         assert file.stat().st_mode & 0o077 == 0
@@ -77,7 +88,7 @@ def test_takedown_closes_the_answer(answers: AnswerStore, vault: Vault) -> None:
     assert answers.get(["k1"], vault=vault)["k1"].record_id == stays
 
 
-def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
+def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, url: str) -> None:
     (record_id,) = admit(vault, "a")
     for key in ("k1", "k2"):
         answers.write(
@@ -87,8 +98,10 @@ def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, tmp_path
                 )
             ]
         )
-    with sqlite3.connect(tmp_path / "answers.sqlite") as raw:
-        raw.execute("UPDATE answers SET answer = (SELECT answer FROM answers WHERE key = 'k1') WHERE key = 'k2'")
+    with sa.create_engine(url).begin() as raw:
+        raw.exec_driver_sql(
+            "UPDATE answers SET answer = (SELECT answer FROM answers WHERE key = 'k1') WHERE key = 'k2'"
+        )
     with pytest.raises(SealBroken):
         answers.get(["k2"], vault=vault)
 
@@ -142,8 +155,7 @@ def test_ledger_adds_up_and_no_limit_is_passed(changes: list[LedgerChange]) -> N
             assert free + sum(c.hold for c in limited[: at + 1]) <= change.limit
 
 
-def test_processes_share_one_ledger(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/answers.sqlite"
+def test_processes_share_one_ledger(url: str) -> None:
     code = (
         "import sys; from pipelines.storage.answers import AnswerStore, LedgerChange\n"
         "a = AnswerStore.open(sys.argv[1])\n"

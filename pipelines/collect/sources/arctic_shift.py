@@ -55,6 +55,14 @@ class ArcticShiftSource:
         """
         return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
+    def ping(self, subreddit: str) -> None:
+        """Request one second of a subreddit before Reddit began, which has no posts.
+
+        Raises:
+            SourceError: as :meth:`submissions`.
+        """
+        self._page(subreddit, after=0, before=1)
+
     def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[ListingPage]:
         after = int(cursor) if cursor else int(window.start.timestamp()) - 1
         known: set[str | None] = set()

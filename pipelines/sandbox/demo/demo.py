@@ -23,7 +23,7 @@ from pipelines.sandbox.demo.promotions import Act
 from pipelines.sandbox.demo.runs import Api, Look
 from pipelines.sandbox.reddit.build import build
 from pipelines.workspace import repository
-from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 
 # Seconds between two polls of Airflow: its API server competes with the tasks for cores.
@@ -108,7 +108,8 @@ def follow(
 
 def newest(settings: Settings) -> dict[str, str]:
     """Return corpus -> subject of the corpus's newest commit."""
-    subjects = git("--git-dir", settings.repo, "log", "--format=%s", BRANCH).splitlines()
+    with history(settings) as repo:
+        subjects = git("--git-dir", str(repo), "log", "--format=%s", BRANCH).splitlines()
     return {corpus: next((s for s in subjects if f"({corpus})" in s), "") for corpus in CORPORA}
 
 

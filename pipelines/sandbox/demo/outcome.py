@@ -18,7 +18,7 @@ from pipelines.sandbox.demo.failures import Failures
 from pipelines.sandbox.demo.plan import MODELS
 from pipelines.sandbox.demo.runs import Json, Look
 from pipelines.timing import IMPORTS, WORK
-from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 
 DECISIONS = ("refused", "promoted", "rolled_back", "withdrawn")
@@ -27,7 +27,8 @@ SERVICES, AIRFLOW, GIT = "services, start", "Airflow, per task", "git and DVC"
 
 def evaluated(settings: Settings, *, corpus: str) -> Json:
     """Return the published ``evaluate.json`` of a corpus."""
-    text = git("--git-dir", settings.repo, "show", f"{BRANCH}:metrics/{corpus}/evaluate.json")
+    with history(settings) as repo:
+        text = git("--git-dir", str(repo), "show", f"{BRANCH}:metrics/{corpus}/evaluate.json")
     found: Json = json.loads(text)
     return found
 

@@ -22,6 +22,8 @@ from pipelines.sandbox.vendors.batches import (
 from pipelines.sandbox.vendors.protocols import MADE, Body, Call, Rejected, Sent, name_of
 
 MODELS = ("gpt-5", "gpt-5-mini", "gpt-4.1")
+# Known to the real vendors once; a request for one of these is answered as they answer now.
+RETIRED = frozenset({"claude-2.1", "gemini-1.0-pro", "gpt-4-32k"})
 LINES = "application/x-jsonl"
 NAME = r"(?P<name>[\w.-]+)"
 Service = Callable[[Batches, Call], Sent | None]
@@ -63,6 +65,10 @@ def _content(batches: Batches, call: Call) -> Sent | None:
 def _models(_: Batches, __: Call) -> Sent | None:
     models = [{"id": m, "object": "model", "created": MADE, "owned_by": "sandbox"} for m in MODELS]
     return _told({"object": "list", "data": models})
+
+
+def _model(_: Batches, call: Call) -> Sent | None:
+    return None if call.model in RETIRED else _told({"id": call.model, "name": f"models/{call.model}"})
 
 
 def _openai_upload(batches: Batches, call: Call) -> Sent | None:
@@ -136,12 +142,14 @@ SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
         ("POST", re.compile(rf"/v1/batches/{NAME}/cancel"), _job(Batches.cancel, openai_job)),
     ),
     "anthropic": (
+        ("GET", re.compile(r"/v1/models/(?P<model>[^/:]+)"), _model),
         ("POST", re.compile(r"/v1/messages/batches"), _anthropic_submit),
         ("GET", re.compile(rf"/v1/messages/batches/{NAME}"), _job(Batches.look, anthropic_job)),
         ("POST", re.compile(rf"/v1/messages/batches/{NAME}/cancel"), _job(Batches.cancel, anthropic_job)),
         ("GET", re.compile(rf"/v1/messages/batches/{NAME}/results"), _anthropic_results),
     ),
     "google": (
+        ("GET", re.compile(r"/v1beta/models/(?P<model>[^/:]+)"), _model),
         ("POST", re.compile(rf"/upload/v1beta/files(?:/{NAME})?"), _google_upload),
         ("POST", re.compile(r"/v1beta/models/(?P<model>[^/:]+):batchGenerateContent"), _google_submit),
         ("GET", re.compile(r"/v1beta/(?P<name>batches/[\w.-]+)"), _job(Batches.look, google_job)),

@@ -1,0 +1,272 @@
+"""Estimate a backfill before it is started: runs, requests, time, cost of labelling, disk, and the Dags that it wakes.
+
+Posts per month, the share that is kept and bytes per post come from the months that the corpus has; where it has none,
+from the assumptions of :data:`DEFAULTS`. Every number that was not counted is listed with its origin.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.collect.month import Window
+from pipelines.config.collect import SourceName
+from pipelines.config.label import RemoteLabeller
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
+from pipelines.datasets.post import Post
+from pipelines.deployment.airflow_api import named
+from pipelines.errors import ConfigError, NoCorpus, StepFailed
+from pipelines.llm import costs
+from pipelines.llm.capabilities import PriceUnknown, capabilities, price
+from pipelines.llm.prompts import build
+from pipelines.taxonomy import load as load_scheme
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.pointer import read_pointer
+
+# Requests a minute: Reddit grants 1,000 in ten minutes (as sweep.requests in params.yaml); Arctic Shift's is a guess.
+RATES: Mapping[SourceName, int] = {"reddit": 100, "arctic_shift": 60}
+# Ours, guesses for a corpus without a single month: posts of a subreddit a month, the share that is kept, bytes of one
+# kept record in the cache.
+DEFAULTS = {"images": (300, 0.6, 200_000), "texts": (3000, 0.7, 3_000)}
+# Of collect.shard_size in params.yaml: 2,000 pictures are about an hour of work on one core.
+IMAGES_PER_HOUR = 2000
+# Ours: a post of about 200 words.
+POST_CHARACTERS = 1100
+GB = 10**9
+# The cache and one remote.
+PLACES = 2
+PICTURES = f"{IMAGES_PER_HOUR:,} pictures an hour on one core are fetched, read and fingerprinted"
+ALWAYS = (
+    "disk is that of the cache and one remote, without the results of stages and older versions",
+    "each Dag that is woken takes all months that arrived during its last run: at least 1 run, at most 1 a month",
+)
+# Asset -> the Dags that run when it is emitted, with the asset that each emits without a person (tests/dags).
+CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
+    "memes": {"memes_dataset": "memes/dataset"},
+    "memes/dataset": {"memes_scoring": None},
+    "posts": {"posts_dataset": "posts/dataset"},
+    "posts/dataset": {"posts_label": "silver/posts", "posts_scoring": None},
+    "silver/posts": {"posts_finetune": None},
+    "gold/memes": {"memes_benchmark": None},
+}
+
+
+class UnknownCorpus(ConfigError):
+    """There is no corpus of this name."""
+
+    message = "There is no corpus '{name}'."
+    remedy = "Choose one of: {known}."
+
+
+class BadPeriod(ConfigError):
+    """The last month of a period is before its first."""
+
+    message = "The month {last} is before {first}."
+    remedy = "Pass the earlier month to --from."
+
+
+@dataclass(frozen=True)
+class History:
+    """What the corpus branch has: its months, bytes in them, submissions and kept posts, records of the sample."""
+
+    months: frozenset[str] = frozenset()
+    size: int = 0
+    submissions: int = 0
+    kept: int = 0
+    sampled: int = 0
+
+
+@dataclass(frozen=True)
+class Month:
+    """An average month: submissions, kept posts and bytes of them, with the origin of these numbers."""
+
+    submissions: float
+    kept: float
+    size: float
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, history: History, *, params: Params, corpus: str) -> Month:
+        """Return the mean of the published months, or the default without one."""
+        described, months = params.corpora[corpus], len(history.months)
+        if history.kept:
+            note = f"posts and bytes of a month: the mean of {months} published months"
+            return cls(history.submissions / months, history.kept / months, history.size / months, (note,))
+        posts, share, size = DEFAULTS[described.content]
+        kept = posts * share * len(described.subreddits)
+        note = (
+            f"{posts:,} submissions per subreddit and month, {share:.0%} of them kept, {size:,} bytes for each: a "
+            "guess, because no dataset is published yet; collect one month first for a better estimate"
+        )
+        return cls(posts * len(described.subreddits), kept, kept * size, (note,))
+
+
+def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) -> dict[str, Any]:
+    """Return the estimate of a backfill of the months ``first`` to ``last``; nothing is started.
+
+    Returns:
+        ``runs`` (months), ``existing`` (months that the corpus has), ``source``, ``requests`` and ``hours`` at the
+        source's rate, ``item_hours`` (pictures, on one core), ``submissions``, ``kept``, ``labelling`` by labeller,
+        ``usd_expected`` (``None`` if a price is unknown), ``budget_usd``, ``disk_gb``, ``wakes`` (Dags, in the order in
+        which they run), and ``assumptions``.
+
+    Raises:
+        UnknownCorpus: there is no such corpus.
+        BadWindow: a month is not ``YYYY-MM``.
+        BadPeriod: the last month is before the first.
+    """
+    months = _months(first, last)
+    params, history = _history(settings, corpus=corpus, root=root)
+    if corpus not in params.corpora:
+        raise UnknownCorpus(name=corpus, known=", ".join(params.corpora))
+    described, each = params.corpora[corpus], Month.of(history, params=params, corpus=corpus)
+    existing = sorted(history.months & set(months))
+    kept = round(each.kept * len(months))
+    requests, hours, asked = _requests(params, corpus=corpus, submissions=each.submissions, months=len(months))
+    added = round(each.kept * (len(months) - len(existing)))
+    labelling, told = _labelling(params, corpus=corpus, added=added, sampled=history.sampled)
+    usd = [one["usd_expected"] for one in labelling.values()]
+    pictures = described.content == "images"
+    return {
+        "corpus": corpus,
+        "runs": len(months),
+        "existing": existing,
+        "source": described.source,
+        "requests": requests,
+        "hours": hours,
+        "item_hours": round(kept / IMAGES_PER_HOUR, 1) if pictures else 0.0,
+        "submissions": round(each.submissions * len(months)),
+        "kept": kept,
+        "labelling": labelling,
+        "usd_expected": None if None in usd else round(sum(usd), 2),
+        "budget_usd": params.votes.budget_usd,
+        "disk_gb": round(PLACES * each.size * len(months) / GB, 3),
+        "wakes": [named(dag) for dag in woken(corpus)],
+        "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *told, *ALWAYS],
+    }
+
+
+def woken(asset: str) -> list[str]:
+    """Return the Dags that an asset wakes, and those that these wake, as far as no person is asked in between."""
+    found: list[str] = []
+    for dag, emitted in CONSUMERS.get(asset, {}).items():
+        found.append(dag)
+        found += woken(emitted) if emitted else []
+    return found
+
+
+def _months(first: str, last: str) -> list[str]:
+    window, end = Window.from_key(first), Window.from_key(last)
+    if end.start < window.start:
+        raise BadPeriod(first=first, last=last)
+    months = [window.key]
+    while window.key != end.key:
+        window = Window.from_key(f"{window.end:%Y-%m}")
+        months.append(window.key)
+    return months
+
+
+def _requests(params: Params, *, corpus: str, submissions: float, months: int) -> tuple[int, float, list[str]]:
+    """Return requests to the source, hours at its rate, and notes; ``submissions``: of one month."""
+    source, subreddits = params.corpora[corpus].source, len(params.corpora[corpus].subreddits)
+    if source == "dump":
+        return 0, 0.0, ["dumps are read from disk, each file once a month that it covers; pictures are fetched anyway"]
+    if source == "reddit":
+        listing = params.reddit
+        requests = months * subreddits * math.ceil(listing.listing_limit / listing.page_size)
+        notes = [
+            f"Reddit lists the newest {listing.listing_limit:,} posts of a subreddit only: months before these stay "
+            "empty; use dumps or arctic_shift for them"
+        ]
+    else:
+        pages = math.ceil(submissions / subreddits / params.arctic_shift.page_size) + 1
+        requests, notes = months * subreddits * pages, []
+    rate = RATES[source]
+    return requests, round(requests / rate / 60, 2), [*notes, f"{rate} requests a minute to {source}"]
+
+
+def _labelling(params: Params, *, corpus: str, added: int, sampled: int) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return records, tokens and expected cost by remote labeller, and notes.
+
+    Labellers are asked about the records of the sample only, so more months fill the sample and no more.
+    """
+    described = params.corpora[corpus]
+    if described.content != "texts" or corpus not in params.sample:
+        return {}, ["pictures are labelled by people; prompted models of the benchmark are not counted"]
+    records = min(added, max(0, params.sample[corpus].size - sampled))
+    scheme, votes = load_scheme(described.scheme), params.votes
+    found: dict[str, dict[str, Any]] = {}
+    for name in votes.labellers:
+        labeller = params.labellers[name]
+        if not isinstance(labeller, RemoteLabeller):
+            continue
+        api = params.providers[labeller.provider].api
+        can = capabilities(labeller.model, api=api)
+        prompt = build(scheme, keys=[scheme.category().key], system=labeller.system)
+        system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
+        cap = votes.max_output_tokens * can.max_tokens_factor
+        one = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        read = one.read + votes.examples * costs.tokens(POST_CHARACTERS)
+        try:
+            known = price(labeller.model, api=api, given=labeller.price, name=name)
+            share = costs.BATCH_SHARE if votes.batch and can.batch else 1.0
+            usd = round(records * share * costs.usd(known, read=read, written=one.written), 2)
+        except PriceUnknown:
+            usd = None
+        found[name] = {"records": records, "input_tokens": read, "output_tokens": one.written, "usd_expected": usd}
+    notes = [
+        f"labellers are asked about the sample only (sample.{corpus}.size = {params.sample[corpus].size:,}, "
+        f"{sampled:,} taken): {records:,} new records",
+        f"a post has {POST_CHARACTERS:,} characters; {costs.CHARACTERS_PER_TOKEN} characters a token",
+    ]
+    return found, notes if found else [*notes, "no remote labeller votes"]
+
+
+def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, History]:
+    """Return the parameters in force and what the corpus branch has; without a repository, those of the checkout."""
+    if "://" not in settings.repo and not Path(settings.repo).exists():
+        return load(root, profile=os.environ.get("CORPUS_PROFILE") or None), History()
+    try:
+        with workspace(settings) as clone:
+            pointers = sorted((clone.path / "data" / corpus).rglob("*.dvc"))
+            collect = _metrics(clone, corpus=corpus, name="quality").get("collect", {})
+            return load(clone.path), History(
+                months=frozenset(path.relative_to(clone.path).parts[2] for path in pointers),
+                size=sum(read_pointer(path.read_text()).size for path in pointers),
+                submissions=collect.get("submissions", 0),
+                kept=collect.get("kept", 0),
+                sampled=_metrics(clone, corpus=corpus, name="sample").get("taken", 0),
+            )
+    except StepFailed:
+        raise NoCorpus(place="CORPUS_REPO") from None
+
+
+def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:
+    path = clone.path / "metrics" / corpus / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def show(made: Mapping[str, Any]) -> None:
+    """Print a plan as lines of text."""
+    cost = "unknown, because a price is" if made["usd_expected"] is None else f"{made['usd_expected']:,.2f} US dollars"
+    lines = {
+        "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",
+        "requests": f"{made['requests']:,} to {made['source']}, {made['hours']:,} h at its rate",
+        "pictures": f"{made['item_hours']:,} h on one core" if made["item_hours"] else "none",
+        "posts": f"{made['submissions']:,} submissions, {made['kept']:,} kept",
+        "labelling": f"{cost} expected, votes.budget_usd is {made['budget_usd']:,.2f}",
+        "disk": f"{made['disk_gb']:,} GB",
+        "wakes": ", ".join(made["wakes"]) or "no Dag",
+    }
+    for name, text in lines.items():
+        sys.stdout.write(f"{name:10} {text}\n")
+    sys.stdout.write("assumptions\n")
+    for text in made["assumptions"]:
+        sys.stdout.write(f"  - {text}\n")

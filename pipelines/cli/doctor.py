@@ -1,0 +1,88 @@
+"""Define the commands that examine a deployment and plan a backfill."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.cli.shared import CorpusName, emit
+from pipelines.config.settings import Settings
+from pipelines.process import now
+
+if TYPE_CHECKING:
+    from pipelines.doctor.doctor import Found
+
+app = typer.Typer()
+plan = typer.Typer(no_args_is_help=True, help="Plan work before it starts.")
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
+
+
+@app.command(rich_help_panel="Repository")
+def doctor(
+    as_json: AsJson = False,
+    deep: Annotated[bool, typer.Option(help="compare all objects of the cache with their digests")] = False,
+    timeout: Annotated[float, typer.Option(help="seconds for each check", min=0.1)] = 10,
+) -> None:
+    """Examine the deployment and print the fix of each problem; the exit status is 1 if a check failed."""
+    from pipelines.doctor.doctor import examine
+
+    found = examine(Settings.from_env(), root=Path.cwd(), now=now(), seconds=timeout, deep=deep)
+    counts = Counter[str](finding.status for _, finding in found)
+    if as_json:
+        _log(found)
+        emit({**{status: counts[status] for status in COLOURS}, "checks": [f.told(name) for name, f in found]})
+    else:
+        _show(found)
+    if any(finding.late for _, finding in found):
+        # a check that never returns must not keep the process alive
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+    if counts["failure"]:
+        raise typer.Exit(1)
+
+
+def _log(found: Found) -> None:
+    """Write what needs a fix to stderr, which Airflow logs."""
+    for name, finding in found:
+        if finding.status != "ok":
+            sys.stderr.write(f"{finding.status} {name}: {finding.found}. {finding.fix}\n")
+
+
+def _show(found: Found) -> None:
+    """Print a table at a terminal, else a line per check."""
+    if not sys.stdout.isatty():
+        for name, finding in found:
+            sys.stdout.write(f"{finding.status:8} {name}: {finding.found}{f'. {finding.fix}' if finding.fix else ''}\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("check", "status", "found", "fix")
+    for name, finding in found:
+        status = f"[{COLOURS[finding.status]}]{finding.status}[/]"
+        table.add_row(name, status, finding.found, finding.fix)
+    Console().print(table)
+
+
+@plan.command("backfill")
+def backfill(
+    corpus: CorpusName,
+    first: Annotated[str, typer.Option("--from", help="the first month, YYYY-MM")],
+    last: Annotated[str, typer.Option("--to", help="the last month, YYYY-MM")],
+    as_json: AsJson = False,
+) -> None:
+    """Estimate runs, requests, time, cost and disk of a backfill, and the Dags that it wakes; nothing is started."""
+    from pipelines import backfill as planned
+
+    made = planned.plan(Settings.from_env(), corpus=corpus, first=first, last=last, root=Path.cwd())
+    if as_json:
+        emit(made)
+    else:
+        planned.show(made)

@@ -1,0 +1,332 @@
+"""Define the commands that create, upgrade and clone the corpus repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.params import tell
+from pipelines.cli.shared import doing, emit
+from pipelines.config.settings import Settings
+from pipelines.errors import BadParams, CorpusError
+
+if TYPE_CHECKING:
+    from pipelines.config.new_profile import Choices
+    from pipelines.config.params import Params
+
+app = typer.Typer()
+
+PER_CORPUS = "for both corpora, or CORPUS=VALUE; may be repeated"
+# Addresses that `corpus init` writes into the file of environment variables.
+ADDRESSES = {
+    "CORPUS_HOME": "home",
+    "CORPUS_REPO": "repo",
+    "CORPUS_REMOTE": "remote",
+    "CORPUS_VAULT_URL": "vault_url",
+    "CORPUS_ANSWERS_URL": "answers_url",
+    "CORPUS_JOURNAL_URL": "journal_url",
+}
+ASKED = {
+    "repo": "Corpus repository: a path, or the git address of an empty repository",
+    "remote": "DVC remote: a path, or an address such as s3://bucket/path",
+    "vault_url": "Vault: sqlite:///FILE or postgresql+psycopg2://…",
+    "answers_url": "Answers of labellers: a database address, as above",
+    "journal_url": "Journal of models: a database address, as above",
+}
+
+
+@app.command(rich_help_panel="Repository")
+def init(
+    *,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="a name in profiles/, such as sandbox, or a YAML file; with values below: the one to write"),
+    ] = None,
+    source: Annotated[list[str] | None, typer.Option(help=f"dump, reddit or arctic_shift; {PER_CORPUS}")] = None,
+    subreddits: Annotated[list[str] | None, typer.Option(help="CORPUS=NAME,NAME; may be repeated")] = None,
+    first_month: Annotated[list[str] | None, typer.Option(help=f"YYYY-MM; {PER_CORPUS}")] = None,
+    last_month: Annotated[list[str] | None, typer.Option(help=f"YYYY-MM, or null for no end; {PER_CORPUS}")] = None,
+    labellers: Annotated[str | None, typer.Option(help="names of the section labellers, joined by commas")] = None,
+    budget: Annotated[float | None, typer.Option(help="US dollars for remote labellers")] = None,
+    repo: Annotated[str | None, typer.Option(help="path or git address of the corpus repository")] = None,
+    remote: Annotated[str | None, typer.Option(help="path or address of the DVC remote")] = None,
+    vault_url: Annotated[
+        str | None, typer.Option(help="database of the vault; with a password: CORPUS_VAULT_URL")
+    ] = None,
+    answers_url: Annotated[
+        str | None, typer.Option(help="database of answers; with a password: CORPUS_ANSWERS_URL")
+    ] = None,
+    journal_url: Annotated[
+        str | None, typer.Option(help="database of the journal; with a password: CORPUS_JOURNAL_URL")
+    ] = None,
+    env_file: Annotated[Path | None, typer.Option(help="write the addresses to this file, mode 600")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be written")] = False,
+) -> None:
+    """Create the corpus repository from this checkout's HEAD, or adopt one; at a terminal without options, ask."""
+    from pipelines.config.new_profile import Choices
+    from pipelines.config.params import load
+    from pipelines.workspace.repository import NotARepository
+
+    addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
+                 "journal_url": journal_url}  # fmt: skip
+    _refuse_passwords(addresses)
+    if not Path("params.yaml").exists():
+        raise NotARepository(path=Path.cwd().name)
+    # absolute, because the file of addresses is read elsewhere
+    given = {
+        name: _absolute(value) if name in ("repo", "remote") else value for name, value in addresses.items() if value
+    }
+    settings = Settings.from_env().model_copy(update=given)
+    params = load()
+    values = {"source": source, "subreddits": subreddits, "first_month": first_month, "last_month": last_month}
+    choices = Choices(_by_corpus(values, corpora=params.corpora), _names(labellers), budget)
+    begin = Beginning(settings, choices, profile=profile, env_file=env_file)
+    if sys.stdin.isatty() and not (profile or given or env_file or choices.any()):
+        begin = begin.ask(params)
+    emit(begin.run(params, dry_run=dry_run))
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What `corpus init` writes: the profile, the file of addresses, the repository."""
+
+    settings: Settings
+    choices: Choices
+    profile: str | None
+    env_file: Path | None
+
+    def ask(self, params: Params) -> Beginning:
+        """Return this with the answers of the person at the terminal; no answer keeps the default."""
+        from pipelines.config.new_profile import Choices
+        from pipelines.workspace.address import branches
+
+        update = {"repo": typer.prompt(ASKED["repo"], default=self.settings.repo)}
+        settings = self.settings.model_copy(update=update)
+        if branches(settings.repo):
+            return replace(self, settings=settings)
+        if not typer.confirm("Write a profile of your own? (no: the values of params.yaml)", default=True):
+            return replace(self, settings=settings)
+        name = typer.prompt("Name of the profile", default="team")
+        corpora = {}
+        for corpus, known in params.corpora.items():
+            asked = {
+                "source": (f"{corpus}: source (dump, reddit, arctic_shift)", known.source),
+                "subreddits": (f"{corpus}: subreddits, joined by commas", ",".join(known.subreddits)),
+                "first_month": (f"{corpus}: first month", known.first_month),
+                "last_month": (f"{corpus}: last month, or null", known.last_month or "null"),
+            }
+            corpora[corpus] = {key: _value(key, typer.prompt(text, default=old)) for key, (text, old) in asked.items()}
+        labellers = typer.prompt("Labellers of posts", default=",".join(params.votes.labellers))
+        budget = typer.prompt("Budget for remote labellers in US dollars", default=params.votes.budget_usd, type=float)
+        others = {
+            name: typer.prompt(text, default=getattr(settings, name)) for name, text in ASKED.items() if name != "repo"
+        }
+        env = typer.prompt("File for these addresses", default=str(_default_env()))
+        return Beginning(
+            settings.model_copy(update=others), Choices(corpora, _names(labellers), budget), name, Path(env)
+        )
+
+    def run(self, params: Params, *, dry_run: bool) -> dict[str, Any]:
+        """Write everything, or print it; return what `corpus init` prints as JSON."""
+        from pipelines.config import new_profile
+        from pipelines.workspace import repository
+        from pipelines.workspace.address import shown
+
+        checkout, profile, text = Path.cwd(), self.profile, None
+        env = self._env(params)
+        if self.env_file:
+            _check_env_file(self.env_file, checkout=checkout)
+        if self.choices.any():
+            if profile is None:
+                raise BadParams(where="--profile", detail="is needed: the name of the profile to write")
+            path = Path(profile if profile.endswith((".yaml", ".yml")) else f"profiles/{profile}.yaml")
+            text, profile = new_profile.profile_text(self.choices, params=params), str(path)
+        if dry_run:
+            _show([(profile, text), (self.env_file, shown(env) if self.env_file else None)])
+            action = repository.plan(self.settings, checkout=checkout, profile=None if text else profile)
+            return {"commit": None, "would": action}
+        with_profile = _written(Path(profile), text) if text and profile else None
+        try:
+            commit = repository.init(self.settings, checkout=checkout, profile=profile)
+        except BaseException:
+            if with_profile:
+                with_profile.unlink()
+            raise
+        if self.env_file:
+            new_profile.write_env(self.env_file, env)
+        _warn_uncommitted(repository.uncommitted(checkout), written=profile if text else None)
+        _next_steps(self.settings, params=params, env_file=self.env_file)
+        return {"commit": commit}
+
+    def _env(self, params: Params) -> str:
+        from pipelines.config.new_profile import env_text
+
+        labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
+        keys = {f"CORPUS_{one.provider.upper()}_KEY" for one in labellers if one.kind == "remote"}
+        sources = {fields.get("source") for fields in self.choices.corpora.values()}
+        if "reddit" in sources:
+            keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}
+        values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
+        return env_text(values, secrets=sorted(keys))
+
+
+@app.command("try", rich_help_panel="Repository")
+def try_day(
+    corpus: Annotated[str, typer.Option(help="memes or posts")],
+    day: Annotated[str, typer.Option(help="the day to read, YYYY-MM-DD")],
+) -> None:
+    """Read one day from the source of a corpus and print the counts by outcome; nothing is kept."""
+    from pipelines.collect import trial
+    from pipelines.process import now
+    from pipelines.workspace.parameters import require_corpus
+
+    try:
+        chosen = date.fromisoformat(day)
+    except ValueError:
+        raise BadParams(where="--day", detail="is not a date YYYY-MM-DD") from None
+    settings = Settings.from_env()
+    require_corpus(settings)
+    emit(trial.run(settings, corpus=corpus, day=chosen, now=now()))
+
+
+@app.command(rich_help_panel="Repository")
+def upgrade(
+    keep: Annotated[list[str] | None, typer.Option(help="in a conflict, keep the corpus's value of this key")] = None,
+    take: Annotated[list[str] | None, typer.Option(help="in a conflict, take the newer value of this key")] = None,
+) -> None:
+    """Merge this checkout's HEAD into the corpus branch, and its parameters by key."""
+    from pipelines.workspace import repository
+
+    upgraded = repository.upgrade(Settings.from_env(), checkout=Path.cwd(), keep=keep or (), take=take or ())
+    if upgraded is None:
+        emit({"commit": None})
+        return
+    params = upgraded.params
+    tell(
+        ("changed", params.changed),
+        ("kept, set by a person", params.kept),
+        ("kept, an upgrade never changes approvals and budgets", params.protected),
+    )
+    keys = {f"params_{name}": [one.key for one in getattr(params, name)] for name in ("changed", "kept", "protected")}
+    emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run, **keys})
+
+
+@app.command(rich_help_panel="Repository")
+def clone(
+    folder: Annotated[Path, typer.Argument(help="a new folder")],
+    revision: Annotated[
+        str | None, typer.Option(help="clone this older commit; records taken down after it are left out")
+    ] = None,
+) -> None:
+    """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""
+    from pipelines.workspace import repository
+
+    settings = Settings.from_env()
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise typer.BadParameter(f"{folder} exists already", param_hint="'FOLDER'")
+    with doing("cloning"):
+        repository.clone(settings, folder=folder)
+    if revision:
+        from pipelines.takedown.pointers import check_out_version
+
+        try:
+            check_out_version(folder, revision=revision, settings=settings)
+        except CorpusError:
+            shutil.rmtree(folder)
+            raise
+    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro quality@memes`, or another stage")
+
+
+def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the fields of corpora that options give, such as ``memes=dump`` or ``dump``."""
+    found: dict[str, dict[str, Any]] = {}
+    names = list(corpora)
+    for field, options in values.items():
+        for option in options or ():
+            corpus, equals, value = option.partition("=")
+            if equals and corpus not in names:
+                raise BadParams(where=f"--{field.replace('_', '-')}", detail=f"names no corpus of {', '.join(names)}")
+            for name in [corpus] if equals else names:
+                found.setdefault(name, {})[field] = _value(field, value if equals else option)
+    return found
+
+
+def _value(field: str, text: str) -> Any:
+    if field == "subreddits":
+        return _names(text)
+    return None if text in ("", "null") else text
+
+
+def _names(text: str | None) -> list[str]:
+    return [name for part in (text or "").split(",") if (name := part.strip())]
+
+
+def _absolute(place: str) -> str:
+    from pipelines.workspace.address import local_path
+
+    path = local_path(place)
+    return str(path.resolve()) if path else place
+
+
+def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
+    from urllib.parse import urlsplit
+
+    for name, value in addresses.items():
+        if value and "://" in value and urlsplit(value).password:
+            option = f"--{name.replace('_', '-')}"
+            detail = f"contains a password, which other users see in the list of processes; set CORPUS_{name.upper()}"
+            raise BadParams(where=option, detail=detail)
+
+
+def _default_env() -> Path:
+    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(folder) / "crisis-corpus" / "corpus.env"
+
+
+def _check_env_file(path: Path, *, checkout: Path) -> None:
+    from pipelines.config.new_profile import FileExists
+
+    if path.resolve().is_relative_to(checkout.resolve()):
+        raise BadParams(
+            where="--env-file", detail="is inside the checkout; give a path outside, as it may hold passwords"
+        )
+    if path.exists():
+        raise FileExists(path=path)
+
+
+def _show(files: Iterable[tuple[object, str | None]]) -> None:
+    for path, text in files:
+        if text is not None:
+            typer.echo(f"--- {path}\n{text}")
+
+
+def _written(path: Path, text: str) -> Path | None:
+    """Write the profile; return its path if it is new."""
+    from pipelines.config.new_profile import write_profile
+
+    new = not path.exists()
+    write_profile(path, text)
+    return path if new else None
+
+
+def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
+    edited = [path for path in paths if path != written]
+    if edited:
+        more = "" if len(edited) < 4 else f" and {len(edited) - 3} more"
+        typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
+
+
+def _next_steps(settings: Settings, *, params: Params, env_file: Path | None) -> None:
+    """Print what to do after `corpus init`; the place from which `corpus doctor` is to be called once it exists."""
+    month = next(iter(params.corpora.values())).first_month
+    steps = [f"set -a; . {env_file}; set +a"] if env_file else []
+    steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus memes --day {month}-01"]
+    typer.echo("Next:\n" + "\n".join(f"  {step}" for step in steps), err=True)

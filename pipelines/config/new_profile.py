@@ -1,0 +1,140 @@
+"""Write a commented profile for a new corpus, and the file with its addresses."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.collect import Corpus
+from pipelines.config.params import Params
+from pipelines.config.params_text import put
+from pipelines.config.private_file import create_private
+from pipelines.errors import ConfigError
+
+COMMENTS = {
+    "source": "where posts come from: dump (files in CORPUS_DUMPS), reddit or arctic_shift",
+    "subreddits": "the subreddits that are read",
+    "first_month": "the first month that is collected, YYYY-MM",
+    "last_month": "the last month that is collected; null: every month that ends from now on",
+    "access_basis": "on which terms the source may be read, such as the name of an agreement",
+    "approval": "the decision of your ethics board or data protection officer, such as its number",
+    "expires": 'the last day but one on which the source may be read, in quotes: "YYYY-MM-DD"',
+    "retention_days": "how long content is kept",
+    "labellers": "who labels the posts; remote ones need a key (CORPUS_<PROVIDER>_KEY) and a budget",
+    "budget_usd": "US dollars that all remote labellers together may cost; `corpus estimate posts` computes the need",
+    "ensembles": "whose votes are aggregated to silver labels; all members are labellers above",
+    "ensemble": "whose silver labels models are fine-tuned on",
+    "models": "models that are evaluated without tuning",
+}
+
+
+class FileExists(ConfigError):
+    """A file that `corpus init` would write exists already."""
+
+    message = "{path} exists already."
+    remedy = "Give another path, or remove the file."
+
+
+class EnsembleMissing(ConfigError):
+    """No ensemble consists of the chosen labellers only."""
+
+    message = "No ensemble has only members of {labellers}."
+    remedy = "Choose all members of one: {ensembles}."
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a person chose for a new corpus; an empty field keeps the default of ``params.yaml``.
+
+    Args:
+        corpora: fields of the section ``corpora``, by corpus.
+        labellers: names of the section ``labellers``.
+        budget_usd: the budget of remote labellers.
+    """
+
+    corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    labellers: Sequence[str] = ()
+    budget_usd: float | None = None
+
+    def any(self) -> bool:
+        """Return whether there is a choice."""
+        return bool(self.corpora or self.labellers or self.budget_usd is not None)
+
+
+def profile_text(choices: Choices, *, params: Params) -> str:
+    """Return a profile with the choices, each value under a comment that explains it.
+
+    Raises:
+        EnsembleMissing: the labellers are no ensemble.
+    """
+    values: dict[str, Any] = {}
+    for corpus, fields in choices.corpora.items():
+        for name in (name for name in Corpus.model_fields if name in fields):
+            put(values, ("corpora", corpus, name), fields[name])
+    chosen = {fields["source"] for fields in choices.corpora.values() if "source" in fields}
+    for source in sorted(name for name in chosen if name in params.sources and params.sources[name].live):
+        for name in ("access_basis", "approval", "expires", "retention_days"):
+            put(values, ("sources", source, name), None)
+    if choices.labellers:
+        _put_labellers(values, choices.labellers, params=params)
+    if choices.budget_usd is not None:
+        put(values, ("votes", "budget_usd"), choices.budget_usd)
+    return "# Written by `corpus init`; every other value is the default in params.yaml.\n" + _block(values)
+
+
+def write_profile(path: Path, text: str) -> None:
+    """Write a profile.
+
+    Raises:
+        FileExists: the file exists with another content.
+    """
+    if path.exists():
+        if path.read_text() != text:
+            raise FileExists(path=path)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def env_text(values: Mapping[str, str], *, secrets: Iterable[str]) -> str:
+    """Return a file of environment variables for shells and for systemd; ``secrets``: variables left to fill in."""
+    lines = ["# Addresses of the corpus, written by `corpus init`; in a shell: set -a; . FILE; set +a"]
+    lines += [f"{name}={shlex.quote(value)}" for name, value in values.items()]
+    left = [f"#{name}=" for name in secrets]
+    return "\n".join([*lines, *(["# To be filled in:", *left] if left else [])]) + "\n"
+
+
+def write_env(path: Path, text: str) -> None:
+    """Write the file of environment variables, readable only by its owner.
+
+    Raises:
+        FileExists: the file exists with another content.
+    """
+    if create_private(path, text) != text:
+        raise FileExists(path=path)
+
+
+def _put_labellers(values: dict[str, Any], labellers: Sequence[str], *, params: Params) -> None:
+    fitting = [name for name, one in params.ensembles.items() if set(one.members) <= set(labellers)]
+    if not fitting:
+        listed = "; ".join(f"{name}: {', '.join(one.members)}" for name, one in params.ensembles.items())
+        raise EnsembleMissing(labellers=", ".join(labellers), ensembles=listed)
+    put(values, ("votes", "labellers"), list(labellers))
+    put(values, ("silver", "ensembles"), fitting)
+    put(values, ("finetune", "ensemble"), fitting[0])
+    models = [name for name, one in params.models.items() if getattr(one, "ensemble", None) in fitting]
+    put(values, ("baselines", "models"), models)
+
+
+def _block(values: Mapping[str, Any], *, indent: str = "") -> str:
+    text = ""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            text += f"{indent}{name}:\n{_block(value, indent=indent + '  ')}"
+        else:
+            text += f"{indent}# {COMMENTS[name]}\n{indent}{name}: {json.dumps(value)}\n"
+    return text

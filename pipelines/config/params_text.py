@@ -1,0 +1,83 @@
+"""Change values in the text of ``params.yaml`` while its comments, order and quotes stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from io import StringIO
+from typing import Any
+
+from ruamel.yaml import YAML
+
+Key = tuple[str, ...]
+"""The names from a section down to a value."""
+
+
+def dotted(key: Key) -> str:
+    """Return a key as people write it: ``sample.memes.size``."""
+    return ".".join(key)
+
+
+def find(values: Mapping[str, Any], name: str) -> Key:
+    """Return the key of a dotted name; names that exist may contain dots themselves (``labellers.gpt-5.1``)."""
+    key: list[str] = []
+    rest: Any = values
+    parts = name.split(".")
+    while parts:
+        taken = 1
+        if isinstance(rest, Mapping):
+            taken = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in rest), 1)
+        part, parts = ".".join(parts[:taken]), parts[taken:]
+        key.append(part)
+        rest = rest.get(part) if isinstance(rest, Mapping) else None
+    return tuple(key)
+
+
+def leaves(values: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Yield every value with its key; an empty mapping and a list are values."""
+    if isinstance(values, Mapping) and values:
+        for name, below in values.items():
+            yield from leaves(below, (*key, name))
+    else:
+        yield key, values
+
+
+def put(values: dict[str, Any], key: Key, value: Any) -> None:
+    """Set one value; mappings on the way are created."""
+    for name in key[:-1]:
+        if not isinstance(values.get(name), dict):
+            values[name] = {}
+        values = values[name]
+    values[key[-1]] = undated(value)
+
+
+def undated(value: Any) -> Any:
+    """Return a value with dates as text: DVC's parameters have no dates."""
+    if isinstance(value, Mapping):
+        return {name: undated(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [undated(below) for below in value]
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def rewrite(text: str, values: Mapping[str, Any]) -> str:
+    """Return ``text`` with exactly ``values``, and with its comments."""
+    # libyaml, with which DVC reads, needs the quotes around a colon within braces
+    yaml = YAML()
+    yaml.width, yaml.preserve_quotes = 200, True
+    document = yaml.load(text)
+    _assign(document, values)
+    out = StringIO()
+    yaml.dump(document, out)
+    return out.getvalue()
+
+
+def _assign(document: Any, values: Mapping[str, Any]) -> None:
+    for name in [name for name in document if name not in values]:
+        del document[name]
+    for name, value in values.items():
+        below = document.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping) and value:
+            _assign(below, value)
+        elif name not in document or below != value or isinstance(value, bool) != isinstance(below, bool):
+            document[name] = value

@@ -1,0 +1,131 @@
+"""Check approvals, and try the credentials of sources and providers with the cheapest call of each."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from pipelines.collect.month import Window
+from pipelines.config.collect import SourceName
+from pipelines.config.label import RemoteLabeller
+from pipelines.config.models import M3hModel, PromptedModel
+from pipelines.config.params import Params
+from pipelines.doctor.deployment import Deployment
+from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
+from pipelines.errors import SourceNotApproved
+from pipelines.llm.capabilities import Api, deprecated
+from pipelines.llm.client import ADDRESSES, NO_KEY
+
+
+def sources(params: Params) -> list[SourceName]:
+    """Return the sources in use: those of the corpora, and Reddit if it is approved, for the deletion sweep."""
+    approved: set[SourceName] = {"reddit"} if params.sources["reddit"].approval else set()
+    return sorted({corpus.source for corpus in params.corpora.values()} | approved)
+
+
+def labellers(params: Params) -> dict[str, RemoteLabeller]:
+    """Return the remote labellers that vote, or that a trained or prompted model asks."""
+    models = [params.models[name] for name in (*params.prompted.models, *params.train.models)]
+    asked = {model.labeller for model in models if isinstance(model, PromptedModel | M3hModel)}
+    named = {name: params.labellers[name] for name in sorted({*params.votes.labellers, *asked})}
+    return {name: labeller for name, labeller in named.items() if isinstance(labeller, RemoteLabeller)}
+
+
+def approval(deployment: Deployment, name: SourceName) -> Finding:
+    """Check that a source may be read, and for how long."""
+    source, today = deployment.params.sources[name], deployment.now.date()
+    source.check(name, today=today)
+    if not source.live or source.expires is None:
+        return ok("needs no approval")
+    days = (source.expires - today).days
+    if days <= deployment.limits.expires_days:
+        return warning(
+            f"the approval ends on {source.expires}, in {days} days",
+            fix=f"Renew the approval, then set sources.{name}.expires in params.yaml.",
+        )
+    return ok(f"until {source.expires}")
+
+
+def source(deployment: Deployment, name: SourceName) -> Finding:
+    """Try a source: Reddit with a token and one post, Arctic Shift with an empty page, dumps by their file names."""
+    params, settings = deployment.params, deployment.settings
+    try:
+        params.sources[name].check(name, today=deployment.now.date())
+    except SourceNotApproved:
+        return warning("not tried, because it is not approved", fix=f"See the check 'approval {name}'.")
+    subreddits = [s for corpus in params.corpora.values() if corpus.source == name for s in corpus.subreddits]
+    subreddits = subreddits or [s for corpus in params.corpora.values() for s in corpus.subreddits]
+    if name == "reddit":
+        return _reddit(deployment, subreddits[0])
+    if name == "arctic_shift":
+        from pipelines.collect.sources.arctic_shift import ArcticShiftSource
+
+        ArcticShiftSource(settings, params=params.arctic_shift).ping(subreddits[0])
+        return ok("answers")
+    from pipelines.collect.sources.dump import DumpSource, expected_digest
+
+    dumps = DumpSource(settings.dumps, params=params.dump)
+    files = {path for window in _windows(deployment) for path in dumps.files(window, subreddits=subreddits)}
+    for path in files:
+        expected_digest(path)
+    return ok(f"{len(files)} files with a checksum")
+
+
+def _reddit(deployment: Deployment, subreddit: str) -> Finding:
+    from pipelines.collect.sources.reddit import RedditSource
+    from pipelines.collect.sources.service import SubredditClosed
+
+    try:
+        RedditSource(deployment.settings, params=deployment.params.reddit).newest(subreddit)
+    except SubredditClosed as error:
+        return of_error(error, status="warning")
+    return ok("the credentials are accepted")
+
+
+def _windows(deployment: Deployment) -> list[Window]:
+    """Return the last month of each corpus that is collected from dumps; without one the first."""
+    corpora = [corpus for corpus in deployment.params.corpora.values() if corpus.source == "dump"]
+    return [Window.from_key(corpus.last_month or corpus.first_month) for corpus in corpora]
+
+
+def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
+    """Ask the provider of a labeller for its list of models, or for the model: neither costs anything."""
+    import requests
+
+    asked = labellers(deployment.params)[name]
+    api, endpoint = deployment.params.providers[asked.provider].api, deployment.settings.endpoint(asked.provider)
+    key, variable = endpoint.key.get_secret_value(), f"CORPUS_{asked.provider.upper().replace('-', '_')}"
+    if endpoint.url is None and not key:
+        return failure("no key is set", fix=f"Set {variable}_KEY.")
+    path, headers = _request(api, model=asked.model, key=key or NO_KEY)
+    address = f"{(endpoint.url or ADDRESSES[api]).rstrip('/')}{path}"
+    with requests.Session() as session:
+        session.trust_env = False
+        try:
+            answer = session.get(address, headers=headers, timeout=seconds, allow_redirects=False)
+            known = not path.endswith("/models") or asked.model in {one["id"] for one in answer.json()["data"]}
+        except (ValueError, KeyError, TypeError):
+            known = answer.status_code != HTTPStatus.OK
+        except requests.RequestException as error:
+            return failure(f"the provider does not answer ({type(error).__name__})", fix=f"Check {variable}_URL.")
+    if answer.status_code == HTTPStatus.NOT_FOUND or not known:
+        return _retired(asked.model, name=name, found="the provider has no model")
+    if answer.status_code != HTTPStatus.OK:
+        fix = f"Check {variable}_KEY, {variable}_URL and the account's quota."
+        return failure(f"the provider answers HTTP {answer.status_code}", fix=fix)
+    if deprecated(asked.model, api=api):
+        found = _retired(asked.model, name=name, found="the provider will retire model")
+        return warning(found.found, fix=found.fix)
+    return ok(f"the provider serves {asked.model}")
+
+
+def _retired(model: str, *, name: str, found: str) -> Finding:
+    return failure(f"{found} {model}", fix=f"Set labellers.{name}.model in params.yaml to a model that it serves.")
+
+
+def _request(api: Api, *, model: str, key: str) -> tuple[str, dict[str, str]]:
+    """Return path and headers; servers of OpenAI's protocol have a list of models, some no page of one model."""
+    if api == "openai":
+        return "/models", {"Authorization": f"Bearer {key}"}
+    if api == "anthropic":
+        return f"/v1/models/{model}", {"x-api-key": key, "anthropic-version": "2023-06-01"}
+    return f"/v1beta/models/{model}", {"x-goog-api-key": key}

@@ -1,0 +1,109 @@
+"""Open what all checks share: settings, the parameters in force, and a bare clone of the corpus branch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pipelines.config.doctor import Doctor
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
+from pipelines.doctor.finding import Finding, failure, of_error, ok
+from pipelines.errors import ConfigError
+from pipelines.workspace.clone import BRANCH
+
+# A prompt for a password would wait forever.
+SILENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=5"}
+CLONE = "clone"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What is examined.
+
+    Args:
+        settings: addresses and secrets.
+        params: the parameters of the corpus branch, or of the checkout if there is no repository.
+        root: the checkout.
+        clone: a clone of the corpus branch without files, or ``None``.
+        now: the current time.
+    """
+
+    settings: Settings
+    params: Params
+    root: Path
+    clone: Path | None
+    now: datetime
+
+    @property
+    def limits(self) -> Doctor:
+        """The limits of the checks."""
+        return self.params.doctor
+
+    @property
+    def months(self) -> set[tuple[str, str]]:
+        """The published months: (corpus, ``YYYY-MM``)."""
+        if self.clone is None:
+            return set()
+        listed = git("ls-tree", "-r", "--name-only", "HEAD", "data", cwd=self.clone).splitlines()
+        return {(parts[1], parts[2]) for name in listed if len(parts := name.split("/")) > 3}
+
+
+@contextmanager
+def opened(
+    settings: Settings, *, root: Path, now: datetime, seconds: float
+) -> Iterator[tuple[Deployment | None, dict[str, Finding]]]:
+    """Yield the deployment, or ``None`` without valid parameters, and the findings on repository and parameters."""
+    # with other clones, so that the next task removes it if this process is killed
+    scratch = settings.home / "scratch"
+    prefix = f"{socket.gethostname()}-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=scratch if scratch.is_dir() else None) as folder:
+        clone: Path | None = Path(folder) / CLONE
+        found = {"repository": _clone(settings, folder=Path(folder), seconds=seconds)}
+        if found["repository"].status == "failure":
+            clone = None
+        try:
+            if clone is None:
+                params = load(root, profile=os.environ.get("CORPUS_PROFILE") or None)
+            else:
+                (clone / "params.yaml").write_text(git("show", "HEAD:params.yaml", cwd=clone))
+                params = load(clone)
+        except ConfigError as error:
+            yield None, found | {"parameters": of_error(error)}
+            return
+        found["parameters"] = ok(f"profile {params.profile or 'none'}")
+        yield Deployment(settings, params, root, clone, now), found
+
+
+def _clone(settings: Settings, *, folder: Path, seconds: float) -> Finding:
+    argv = ("clone", "--quiet", "--shared", "--no-checkout", "--single-branch", "--branch", BRANCH)
+    if not succeeds(*argv, settings.repo, str(folder / CLONE), seconds=seconds):
+        return failure(
+            "CORPUS_REPO has no readable branch 'corpus'",
+            fix='Create it with `corpus init`, or read the message of git: `git ls-remote "$CORPUS_REPO" corpus`.',
+        )
+    return ok(f"corpus at {git('rev-parse', 'HEAD', cwd=folder / CLONE)[:12]}")
+
+
+def git(*argv: str, cwd: Path) -> str:
+    """Return the output of a git command that reads a local repository."""
+    return subprocess.run(["git", *argv], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def succeeds(*argv: str, seconds: float, cwd: Path | None = None) -> bool:
+    """Return whether a git command succeeds in time; nothing is shown, because addresses may hold credentials."""
+    try:
+        done = subprocess.run(
+            ["git", *argv], cwd=cwd, env={**SILENT, **os.environ}, timeout=seconds, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

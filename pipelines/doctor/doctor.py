@@ -1,0 +1,70 @@
+"""List the checks of a deployment and run them (``corpus doctor``)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from pipelines.config.settings import Settings
+from pipelines.doctor import accounts, machine, objects, services, stores
+from pipelines.doctor.deployment import Deployment, opened
+from pipelines.doctor.finding import Check, Finding
+from pipelines.doctor.runner import run
+
+Found = list[tuple[str, Finding]]
+
+
+def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, deep: bool = False) -> Found:
+    """Return the name and finding of every check; one failed check hides no other.
+
+    Args:
+        settings: the addresses and secrets of the deployment.
+        root: the checkout with ``requirements.lock``, ``dvc.yaml`` and ``profiles``.
+        now: the current time.
+        seconds: the time-out of each check.
+        deep: compare all objects of the cache with their digests, however long it takes.
+    """
+    with opened(settings, root=root, now=now, seconds=seconds) as (deployment, first):
+        found = list(first.items())
+        return (
+            found
+            if deployment is None
+            else found + run(checks(deployment, seconds=seconds, deep=deep), seconds=seconds)
+        )
+
+
+def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]:
+    """Return the checks of a deployment, in the order in which they begin."""
+    params = deployment.params
+    used = accounts.sources(params)
+    # requests end before the check does, so that their finding names the server
+    soon = seconds * 0.8
+    ocr = [Check("ocr", partial(machine.ocr, deployment))]
+    return [
+        # first, because it compares a server's clock with the time at which the examination began
+        Check("clock", partial(machine.clock, deployment, seconds=soon)),
+        *(ocr if any(corpus.content == "images" for corpus in params.corpora.values()) else []),
+        Check("remote", partial(objects.remote, deployment)),
+        Check("cache", partial(objects.cache, deployment, deep=deep), patient=deep),
+        Check("push", partial(objects.push, deployment, seconds=soon)),
+        *(Check(f"source {name}", partial(accounts.source, deployment, name)) for name in used),
+        *(Check(f"approval {name}", partial(accounts.approval, deployment, name)) for name in used),
+        *(
+            Check(f"labeller {name}", partial(accounts.labeller, deployment, name, seconds=soon))
+            for name in accounts.labellers(params)
+        ),
+        Check("mlflow", partial(services.mlflow, deployment, seconds=soon)),
+        Check("airflow", partial(services.airflow, deployment, seconds=soon)),
+        Check("pools", partial(services.pools, deployment)),
+        Check("queues", partial(services.queues, deployment)),
+        Check("secret", partial(stores.secret, deployment)),
+        Check("vault", partial(stores.vault, deployment)),
+        Check("backup", partial(stores.backup, deployment)),
+        Check("permissions", partial(stores.permissions, deployment)),
+        *(Check(f"sweep {corpus}", partial(stores.sweep, deployment, corpus)) for corpus in params.corpora),
+        Check("versions", partial(machine.versions, deployment)),
+        *(Check(f"disk {name}", partial(machine.disk, deployment, name)) for name in machine.places(deployment)),
+        Check("memory", partial(machine.memory, deployment)),
+        Check("gpu", partial(machine.gpu, deployment)),
+    ]

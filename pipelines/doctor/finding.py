@@ -1,0 +1,54 @@
+"""Describe what a check found, and how to fix it, with counts and names only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipelines.errors import CorpusError
+
+Status = Literal["ok", "warning", "failure"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check; ``fix`` is one sentence or command, empty if nothing needs to be done."""
+
+    status: Status
+    found: str
+    fix: str = ""
+    late: bool = False
+
+    def told(self, name: str) -> dict[str, Any]:
+        """Return the finding as an object for JSON."""
+        return {"check": name, "status": self.status, "found": self.found, "fix": self.fix}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named examination; ``patient`` ones may take longer than the time-out."""
+
+    name: str
+    run: Callable[[], Finding]
+    patient: bool = False
+
+
+def ok(found: str) -> Finding:
+    """Return a finding that needs no fix."""
+    return Finding("ok", found)
+
+
+def warning(found: str, *, fix: str) -> Finding:
+    """Return a finding that does not stop the deployment yet."""
+    return Finding("warning", found, fix)
+
+
+def failure(found: str, *, fix: str) -> Finding:
+    """Return a finding that stops a part of the deployment, or loses data."""
+    return Finding("failure", found, fix)
+
+
+def of_error(error: CorpusError, *, status: Status = "failure") -> Finding:
+    """Return the finding of an error of this project: its message, and its remedy as the fix."""
+    return Finding(status, error.message.format(**error.fields), error.remedy.format(**error.fields))

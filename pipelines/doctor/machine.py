@@ -1,0 +1,146 @@
+"""Check this machine: versions, clock, disk, memory, GPU and OCR engine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from pipelines.config.models import LocalModel, SftModel
+from pipelines.config.params import Params
+from pipelines.doctor.deployment import Deployment
+from pipelines.doctor.finding import Finding, failure, ok, warning
+
+LOCKED = ("apache-airflow", "dvc", "mlflow")
+PYTHON = (3, 11)
+GB = 10**9
+GPU_SECONDS = 8
+TINY = "tiny:"
+
+
+def versions(deployment: Deployment) -> Finding:
+    """Compare Python, git, DVC, Airflow and MLflow with what the project is tested with."""
+    if sys.version_info[:2] != PYTHON:
+        found = ".".join(map(str, sys.version_info[:2]))
+        return failure(f"Python {found}, not 3.11", fix="Install Python 3.11, then run `make install` again.")
+    if shutil.which("git") is None:
+        return failure("git is not on PATH", fix="Install git.")
+    try:
+        lock = (deployment.root / "requirements.lock").read_text()
+    except OSError:
+        return ok("there is no requirements.lock to compare with")
+    locked = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", lock, re.MULTILINE))
+    wrong = [f"{name} {_installed(name)}, not {locked[name]}" for name in LOCKED if _installed(name) != locked[name]]
+    if wrong:
+        return failure("; ".join(wrong), fix="Run `uv pip sync requirements.lock` in this environment.")
+    return ok(f"Python 3.11, git, {', '.join(f'{name} {locked[name]}' for name in LOCKED)}")
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def clock(deployment: Deployment, *, seconds: float) -> Finding:
+    """Compare the clock with the Date header of the first server that sends one: sources first, then MLflow."""
+    import requests
+
+    for name, address in _servers(deployment):
+        try:
+            answer = requests.head(address, timeout=seconds / 4, allow_redirects=False)
+            sent = parsedate_to_datetime(answer.headers["Date"])
+        except (requests.RequestException, KeyError, ValueError, TypeError):
+            continue
+        skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()
+        if skew > deployment.limits.skew_seconds:
+            return failure(
+                f"{skew:.0f} s from the clock of {name}",
+                fix="Synchronise the clock: `timedatectl set-ntp true`.",
+            )
+        return ok(f"agrees with {name}")
+    return ok("no server to compare with")
+
+
+def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    settings = deployment.settings
+    used = {corpus.source for corpus in deployment.params.corpora.values()}
+    if "reddit" in used or settings.reddit_client_id:
+        yield "Reddit", settings.reddit_url
+    if "arctic_shift" in used:
+        yield "Arctic Shift", settings.arctic_shift_url
+    if (settings.mlflow_tracking_uri or "").startswith("http"):
+        yield "MLflow", str(settings.mlflow_tracking_uri)
+
+
+def places(deployment: Deployment) -> Mapping[str, Path]:
+    """Return the folders whose file systems need free space."""
+    settings = deployment.settings
+    found = {"home": settings.home, "cache": settings.cache}
+    return found if "://" in settings.remote else found | {"remote": Path(settings.remote)}
+
+
+def disk(deployment: Deployment, name: str) -> Finding:
+    """Compare the free space of a folder's file system with the limit."""
+    path = places(deployment)[name]
+    if not path.exists():
+        return failure(f"the folder of CORPUS_{name.upper()} does not exist", fix="Mount it, or run `corpus init`.")
+    free = shutil.disk_usage(path).free / GB
+    if free < deployment.limits.free_gb:
+        return failure(
+            f"{free:.1f} GB free, less than doctor.free_gb ({deployment.limits.free_gb:g})",
+            fix=f"Free space there, or move the folder and set CORPUS_{name.upper()}.",
+        )
+    return ok(f"{free:.1f} GB free")
+
+
+def memory(deployment: Deployment) -> Finding:
+    """Compare the available memory with the limit."""
+    free = psutil.virtual_memory().available / GB
+    if free < deployment.limits.memory_gb:
+        return warning(
+            f"{free:.1f} GB available, less than doctor.memory_gb ({deployment.limits.memory_gb:g})",
+            fix="Lower the slots of the pools `images` and `gpu` in Airflow, or add memory.",
+        )
+    return ok(f"{free:.1f} GB available")
+
+
+def large(params: Params) -> list[str]:
+    """Return the configured models that are too large for a machine without a GPU."""
+    used = {name: params.models[name] for name in (*params.finetune.models, *params.baselines.models)}
+    kinds = (SftModel, LocalModel)
+    return sorted(name for name, m in used.items() if isinstance(m, kinds) and not m.base.startswith(TINY))
+
+
+def gpu(deployment: Deployment) -> Finding:
+    """Check that a GPU answers if a configured model needs one."""
+    wanted = ", ".join(large(deployment.params))
+    fix = "Run queue `gpu` on a host with a GPU, or remove these from finetune.models and baselines.models."
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=GPU_SECONDS, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return warning(f"no GPU on this host; needed by {wanted}", fix=fix) if wanted else ok("no model needs one")
+    names = done.stdout.strip().splitlines()
+    if done.returncode or not names:
+        driver = "Reinstall or reload the driver, until `nvidia-smi` lists the GPU."
+        return failure("nvidia-smi fails", fix=driver) if wanted else warning("nvidia-smi fails", fix=driver)
+    return ok(f"{len(names)} GPU(s)")
+
+
+def ocr(deployment: Deployment) -> Finding:
+    """Open the OCR engine."""
+    from pipelines.extract.ocr import open_engine
+
+    open_engine(deployment.params.images.ocr)
+    return ok(f"{deployment.params.images.ocr.engine} opens")

@@ -1,0 +1,132 @@
+"""Check MLflow and Airflow: health, pools, and a live worker for every queue."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, named
+from pipelines.deployment.airflow_setup import connect
+from pipelines.doctor.deployment import Deployment
+from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
+from pipelines.workspace.inventory import read_yaml
+
+START = "Start it (embedded: `make demo`; its log is in `logs` below CORPUS_HOME)."
+COMPONENTS = ("metadatabase", "scheduler", "dag_processor")
+
+
+def mlflow(deployment: Deployment, *, seconds: float) -> Finding:
+    """Ask MLflow for its health."""
+    uri = deployment.settings.mlflow_tracking_uri
+    if not uri:
+        return warning(
+            "MLFLOW_TRACKING_URI is not set, so nothing is tracked or registered",
+            fix="Set MLFLOW_TRACKING_URI to the address of the tracking server.",
+        )
+    if not uri.startswith("http"):
+        return ok("a local store")
+    try:
+        answer = requests.get(f"{uri.rstrip('/')}/health", timeout=seconds)
+    except requests.RequestException as error:
+        return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct MLFLOW_TRACKING_URI.")
+    if answer.status_code != HTTPStatus.OK:
+        return failure(f"HTTP {answer.status_code}", fix="Check MLFLOW_TRACKING_URI and the server's credentials.")
+    return ok("answers")
+
+
+def address(home: Path) -> str | None:
+    """Return the address of Airflow's API server: the setting, or the embedded server's; ``None`` without both."""
+    if base := os.environ.get("CORPUS_AIRFLOW_URL"):
+        return base.rstrip("/")
+    try:
+        return f"http://127.0.0.1:{int(json.loads((home / 'ports.json').read_text())['airflow'])}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def airflow(deployment: Deployment, *, seconds: float) -> Finding:
+    """Ask Airflow for the health of its components, which needs no credentials."""
+    base = address(deployment.settings.home)
+    if base is None:
+        return warning("no address is known", fix="Set CORPUS_AIRFLOW_URL, or start it with `make demo`.")
+    try:
+        answer = requests.get(f"{base}/api/v2/monitor/health", timeout=seconds)
+        health = answer.json()
+        states = {name: (health.get(name) or {}).get("status") for name in COMPONENTS}
+    except (requests.RequestException, ValueError, AttributeError) as error:
+        return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct CORPUS_AIRFLOW_URL.")
+    if ill := [name for name, state in states.items() if state != "healthy"]:
+        return failure(f"not healthy: {', '.join(ill)}", fix=f"Restart Airflow's component {ill[0]} and read its log.")
+    return ok(f"healthy: {', '.join(COMPONENTS)}")
+
+
+def pools(deployment: Deployment) -> Finding:
+    """Check that every pool of ``profiles/pools.json``, and one for each provider, exists and has a slot."""
+    client = _client(deployment)
+    if isinstance(client, Finding):
+        return client
+    listed = json.loads((deployment.root / "profiles" / "pools.json").read_text())
+    wanted = sorted(named(name) for name in {*listed, *deployment.params.providers})
+    slots = {pool["name"]: pool["slots"] for pool in client.get("/pools", limit=1000)["pools"]}
+    if missing := [name for name in wanted if name not in slots]:
+        return failure(f"missing: {', '.join(missing)}", fix="Run `corpus airflow setup`.")
+    if empty := [name for name in wanted if slots[name] == 0]:
+        return failure(f"without a slot: {', '.join(empty)}", fix="Run `corpus airflow setup --reset-slots`.")
+    return ok(f"{len(wanted)} pools")
+
+
+def queues(deployment: Deployment) -> Finding:
+    """Check that a scheduler lives, and that no queue has a task that waits for a worker for too long.
+
+    Airflow's API lists schedulers, but no workers: a task that stays queued is the evidence that its queue has none. A
+    local executor takes the tasks of all queues.
+    """
+    client = _client(deployment)
+    if isinstance(client, Finding):
+        return client
+    jobs = client.get("/jobs", job_type="SchedulerJob", is_alive="true")["jobs"]
+    if not jobs:
+        return failure("no live scheduler, so no queue has a worker", fix="Start it: `airflow scheduler`.")
+    oldest = deployment.now - timedelta(minutes=deployment.limits.queued_minutes)
+    waiting = [task for task in _queued(client) if _time(task["queued_when"]) < oldest]
+    stuck = sorted({str(task["queue"]) for task in waiting})
+    if stuck:
+        return failure(
+            f"no worker takes queue {', '.join(stuck)}: {len(waiting)} tasks wait for over "
+            f"{deployment.limits.queued_minutes} min",
+            fix=f"Start a worker: `airflow celery worker --queues {','.join(stuck)}`.",
+        )
+    return ok(f"no task waits for a worker of {', '.join(wanted_queues(deployment.root))}")
+
+
+def wanted_queues(root: Path) -> list[str]:
+    """Return the queues that the stages of ``dvc.yaml`` name, and ``default``."""
+    stages = read_yaml((root / "dvc.yaml").read_text())["stages"]
+    named = {(stage.get("meta") or {}).get("airflow", {}).get("queue") for stage in stages.values()}
+    return sorted({"default", *filter(None, named)})
+
+
+def _queued(client: Airflow) -> list[dict[str, Any]]:
+    found = client.get("/dags/~/dagRuns/~/taskInstances", state="queued", limit=100)["task_instances"]
+    return [task for task in found if task.get("queued_when")]
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _client(deployment: Deployment) -> Airflow | Finding:
+    base = address(deployment.settings.home)
+    if base is None:
+        return warning("not examined: no address of Airflow is known", fix="See the check 'airflow'.")
+    try:
+        return connect(base, environment=os.environ)
+    except AirflowUnavailable as error:
+        # that it does not answer is a finding of the check 'airflow'
+        return of_error(error, status="warning")

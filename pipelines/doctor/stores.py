@@ -1,0 +1,132 @@
+"""Check the secret, the vault, its backup, the deletion sweep and the modes of private files."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from pipelines.doctor.deployment import Deployment
+from pipelines.doctor.finding import Finding, failure, ok, warning
+from pipelines.errors import CorpusError
+from pipelines.vault import checks
+from pipelines.vault.vault import Vault
+
+OPEN_TO_OTHERS = 0o077
+
+
+def secret(deployment: Deployment) -> Finding:
+    """Check that there is a project secret of the right form; none is created."""
+    settings = deployment.settings
+    if not os.environ.get("CORPUS_SECRET") and not (settings.home / "secret").exists():
+        return failure(
+            "neither CORPUS_SECRET nor the file 'secret' in CORPUS_HOME",
+            fix="Restore it from its backup; for a new corpus, run `corpus init`.",
+        )
+    settings.secret()
+    return ok("there is one, of sufficient length")
+
+
+def vault_file(url: str) -> Path | None:
+    """Return the file of a vault in SQLite, or ``None``."""
+    parsed = sa.make_url(url)
+    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+
+
+def vault(deployment: Deployment) -> Finding:
+    """Open the vault with this secret, without creating either."""
+    if found := _absent(deployment):
+        return found
+    with _open(deployment) as opened:
+        counts = opened.counts()
+    return ok(f"opens; {counts['records']} records, {counts['tombstones']} tombstones")
+
+
+def _absent(deployment: Deployment) -> Finding | None:
+    file = vault_file(deployment.settings.vault_url)
+    if (bad := secret(deployment)).status != "ok":
+        return warning("not opened without the secret", fix=f"See the check 'secret': {bad.found}.")
+    if file is None or file.exists():
+        return None
+    months = len(deployment.months)
+    if months:
+        return failure(
+            f"the vault is missing, but {months} months are published, whose keys were in it",
+            fix="Restore the vault from its backup, then run `corpus vault replay` (docs/privacy.md).",
+        )
+    return ok("none yet; the first month creates it")
+
+
+def _open(deployment: Deployment) -> Vault:
+    return Vault.open(deployment.settings.vault_url, secret=deployment.settings.secret())
+
+
+def backup(deployment: Deployment) -> Finding:
+    """Compare the age of the newest backup of the vault with the limit."""
+    place, hours = deployment.settings.vault_backup, deployment.limits.backup_hours
+    if place is None:
+        return warning(
+            "CORPUS_VAULT_BACKUP is not set, so the age of the vault's backup is unknown",
+            fix="Set CORPUS_VAULT_BACKUP to the file or folder of the backups (docs/privacy.md).",
+        )
+    files = [path for path in (place, *place.rglob("*")) if path.is_file()]
+    fix = 'Make a backup: `sqlite3 vault.sqlite ".backup copy.sqlite"` or `pg_dump`, and check the job that makes it.'
+    if not files:
+        return failure("there is no backup at CORPUS_VAULT_BACKUP", fix=fix)
+    newest = datetime.fromtimestamp(max(path.stat().st_mtime for path in files), UTC)
+    age = (deployment.now - newest) / timedelta(hours=1)
+    if age > hours:
+        return failure(f"the newest backup is {age:.0f} h old, more than doctor.backup_hours ({hours})", fix=fix)
+    return ok(f"the newest backup is {max(age, 0):.0f} h old")
+
+
+def sweep(deployment: Deployment, corpus: str) -> Finding:
+    """Compare the time since the last successful sweep of a corpus with the limit."""
+    hours = deployment.limits.sweep_hours
+    file = vault_file(deployment.settings.vault_url)
+    try:
+        if _absent(deployment) or (file is not None and not file.exists()):
+            return ok("no record to sweep")
+        with _open(deployment) as opened, opened.database.reading() as connection:
+            last = checks.last_success(connection, corpus=corpus)
+            since = last or checks.first_seen(connection, corpus=corpus)
+    except CorpusError:
+        return warning("not examined: the vault does not open", fix="See the check 'vault'.")
+    if since is None:
+        return ok("no record to sweep")
+    age = (deployment.now - since) / timedelta(hours=1)
+    if age > hours:
+        when = f"the last successful sweep was {age:.0f} h ago" if last else f"never swept in {age:.0f} h"
+        return failure(
+            f"{when}, more than doctor.sweep_hours ({hours})",
+            fix=f"Read the log of the Dag deletion_sweep, or run `corpus sweep {corpus}`.",
+        )
+    return ok(f"{age:.0f} h ago" if last else "not due yet")
+
+
+def permissions(deployment: Deployment) -> Finding:
+    """Check that the secret, the vault, its backups and files of variables are closed to other users."""
+    home, file = deployment.settings.home, vault_file(deployment.settings.vault_url)
+    private = [home / "secret", deployment.root / ".env", *home.glob("run/*.secret")]
+    private += [*file.parent.glob(f"{file.name}*")] if file else []
+    private += [deployment.settings.label_studio, *filter(None, [deployment.settings.vault_backup])]
+    modes = {path: mode for path in private if (mode := _mode(path)) is not None}
+    open_ones = [path for path, mode in modes.items() if mode & OPEN_TO_OTHERS]
+    if open_ones:
+        names = ", ".join(path.name for path in open_ones)
+        return failure(
+            f"others may read or write: {names}",
+            fix="; ".join(f"`chmod {700 if path.is_dir() else 600} {path}`" for path in open_ones) + ".",
+        )
+    return ok(f"{len(modes)} files and folders are private")
+
+
+def _mode(path: Path) -> int | None:
+    """Return a file's mode; ``None`` if it does not exist: the vault's log comes and goes with its readers."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,56 @@
+"""Tell a corpus repository on this host from one at a git address, and list the branches of both."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pipelines.errors import BadParams, ConfigError
+
+
+class RepositoryUnreachable(ConfigError):
+    """Git cannot read a repository, or there is none at its address."""
+
+    message = "The corpus repository {place} cannot be read: {detail}."
+    remedy = (
+        "Check CORPUS_REPO and your access: `git ls-remote ADDRESS`. On a git server, first create an empty repository "
+        "there."
+    )
+    exit_code = 69
+
+
+def local_path(repo: str) -> Path | None:
+    """Return the path of a repository on this host, or ``None`` for a git address.
+
+    As git decides: ``scheme://…`` and ``host:path`` are addresses.
+    """
+    return None if "://" in repo or ":" in repo.partition("/")[0] else Path(repo)
+
+
+def shown(repo: str) -> str:
+    """Return an address for messages, without user and password."""
+    return re.sub(r"//[^/@]*@", "//", repo)
+
+
+def branches(repo: str) -> dict[str, str] | None:
+    """Return the commits of a repository's branches by name, or ``None`` if a path has no repository yet.
+
+    Raises:
+        RepositoryUnreachable: git cannot read it.
+        BadParams: the address contains a password, which git would show in the list of processes.
+    """
+    path = local_path(repo)
+    if path is None and "://" in repo and urlsplit(repo).password:
+        raise BadParams(where="CORPUS_REPO", detail="contains a password; use a git credential helper or an SSH key")
+    if path is not None and (not path.exists() or (path.is_dir() and not any(path.iterdir()))):
+        return None
+    asked = ["git", "ls-remote", "--heads", repo]
+    done = subprocess.run(asked, text=True, capture_output=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no message from git"]
+        detail = shown(next((line for line in lines if line.startswith("fatal:")), lines[-1]))
+        raise RepositoryUnreachable(place=shown(repo), detail=detail.removeprefix("fatal: ").rstrip("."))
+    found = (line.split("\t") for line in done.stdout.splitlines())
+    return {name.removeprefix("refs/heads/"): commit for commit, name in found}

@@ -1,0 +1,139 @@
+"""Merge three versions of the parameters by key: the earlier code's, the corpus's and the newer code's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from typing import Any
+
+from pipelines.config.params_text import Key, dotted
+from pipelines.errors import ConfigError
+
+# Only a person changes these, with `corpus params set`.
+PROTECTED = (
+    "sources.*.live",
+    "sources.*.access_basis",
+    "sources.*.approval",
+    "sources.*.expires",
+    "sources.*.retention_days",
+    "*.budget_usd",
+)
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "(none)"
+
+
+MISSING = _Missing()
+
+
+class ParameterConflict(ConfigError):
+    """A person and the newer code have changed the same parameters to different values."""
+
+    message = "The corpus and the newer code have both changed {keys}."
+    remedy = (
+        "Nothing was changed. Decide for each: `corpus upgrade --keep KEY` keeps the corpus's value, `corpus upgrade "
+        "--take KEY` takes the newer one; both options can be repeated."
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A parameter whose value differs: ``before`` and ``after`` are :data:`MISSING` where it does not exist."""
+
+    key: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        """Return the difference as one line."""
+        return f"{self.key}: {self.before!r} -> {self.after!r}"
+
+
+@dataclass
+class Merged:
+    """The merged values.
+
+    Args:
+        values: the parameters.
+        changed: what differs from the corpus's parameters before.
+        kept: values set by a person; ``before`` is the person's, ``after`` the newer code's.
+        protected: approvals and budgets that the newer code would have changed, in the same form.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    changed: list[Difference] = field(default_factory=list)
+    kept: list[Difference] = field(default_factory=list)
+    protected: list[Difference] = field(default_factory=list)
+
+
+def merge(
+    base: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    *,
+    keep: Collection[str] = (),
+    take: Collection[str] = (),
+) -> Merged:
+    """Return the newer parameters with every value that was changed in the corpus.
+
+    Args:
+        base: the parameters of the earlier code, with its profile.
+        ours: the parameters of the corpus.
+        theirs: the parameters of the newer code, with its profile.
+        keep: dotted keys, or sections, whose value in the corpus wins a conflict.
+        take: dotted keys, or sections, whose newer value wins a conflict.
+
+    Raises:
+        ParameterConflict: the same key has three different values; the error names every such key.
+    """
+    merger = _Merger(keep, take)
+    values = merger.mapping(base, ours, theirs, ())
+    if merger.conflicts:
+        raise ParameterConflict(keys=", ".join(sorted(merger.conflicts)))
+    merger.merged.values = values
+    return merger.merged
+
+
+class _Merger:
+    def __init__(self, keep: Collection[str], take: Collection[str]) -> None:
+        self.merged = Merged()
+        self.conflicts: list[str] = []
+        self._keep, self._take = keep, take
+
+    @staticmethod
+    def _named(name: str, keys: Collection[str]) -> bool:
+        return any(name == key or name.startswith(f"{key}.") for key in keys)
+
+    def mapping(self, base: Any, ours: Mapping[str, Any], theirs: Mapping[str, Any], key: Key) -> dict[str, Any]:
+        known = base if isinstance(base, Mapping) else {}
+        found = {}
+        for name in [*theirs, *(name for name in ours if name not in theirs)]:
+            three = (side.get(name, MISSING) for side in (known, ours, theirs))
+            value = self.value(*three, key=(*key, name))
+            if value is not MISSING:
+                found[name] = value
+        return found
+
+    def value(self, base: Any, ours: Any, theirs: Any, *, key: Key) -> Any:
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            return self.mapping(base, ours, theirs, key)
+        name, merged = dotted(key), self.merged
+        if ours is not MISSING and theirs is not MISSING and any(fnmatch(name, pattern) for pattern in PROTECTED):
+            if theirs not in (ours, base):
+                merged.protected.append(Difference(name, ours, theirs))
+            elif ours != theirs:
+                merged.kept.append(Difference(name, ours, theirs))
+            return ours
+        if ours == theirs:
+            return theirs
+        if ours == base or (theirs != base and self._named(name, self._take)):
+            merged.changed.append(Difference(name, ours, theirs))
+            return theirs
+        if theirs == base or self._named(name, self._keep):
+            merged.kept.append(Difference(name, ours, theirs))
+            return ours
+        self.conflicts.append(name)
+        return ours

@@ -1,0 +1,295 @@
+"""Show and change the parameters of a corpus; who changed a value, when and why is in the commit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipelines.config import params_text
+from pipelines.config.params import load, parse, validate
+from pipelines.config.params_text import Key, dotted
+from pipelines.config.settings import Settings
+from pipelines.errors import BadParams, ConfigError, NoCorpus
+from pipelines.workspace import profile as profiles
+from pipelines.workspace.address import branches, shown
+from pipelines.workspace.clone import BRANCH, CODE, Workspace, workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.inventory import overlap
+from pipelines.workspace.merge import MISSING, Difference
+from pipelines.workspace.stages import Definition
+
+FILE = "params.yaml"
+PARAMETER, SET_BY, REASON = "Parameter", "Set-By", "Reason"
+
+
+class UnknownParameter(ConfigError):
+    """The parameters have no section or value of this name."""
+
+    message = "There is no parameter '{key}'."
+    remedy = "List them with `corpus params show`."
+
+
+class ProfileMissing(ConfigError):
+    """The newer code has no profile of the name that the corpus was created with."""
+
+    message = "The newer code has no profile '{name}', with which this corpus was created."
+    remedy = "Restore profiles/{name}.yaml in the checkout and commit it."
+
+
+class EarlierNames(ConfigError):
+    """The code of the corpus has other names for sections than this one."""
+
+    message = "The corpus's parameters have names of an earlier version."
+    remedy = "Run `corpus upgrade` first."
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The parameters of a corpus: the code's, these with the profile, and the present ones."""
+
+    defaults: Mapping[str, Any]
+    profile: Mapping[str, Any]
+    present: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, clone: Workspace) -> Layers:
+        """Read the layers in a clone at the tip of the corpus branch."""
+        present = parse((clone.path / FILE).read_text(), where=FILE)
+        code = merged_code(clone)
+        return cls(
+            at(clone, code, profile=None),
+            at(clone, code, profile=kept_profile(clone, code, present.get("profile"))),
+            present,
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """Who set a value, when (ISO 8601) and why."""
+
+    who: str
+    when: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value that differs from the default; ``record`` is ``None`` if it was changed without a command."""
+
+    key: str
+    default: Any
+    profile: Any
+    present: Any
+    record: Record | None
+
+    @property
+    def by_person(self) -> bool:
+        """Return whether the value is neither the default nor the profile's."""
+        return bool(self.present != self.profile)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A change of parameters; ``commit`` is ``None`` if nothing was committed.
+
+    Args:
+        differences: the values that differ.
+        stages: the stages that read one of them.
+        below: the stages below those; they run again if the results above differ.
+    """
+
+    commit: str | None
+    differences: tuple[Difference, ...]
+    stages: tuple[str, ...]
+    below: tuple[str, ...]
+
+
+def require_corpus(settings: Settings) -> None:
+    """Raise if there is no corpus repository.
+
+    Raises:
+        NoCorpus: there is none.
+        RepositoryUnreachable: git cannot read it.
+    """
+    if BRANCH not in (branches(settings.repo) or {}):
+        raise NoCorpus(place=shown(settings.repo))
+
+
+def show(settings: Settings, *, section: str | None) -> Any:
+    """Return the present value of a dotted key, or all parameters.
+
+    Raises:
+        UnknownParameter: there is no such section or value.
+    """
+    require_corpus(settings)
+    with workspace(settings) as clone:
+        values: Any = parse((clone.path / FILE).read_text(), where=FILE)
+    for name in params_text.find(values, section) if section else ():
+        if not isinstance(values, Mapping) or name not in values:
+            raise UnknownParameter(key=section)
+        values = values[name]
+    return values
+
+
+def diff(settings: Settings) -> list[Row]:
+    """Return every value that differs from the code's default, in the order of ``params.yaml``."""
+    require_corpus(settings)
+    with workspace(settings) as clone:
+        layers, known = Layers.of(clone), records(clone)
+    default, profile, present = (
+        dict(params_text.leaves(side)) for side in (layers.defaults, layers.profile, layers.present)
+    )
+    rows = []
+    for key in [*present, *(key for key in profile if key not in present)]:
+        one, two, three = (side.get(key, MISSING) for side in (default, profile, present))
+        if key != ("profile",) and not one == two == three:
+            record = _record(known, key) if three != two else None
+            rows.append(Row(dotted(key), one, two, three, record))
+    return rows
+
+
+def change(
+    settings: Settings, values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, who: str, dry_run: bool = False
+) -> Changed:
+    """Set values on the corpus branch in one commit.
+
+    Args:
+        settings: the location of the corpus.
+        values: new values, by key or by dotted name.
+        reason: why; kept in the commit.
+        who: name and address of the person; kept in the commit.
+        dry_run: check and compare only.
+
+    Raises:
+        BadParams: the parameters would be invalid; the error names every faulty key.
+        CommitLost: another publisher moved the branch first.
+    """
+    require_corpus(settings)
+    if "profile" in values or ("profile",) in values:
+        raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
+    with workspace(settings) as clone:
+        path = clone.path / FILE
+        text = path.read_text()
+        before = parse(text, where=FILE)
+        if set(before) != set(YAML(typ="safe").load(text)):
+            raise EarlierNames
+        after = copy.deepcopy(before)
+        keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
+        for key, value in keys.items():
+            params_text.put(after, key, value)
+        validate(after, where=", ".join(map(dotted, keys)))
+        old = _definitions(clone)
+        path.write_text(params_text.rewrite(text, after))
+        load(clone.path)
+        stages, below = _to_run(old, _definitions(clone))
+        differences = tuple(_differences(before, after))
+        commit = None
+        if differences and not dry_run:
+            names = sorted(map(dotted, keys))
+            commit = clone.commit(_subject(names), paths=[FILE], trailers=_trailers(names, who=who, reason=reason))
+    return Changed(commit, differences, stages, below)
+
+
+def from_file(path: Path) -> dict[Key, Any]:
+    """Return the values of a YAML file by key; the file has the form of a profile.
+
+    Raises:
+        BadParams: the file cannot be read.
+    """
+    try:
+        values = parse(path.read_text(), where=path.name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadParams(where=path.name, detail=f"cannot be read ({type(error).__name__})") from None
+    return {key: value for key, value in params_text.leaves(values) if key}
+
+
+def merged_code(clone: Workspace) -> str:
+    """Return the newest commit of the code that the corpus branch contains."""
+    return git("merge-base", "HEAD", f"origin/{CODE}", cwd=clone.path)
+
+
+def at(clone: Workspace, revision: str, *, profile: profiles.Profile | None) -> dict[str, Any]:
+    """Return the parameters of a commit of the code, with a profile over them."""
+    values = parse(profiles.shown(revision, FILE, cwd=clone.path) or "", where=FILE)
+    return profile.over(values) if profile else values
+
+
+def kept_profile(clone: Workspace, code: str, name: str | None) -> profiles.Profile | None:
+    """Return the corpus's profile as a commit of the code has it; one that was given as a file is on the branch only.
+
+    Raises:
+        ProfileMissing: the code had it, and has it no longer.
+    """
+    if name is None:
+        return None
+    found = profiles.at(code, name, root=clone.path)
+    if found is None and profiles.at(merged_code(clone), name, root=clone.path) is None:
+        found = profiles.at(clone.head, name, root=clone.path)
+    if found is None:
+        raise ProfileMissing(name=name)
+    return found
+
+
+def records(clone: Workspace) -> dict[str, Record]:
+    """Return who set each parameter last, by dotted key, from the commits of the corpus branch."""
+    line = (
+        f"%(trailers:key={SET_BY},valueonly,separator=%x2C)%x00%aI%x00%(trailers:key={REASON},valueonly,separator=%x2C)"
+    )
+    form = f"{line}%x00%(trailers:key={PARAMETER},valueonly,separator=%x00)%x01"
+    log = git("log", "--first-parent", f"--grep=^{PARAMETER}: ", f"--format={form}", BRANCH, cwd=clone.path)
+    found: dict[str, Record] = {}
+    for entry in filter(None, (part.strip() for part in log.split("\x01"))):
+        who, when, reason, *keys = entry.split("\x00")
+        for key in keys:
+            found.setdefault(key, Record(who, when, reason))
+    return found
+
+
+def _record(known: Mapping[str, Record], key: Key) -> Record | None:
+    """Return the record of a value, or of the mapping that it was set with."""
+    return next((known[name] for n in range(len(key), 0, -1) if (name := dotted(key[:n])) in known), None)
+
+
+def _subject(names: Sequence[str]) -> str:
+    return f"params: set {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def _trailers(names: Sequence[str], *, who: str, reason: str) -> list[str]:
+    # a line break would end a trailer
+    one_line = [f"{name}: {' '.join(text.split())}" for name, text in ((SET_BY, who), (REASON, reason))]
+    return [*(f"{PARAMETER}: {name}" for name in names), *one_line]
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    old, new = dict(params_text.leaves(before)), dict(params_text.leaves(after))
+    for key in [*old, *(key for key in new if key not in old)]:
+        one, other = old.get(key, MISSING), new.get(key, MISSING)
+        if one != other:
+            yield Difference(dotted(key), one, other)
+
+
+def _definitions(clone: Workspace) -> dict[str, Definition]:
+    """Return every stage of a clone with its present parameters."""
+    opened = Workspace(clone.path, settings=clone.settings)
+    try:
+        return {name: Definition.resolve(opened.repo, name) for name in opened.graph.names()}
+    finally:
+        opened.close()
+
+
+def _to_run(old: Mapping[str, Definition], new: Mapping[str, Definition]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the stages whose definition differs, and those below them."""
+    stages = {name for name, stage in new.items() if stage != old.get(name)}
+    reached, waiting = set(stages), list(stages)
+    while waiting:
+        outs = new[waiting.pop()].outs
+        for name, stage in new.items():
+            if name not in reached and any(overlap(out, dep) for out in outs for dep in stage.deps):
+                reached.add(name)
+                waiting.append(name)
+    return tuple(sorted(stages)), tuple(sorted(reached - stages))

@@ -1,0 +1,96 @@
+"""Find the profile of a corpus: committed in a checkout, given as a file, or kept on the corpus branch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.params import overlay, parse, validate
+from pipelines.errors import ConfigError
+from pipelines.workspace.git import git
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class UnknownProfile(ConfigError):
+    """There is no profile of this name, or no such file."""
+
+    message = "There is no profile '{profile}'; this checkout has {known}."
+    remedy = "Give one of these names, or the path of a YAML file."
+
+
+class UncommittedProfile(ConfigError):
+    """A profile is in the checkout's folder ``profiles``, and the commit does not have it in this form."""
+
+    message = "profiles/{name}.yaml differs from the checkout's last commit."
+    remedy = "Commit it: `git add profiles/{name}.yaml && git commit`; or give a path to a copy under a new name."
+
+
+class BadProfileName(ConfigError):
+    """The name of a profile's file cannot be the name of a profile."""
+
+    message = "'{name}' cannot be the name of a profile."
+    remedy = "Name the file with letters, digits, - and _, ending in .yaml."
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Values over those of ``params.yaml``, and the name under which the corpus keeps them."""
+
+    name: str
+    text: str
+
+    @property
+    def path(self) -> str:
+        """Return the path of the profile in the corpus repository."""
+        return f"profiles/{self.name}.yaml"
+
+    def over(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the content of ``params.yaml`` with the values and the name of this profile.
+
+        Raises:
+            BadParams: the profile is not YAML.
+        """
+        return overlay(values, parse(self.text, where=self.path)) | {"profile": self.name}
+
+
+def given(profile: str, *, checkout: Path) -> Profile:
+    """Return the profile of a name (committed in the checkout) or of a path, after validation with the parameters.
+
+    Raises:
+        UnknownProfile: neither a committed profile nor a file.
+        UncommittedProfile: the file is not committed in this form.
+        BadParams: it is invalid; the error names every faulty key.
+    """
+    is_path = "/" in profile or profile.endswith((".yaml", ".yml"))
+    name = Path(profile).stem if is_path else profile
+    committed = shown("HEAD", f"profiles/{name}.yaml", cwd=checkout)
+    found = Path(profile) if is_path else checkout / "profiles" / f"{name}.yaml"
+    text = found.read_text() if found.is_file() else None
+    if text is None and (is_path or committed is None):
+        known = git("ls-tree", "--name-only", "HEAD", "profiles/", cwd=checkout).split()
+        names = ", ".join(Path(path).stem for path in known if path.endswith(".yaml"))
+        raise UnknownProfile(profile=profile, known=names or "none")
+    if not NAME.fullmatch(name):
+        raise BadProfileName(name=name)
+    if text is not None and text != committed and (committed is not None or not is_path):
+        raise UncommittedProfile(name=name)
+    chosen = Profile(name, text if text is not None else str(committed))
+    params = shown("HEAD", "params.yaml", cwd=checkout) or ""
+    validate(chosen.over(parse(params, where="params.yaml")), where=chosen.path)
+    return chosen
+
+
+def at(revision: str, name: str | None, *, root: Path) -> Profile | None:
+    """Return the profile that a commit has under a name, or ``None``."""
+    text = shown(revision, f"profiles/{name}.yaml", cwd=root) if name else None
+    return None if name is None or text is None else Profile(name, text)
+
+
+def shown(revision: str, path: str, *, cwd: Path) -> str | None:
+    """Return the text of a file at a commit, or ``None`` if the commit does not have the file."""
+    done = subprocess.run(["git", "show", f"{revision}:{path}"], cwd=cwd, text=True, capture_output=True, check=False)
+    return None if done.returncode else done.stdout

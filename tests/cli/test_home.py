@@ -1,0 +1,162 @@
+"""The home of a command: found from a checkout, a clone or the environment, and created by ``init`` only."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pipelines.config.settings import Settings
+from pipelines.errors import NoSecret, NoVault
+from pipelines.vault.vault import Vault
+from pipelines.workspace import repository
+from pipelines.workspace.git import git
+from tests.small_corpus import BASIC, code_of
+
+ROOT = Path(__file__).resolve().parents[2]
+NOW = datetime(2023, 1, 5, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CORPUS_HOME", "CORPUS_SECRET", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    names = ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")
+    folder = code_of(tmp_path / "checkout", BASIC | {name: (ROOT / name).read_text() for name in names})
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def corpus(*argv: str, where: Path, given: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pipelines", *argv], cwd=where, text=True, capture_output=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | (given or {}), stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def test_a_checkout_and_a_clone_have_the_same_home(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Settings.from_env().home == checkout / "var"
+    repository.init(Settings.from_env(), checkout=checkout, profile="sandbox")
+    secret = (checkout / "var" / "secret").read_bytes()
+    clone = repository.clone(Settings.from_env(), folder=tmp_path / "lab")
+    assert git("status", "--porcelain", cwd=clone) == ""
+    for folder in (checkout / "profiles", clone, clone / "data"):
+        monkeypatch.chdir(folder)
+        assert Settings.from_env().home == checkout / "var"
+    done = corpus("vault", "tombstones", where=clone)
+    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
+    assert not (clone / "var").exists() and (checkout / "var" / "secret").read_bytes() == secret
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "other"))
+    assert Settings.from_env().home == tmp_path / "other"
+
+
+def test_the_embedded_mlflow_is_found(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings.from_env().mlflow_tracking_uri is None
+    (checkout / "var").mkdir()
+    (checkout / "var" / "ports.json").write_text(json.dumps({"mlflow": 5123}))
+    assert Settings.from_env().mlflow_tracking_uri == "http://127.0.0.1:5123"
+    (checkout / "var" / "ports.json").write_text("{")
+    assert Settings.from_env().mlflow_tracking_uri is None
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org")
+    assert Settings.from_env().mlflow_tracking_uri == "https://mlflow.example.org"
+
+
+def test_only_init_creates_the_secret_and_the_vault(checkout: Path) -> None:
+    settings = Settings.from_env()
+    with pytest.raises(NoSecret, match="corpus init"):
+        Vault.existing(settings)
+    assert not settings.home.exists()
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    with Vault.existing(settings) as vault:
+        assert vault.counts() == {"records": 0, "tombstones": 0}
+    (settings.home / "vault.sqlite").unlink()
+    with pytest.raises(NoVault, match="backup"):
+        Vault.existing(settings)
+
+
+def test_init_does_not_replace_the_lost_vault_of_a_corpus_with_data(checkout: Path, tmp_path: Path) -> None:
+    settings = Settings.from_env()
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    clone = repository.clone(settings, folder=tmp_path / "lab")
+    (clone / "data" / "memes").mkdir()
+    (clone / "data" / "memes" / "posts.parquet.dvc").write_text("outs: []\n")
+    git("add", "--all", cwd=clone)
+    git("commit", "--quiet", "-m", "a month", cwd=clone)
+    git("push", "--quiet", "origin", "HEAD:corpus", cwd=clone)
+    for name in ("secret", "vault.sqlite"):
+        (settings.home / name).unlink()
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    assert not (settings.home / "secret").exists() and not (settings.home / "vault.sqlite").exists()
+
+
+def typed(text: str, *argv: str, where: Path) -> tuple[int, str]:
+    """Run a command at a terminal at which a person types ``text``; return its exit status and what it showed."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "pipelines", *argv]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=where, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as child:
+        os.close(theirs)
+        os.write(ours, text.encode())
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:
+            pass  # Linux reports the end of a terminal as an error
+    os.close(ours)
+    return child.returncode, shown.decode()
+
+
+def test_keys_are_destroyed_only_after_the_count_was_typed(checkout: Path) -> None:
+    settings = Settings.from_env()
+    with Vault.create(settings) as vault:
+        ids = [vault.record_id(f"t3_{n}") for n in range(2)]
+        vault.admit([(i, "t3_x") for i in ids], corpus="memes", month="2022-12", now=NOW)
+    (checkout / "gone.json").write_text(json.dumps({i: [NOW.isoformat(), "request-1"] for i in ids}))
+    refused = corpus("vault", "replay", "gone.json", where=checkout)
+    assert refused.returncode == 64 and "destroys the keys of 2 records" in refused.stderr
+    status, shown = typed("3\n", "vault", "replay", "gone.json", where=checkout)
+    assert status == 64 and "Type 2 to continue" in shown and "Nothing was changed" in shown
+    with Vault.existing(settings) as vault:
+        assert vault.tombstoned(ids) == set()
+    status, shown = typed("2\n", "vault", "replay", "gone.json", where=checkout)
+    assert status == 0 and '"destroyed": 2' in shown, shown
+    with Vault.existing(settings) as vault:
+        assert vault.tombstoned(ids) == set(ids)
+
+
+def test_help_lists_the_commands_for_people_first(checkout: Path) -> None:
+    shown = corpus("--help", where=checkout).stdout
+    for name in ("status", "registry", "takedown", "predict"):
+        assert shown.index(f"│ {name} ") < shown.index("Stages of dvc.yaml") < shown.index("│ dedupe ")
+    assert corpus("--version", where=checkout).stdout.startswith("crisis-corpus ")
+
+
+def test_the_shell_completes_commands_and_names(checkout: Path) -> None:
+    def completed(line: str) -> set[str]:
+        given = {
+            "_CORPUS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1),
+        }  # fmt: skip
+        program = "import sys; sys.argv = ['corpus']; from pipelines.cli.main import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=checkout, text=True, capture_output=True, check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | given,
+        )  # fmt: skip
+        return set(done.stdout.split())
+
+    assert completed("corpus votes-r") == {"votes-report"}
+    assert completed("corpus estimate me") == {"memes"}
+    assert {"gpt", "gpt-5-mini"} <= completed("corpus votes posts --labeller gp")

@@ -1,0 +1,64 @@
+"""A server with the few endpoints of Airflow's REST API that the doctor reads; a test edits its answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parents[2]
+HEALTHY = {"status": "healthy"}
+
+
+@dataclass
+class SmallAirflow:
+    """What the server answers, in the shapes of Airflow 3.3's ``v2-rest-api-generated.yaml``."""
+
+    address: str
+    health: dict[str, Any]
+    pools: dict[str, int]
+    jobs: list[dict[str, Any]] = field(default_factory=lambda: [{"id": 1, "job_type": "SchedulerJob"}])
+    queued: list[dict[str, Any]] = field(default_factory=list)
+    refuses: bool = False
+
+    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
+        if path == "/api/v2/monitor/health":
+            return 200, self.health
+        if self.refuses:
+            return 401, {}
+        return 200, {
+            "/auth/token": {"access_token": "token"},
+            "/api/v2/pools": {"pools": [{"name": name, "slots": slots} for name, slots in self.pools.items()]},
+            "/api/v2/jobs": {"jobs": self.jobs},
+            "/api/v2/dags/~/dagRuns/~/taskInstances": {"task_instances": self.queued},
+        }[path]
+
+
+@contextmanager
+def small_airflow() -> Iterator[SmallAirflow]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = airflow.answer(urlsplit(self.path).path)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: object) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    pools = {name: pool["slots"] for name, pool in json.loads((ROOT / "profiles" / "pools.json").read_text()).items()}
+    health = {"metadatabase": HEALTHY, "scheduler": HEALTHY, "dag_processor": HEALTHY, "triggerer": {"status": None}}
+    airflow = SmallAirflow(f"http://127.0.0.1:{server.server_address[1]}", health, pools)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        yield airflow
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,412 @@
+"""The doctor names each planted fault with its fix, and finds none in a healthy deployment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.doctor.finding import Check, ok
+from pipelines.doctor.runner import run
+from pipelines.vault import checks
+from tests.doctor.place import SECRET, WHOLE, Place
+from tests.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_healthy_deployment_has_no_fault(place: Place) -> None:
+    found = place.examine(seconds=60)
+    assert {name: f"{f.status}: {f.found}" for name, f in found.items() if f.status != "ok"} == {}
+    assert {"repository", "push", "vault", "queues", "ocr", "labeller claude", "source reddit"} <= set(found)
+
+
+# What is planted -> the check that names it, its status, and words of the finding and of the fix.
+Fault = Callable[[Place], object]
+FAULTS: dict[str, tuple[Fault, str, str, str, str]] = {}
+
+
+def fault(check: str, status: str, found: str, fix: str) -> Callable[[Fault], Fault]:
+    def register(plant: Fault) -> Fault:
+        FAULTS[plant.__name__] = (plant, check, status, found, fix)
+        return plant
+
+    return register
+
+
+@fault("repository", "failure", "no readable branch 'corpus'", "corpus init")
+def no_repository(place: Place) -> None:
+    (place.home / "corpus.git").rename(place.home / "away.git")
+
+
+@fault("parameters", "failure", "votes.budget_usd", "docs/configuration.md")
+def a_parameter_does_not_validate(place: Place) -> None:
+    place.params("votes", "budget_usd", to=-1)
+
+
+@fault("push", "failure", "does not accept a push", "write access to CORPUS_REPO")
+def a_repository_that_is_only_read(place: Place) -> None:
+    port = free_port()
+    argv = ["git", "daemon", "--listen=127.0.0.1", f"--port={port}", f"--base-path={place.home}", "--export-all"]
+    server = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
+    place.stop.append(lambda: os.killpg(server.pid, 15))
+    for _ in range(100):
+        with socket.socket() as probe:
+            if not probe.connect_ex(("127.0.0.1", port)):
+                break
+        time.sleep(0.05)
+    place.set(CORPUS_REPO=f"git://127.0.0.1:{port}/corpus.git")
+
+
+@fault("remote", "failure", "not a folder", "Mount or create")
+def a_remote_that_is_not_mounted(place: Place) -> None:
+    (place.home / "remote").rmdir()
+    place.set(CORPUS_REMOTE=place.home / "elsewhere")
+    (place.home / "elsewhere").write_text("")
+
+
+@fault("remote", "failure", "cannot be written", "their rights to write")
+def a_bucket_that_does_not_exist(place: Place) -> None:
+    port = free_port()
+    argv = [sys.executable, str(ROOT / "tests" / "store" / "s3_server.py"), str(port)]
+    server = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
+    place.stop.append(lambda: os.killpg(server.pid, 15))
+    for _ in range(400):
+        with socket.socket() as probe:
+            if not probe.connect_ex(("127.0.0.1", port)):
+                break
+        time.sleep(0.05)
+    place.set(
+        CORPUS_REMOTE="s3://no-such-bucket/corpus", AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
+        AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="us-east-1",
+    )  # fmt: skip
+
+
+@fault("cache", "failure", "1 of 1 objects differ", "rm -f")
+def a_poisoned_object(place: Place) -> None:
+    [path] = (place.home / "cache" / "files" / "md5").glob("*/*")
+    path.write_bytes(WHOLE + b"!")
+
+
+@fault("secret", "failure", "neither CORPUS_SECRET nor the file", "Restore it from its backup")
+def no_secret(place: Place) -> None:
+    (place.home / "secret").unlink()
+
+
+@fault("secret", "failure", "64 hexadecimal digits", "docs/configuration.md")
+def a_secret_that_was_cut_off(place: Place) -> None:
+    place.set(CORPUS_SECRET=SECRET[:10])
+
+
+@fault("vault", "failure", "differs from the secret", "Set CORPUS_SECRET")
+def the_secret_of_another_vault(place: Place) -> None:
+    place.set(CORPUS_SECRET="ab" * 64)
+
+
+@fault("vault", "failure", "the vault is missing, but 1 months are published", "Restore the vault")
+def a_lost_vault(place: Place) -> None:
+    place.publish("data/memes/2022-12/posts.parquet.dvc")
+    for path in place.home.glob("vault.sqlite*"):
+        path.unlink()
+
+
+@fault("backup", "failure", "no backup", "Make a backup")
+def no_backup(place: Place) -> None:
+    (place.home / "backup" / "copy.sqlite").unlink()
+
+
+@fault("backup", "failure", "72 h old", "Make a backup")
+def an_old_backup(place: Place) -> None:
+    then = (place.now - timedelta(hours=72)).timestamp()
+    os.utime(place.home / "backup" / "copy.sqlite", (then, then))
+
+
+@fault("backup", "warning", "CORPUS_VAULT_BACKUP is not set", "Set CORPUS_VAULT_BACKUP")
+def a_backup_of_unknown_place(place: Place) -> None:
+    place.patch.delenv("CORPUS_VAULT_BACKUP")
+
+
+@fault("permissions", "failure", "others may read or write: secret", "chmod 600")
+def a_secret_that_others_read(place: Place) -> None:
+    (place.home / "secret").chmod(0o644)
+
+
+@fault("permissions", "failure", "others may read or write: .env", "chmod 600")
+def variables_that_others_read(place: Place) -> None:
+    (place.root / ".env").write_text("")
+    (place.root / ".env").chmod(0o640)
+
+
+@fault("approval reddit", "failure", "its approval ended on 2020-01-01", "expires date in the future")
+def an_expired_approval(place: Place) -> None:
+    place.params("sources", "reddit", "expires", to="2020-01-01")
+
+
+@fault("approval reddit", "warning", "in 10 days", "Renew the approval")
+def an_approval_that_ends_soon(place: Place) -> None:
+    place.params("sources", "reddit", "expires", to=f"{place.now + timedelta(days=10):%Y-%m-%d}")
+
+
+@fault("source reddit", "failure", "refused the request", "Check the credentials")
+def wrong_credentials_of_reddit(place: Place) -> None:
+    place.set(CORPUS_REDDIT_CLIENT_SECRET="wrong")
+
+
+@fault("source arctic_shift", "failure", "HTTP 503", "status of the service")
+def an_outage_of_arctic_shift(place: Place) -> None:
+    place.params("corpora", "posts", "source", to="arctic_shift")
+    place.params("sources", "reddit", "approval", to=None)
+    place.sandbox.outage_after = 0
+
+
+@fault("source dump", "failure", "no usable checksum", "sha256sum")
+def a_dump_without_its_checksum(place: Place) -> None:
+    (place.home / "dumps" / "RS_2022-12.zst.sha256").unlink()
+
+
+@fault("labeller gpt", "failure", "HTTP 401", "Check CORPUS_OPENAI_KEY")
+def a_wrong_key(place: Place) -> None:
+    place.set(CORPUS_OPENAI_KEY="wrong")
+
+
+@fault("labeller claude", "failure", "HTTP 4", "the account's quota")
+def an_empty_account(place: Place) -> None:
+    place.set(CORPUS_ANTHROPIC_KEY="empty")
+
+
+@fault("labeller gemini", "failure", "no key is set", "Set CORPUS_GOOGLE_KEY")
+def no_key(place: Place) -> None:
+    place.set(CORPUS_GOOGLE_URL="", CORPUS_GOOGLE_KEY="")
+
+
+@fault("labeller claude", "failure", "has no model claude-2.1", "labellers.claude.model")
+def a_retired_model(place: Place) -> None:
+    place.params("labellers", "claude", "model", to="claude-2.1")
+
+
+@fault("labeller gpt", "failure", "has no model gpt-4-32k", "labellers.gpt.model")
+def a_model_that_is_not_listed(place: Place) -> None:
+    place.params("labellers", "gpt", "model", to="gpt-4-32k")
+
+
+@fault("labeller gemini", "warning", "will retire model gemini-2.0-flash", "labellers.gemini.model")
+def a_model_that_will_be_retired(place: Place) -> None:
+    place.params("labellers", "gemini", "model", to="gemini-2.0-flash")
+
+
+@fault("mlflow", "failure", "no answer (ConnectionError)", "correct MLFLOW_TRACKING_URI")
+def a_dead_mlflow(place: Place) -> None:
+    place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}")
+
+
+@fault("mlflow", "failure", "no answer (ReadTimeout)", "Start it")
+def an_mlflow_that_hangs(place: Place) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    place.stop.append(silent.close)
+    place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{silent.getsockname()[1]}")
+
+
+@fault("airflow", "failure", "no answer", "correct CORPUS_AIRFLOW_URL")
+def a_dead_airflow(place: Place) -> None:
+    place.set(CORPUS_AIRFLOW_URL=f"http://127.0.0.1:{free_port()}")
+
+
+@fault("airflow", "failure", "not healthy: scheduler", "Restart Airflow's component scheduler")
+def a_scheduler_without_a_heartbeat(place: Place) -> None:
+    place.airflow.health["scheduler"] = {"status": "unhealthy"}
+
+
+@fault("pools", "failure", "missing: publish", "corpus airflow setup")
+def a_missing_pool(place: Place) -> None:
+    del place.airflow.pools["publish"]
+
+
+@fault("queues", "failure", "no worker takes queue gpu: 1 tasks", "airflow celery worker --queues gpu")
+def a_queue_without_a_worker(place: Place) -> None:
+    then = (place.now - timedelta(hours=2)).isoformat()
+    place.airflow.queued = [{"queue": "gpu", "queued_when": then}, {"queue": "default", "queued_when": None}]
+
+
+@fault("queues", "failure", "no live scheduler", "airflow scheduler")
+def no_scheduler(place: Place) -> None:
+    place.airflow.jobs = []
+
+
+@fault("pools", "warning", "it answered 401", "CORPUS_AIRFLOW_TOKEN")
+def an_airflow_that_asks_for_a_login(place: Place) -> None:
+    place.airflow.refuses = True
+
+
+@fault("disk home", "failure", "less than doctor.free_gb", "Free space")
+def a_full_disk(place: Place) -> None:
+    place.params("doctor", "free_gb", to=10**9)
+
+
+@fault("memory", "warning", "less than doctor.memory_gb", "Lower the slots")
+def too_little_memory(place: Place) -> None:
+    place.params("doctor", "memory_gb", to=10**9)
+
+
+@fault("clock", "failure", " s from the clock of Reddit", "timedatectl")
+def a_clock_that_runs_fast(place: Place) -> None:
+    place.now += timedelta(minutes=10)
+
+
+@fault("ocr", "failure", "OCR engine 'tesseract' cannot start", "set ocr.engine")
+def a_missing_ocr_engine(place: Place) -> None:
+    programs = place.home.parent / "bin"
+    programs.mkdir()
+    (programs / "git").symlink_to(shutil.which("git") or "")
+    place.set(PATH=programs)
+    place.params("images", "ocr", "engine", to="tesseract")
+
+
+@fault("gpu", "warning", "no GPU on this host; needed by qwen3-14b", "finetune.models")
+def a_large_model_without_a_gpu(place: Place) -> None:
+    programs = place.home.parent / "bin"
+    programs.mkdir()
+    (programs / "git").symlink_to(shutil.which("git") or "")
+    place.set(PATH=programs)
+    place.params("finetune", "models", to=["qwen3-14b"])
+
+
+@fault("versions", "failure", "not 9.9.9", "requirements.lock")
+def another_version(place: Place) -> None:
+    lock = place.root / "requirements.lock"
+    lock.write_text(
+        "\n".join("dvc==9.9.9" if line.startswith("dvc==") else line for line in lock.read_text().split("\n"))
+    )
+
+
+@fault("sweep posts", "failure", "never swept in 240 h", "corpus sweep posts")
+def a_sweep_that_never_ran(place: Place) -> None:
+    with place.vault() as vault:
+        vault.admit([("0" * 32, "t3_x")], corpus="posts", month="2022-12", now=place.now - timedelta(days=10))
+
+
+@fault("sweep memes", "failure", "the last successful sweep was 96 h ago", "deletion_sweep")
+def a_sweep_that_fails_since(place: Place) -> None:
+    with place.vault() as vault, vault.database.writing() as connection:
+        for days in (4, 1):
+            then = place.now - timedelta(days=days)
+            begun, _ = checks.begin(connection, corpus="memes", now=then)
+            if days == 4:
+                checks.succeed(connection, corpus="memes", now=then)
+            else:
+                checks.take_back(connection, corpus="memes", since=begun, now=then)
+
+
+# Faults that others follow from.
+FOLLOWS = {
+    "no_repository": {"push"},
+    "no_secret": {"vault"},
+    "a_secret_that_was_cut_off": {"vault", "sweep memes", "sweep posts"},
+    "the_secret_of_another_vault": {"sweep memes", "sweep posts"},
+    "an_expired_approval": {"source reddit"},
+    "a_wrong_key": {"labeller gpt-5-mini"},
+    "a_dead_airflow": {"pools", "queues"},
+    "a_full_disk": {"disk cache", "disk remote"},
+    "an_airflow_that_asks_for_a_login": {"queues"},
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_named_with_its_fix(name: str, place: Place) -> None:
+    plant, check, status, found, fix = FAULTS[name]
+    plant(place)
+    try:
+        findings = place.examine(seconds=30)
+    finally:
+        for stop in place.stop:
+            stop()
+    finding = findings[check]
+    assert (finding.status, found in finding.found, fix in finding.fix) == (status, True, True), finding
+    others = {other for other, f in findings.items() if f.status != "ok"} - {check} - FOLLOWS.get(name, set())
+    assert others == set(), {other: findings[other] for other in others}
+    shown = json.dumps([f.told(other) for other, f in findings.items()])
+    assert not any(secret in shown for secret in (SECRET, "ab" * 64)), "a finding shows a secret"
+
+
+def test_deep_finds_what_the_sample_of_a_day_leaves_out(place: Place) -> None:
+    place.params("doctor", "objects", to=1)
+    for n in range(5):
+        data = str(n).encode()
+        name = hashlib.md5(data).hexdigest()
+        path = place.home / "cache" / "files" / "md5" / name[:2] / name[2:]
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data if n else b"poisoned")
+    assert place.examine(deep=True)["cache"].status == "failure"
+    days = []
+    for _ in range(6):
+        place.now += timedelta(days=1)
+        days.append(place.examine()["cache"])
+    assert [finding.status for finding in days].count("failure") == 1
+    assert {finding.found.split()[0] for finding in days} == {"1"}
+
+
+def test_a_check_that_never_returns_ends_with_its_time_out() -> None:
+    begun = time.monotonic()
+    found = dict(
+        run([Check("hangs", lambda: time.sleep(600) or ok("")), Check("fine", lambda: ok("yes"))], seconds=0.3)
+    )  # type: ignore[func-returns-value]
+    assert time.monotonic() - begun < 5
+    assert found["hangs"].late and "no answer within 0.3 s" in found["hangs"].found
+    assert found["fine"].status == "ok"
+
+
+def test_an_unforeseen_error_is_a_finding_without_its_text() -> None:
+    [(_, found)] = run([Check("breaks", lambda: ok(str(1 / 0)))])
+    assert (found.status, found.found) == ("failure", "the check failed (ZeroDivisionError)")
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    """Yield the address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def command(place: Place, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pipelines", *argv],
+        cwd=place.root, env={**os.environ, "PYTHONPATH": str(place.root)}, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+
+
+def test_the_command_exits_with_0_or_1_and_prints_the_fixes(place: Place) -> None:
+    done = command(place, "doctor", "--json", "--timeout", "60")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["failure"] == 0
+    (place.home / "secret").chmod(0o644)
+    done = command(place, "doctor", "--json", "--timeout", "60")
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert (told["failure"], [c["check"] for c in told["checks"] if c["status"] == "failure"]) == (1, ["permissions"])
+    assert done.stderr.startswith("failure permissions: others may read or write: secret. `chmod 600")
+    done = command(place, "doctor", "--timeout", "60")
+    assert done.returncode == 1 and "failure  permissions: " in done.stdout
+
+
+def test_the_command_ends_although_servers_hang(place: Place) -> None:
+    with silent_server() as address:
+        place.set(MLFLOW_TRACKING_URI=address, CORPUS_REDDIT_URL=address, CORPUS_AIRFLOW_URL=address)
+        begun = time.monotonic()
+        done = command(place, "doctor", "--json", "--timeout", "4")
+    assert done.returncode == 1
+    told = {c["check"]: c["status"] for c in json.loads(done.stdout)["checks"]}
+    assert {name for name in ("mlflow", "source reddit", "airflow", "pools") if told[name] != "ok"} == {
+        "mlflow", "source reddit", "airflow", "pools",
+    }  # fmt: skip
+    assert time.monotonic() - begun < 60

@@ -1,0 +1,246 @@
+"""`corpus init` creates or adopts a corpus at a path or a git address, or leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.main import app
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
+from pipelines.errors import BadParams
+from pipelines.workspace import publish, repository
+from pipelines.workspace.address import RepositoryUnreachable, branches, local_path
+from pipelines.workspace.clone import history, workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.profile import UncommittedProfile, UnknownProfile
+from tests.store import git_servers
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILE = "sample:\n  memes: {size: 77}\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkout"
+    for name in (
+        "params.yaml",
+        "dvc.yaml",
+        ".dvc/config",
+        ".dvc/.gitignore",
+        "profiles/sandbox.yaml",
+        "profiles/cradle.yaml",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    git("init", "--quiet", "-b", "main", cwd=folder)
+    git("add", "--all", cwd=folder)
+    git("commit", "--quiet", "-m", "code", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    return Settings.from_env()
+
+
+def at(settings: Settings, repo: str) -> Settings:
+    return settings.model_copy(update={"repo": repo})
+
+
+def commit(checkout: Path, path: str, text: str) -> None:
+    (checkout / path).write_text(text)
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "-m", f"change {path}", cwd=checkout)
+
+
+@pytest.mark.parametrize(
+    ("repo", "local"),
+    [("var/corpus.git", True), ("/srv/a:b", True), ("git@host:team/corpus.git", False), ("host:corpus", False),
+     ("https://host/corpus.git", False), ("ssh://git@host/corpus", False), ("file:///srv/corpus.git", False)],
+)  # fmt: skip
+def test_an_address_is_told_from_a_path_as_git_does(repo: str, local: bool) -> None:
+    assert (local_path(repo) is not None) == local
+
+
+@pytest.mark.parametrize("kind", ["file", "daemon", "ssh"])
+def test_an_empty_repository_at_a_git_address_is_filled_used_and_adopted(
+    kind: str, settings: Settings, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = git_servers.bare(tmp_path / "served" / "corpus.git")
+    monkeypatch.setenv("GIT_SSH_COMMAND", git_servers.fake_ssh(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with git_servers.daemon(served.parent) as server:
+        address = {"file": served.as_uri(), "daemon": f"{server}/corpus.git", "ssh": f"git@host:{served}"}[kind]
+        there = at(settings, address)
+        assert repository.plan(there, checkout=checkout, profile="sandbox") == "fill"
+        first = repository.init(there, checkout=checkout, profile="sandbox")
+        assert set(branches(address) or {}) == {"code", "corpus"}
+        assert not Path("git@host:").exists() and not (tmp_path / "var" / "scratch" / "corpus.partial").exists()
+        assert repository.init(there, checkout=checkout, profile="sandbox") == first == publish.head(there)
+        assert repository.init(there, checkout=tmp_path, profile=None) == first, "adopted without a checkout"
+        commit(checkout, "params.yaml", (checkout / "params.yaml").read_text().replace("seed: 20180401", "seed: 5"))
+        upgraded = repository.upgrade(there, checkout=checkout)
+        assert upgraded is not None and upgraded.commit == publish.head(there)
+        assert branches(address) == {"code": git("rev-parse", "HEAD", cwd=checkout), "corpus": upgraded.commit}
+        with history(there) as folder:
+            assert git("--git-dir", str(folder), "log", "-1", "--format=%s", "corpus").startswith("corpus: upgrade")
+        with workspace(there) as clone:
+            assert load(clone.path).sample["memes"].seed == 5
+            (clone.path / "models").mkdir()
+            (clone.path / "models" / "note").write_text("x")
+            assert clone.commit("note") == publish.head(there)
+        assert load(repository.clone(there, folder=tmp_path / "laptop")).profile == "sandbox"
+
+
+def test_an_address_that_cannot_be_read_is_one_sentence_and_leaves_nothing(
+    settings: Settings, checkout: Path, tmp_path: Path
+) -> None:
+    for address in ((tmp_path / "none.git").as_uri(), "ssh://127.0.0.1:1/none.git"):
+        with pytest.raises(RepositoryUnreachable, match="cannot be read"):
+            repository.init(at(settings, address), checkout=checkout, profile="sandbox")
+    assert not settings.home.exists()
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated(settings: Settings, checkout: Path) -> None:
+    with pytest.raises(BadParams, match="credential helper") as caught:
+        repository.init(at(settings, "https://me:hunter2@127.0.0.1/x.git"), checkout=checkout, profile=None)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("profile", "error", "words"),
+    [
+        ("nosuch", UnknownProfile, "this checkout has cradle, sandbox"),
+        ("draft", UncommittedProfile, "last commit"),
+        ("missing.yaml", UnknownProfile, "missing.yaml"),
+        ("bad", BadParams, r"profiles/bad.yaml: .*sample\.memes\.size"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_makes_no_repository(
+    profile: str, error: type[Exception], words: str, settings: Settings, checkout: Path
+) -> None:
+    if profile == "bad":
+        commit(checkout, "profiles/bad.yaml", "sample: {memes: {size: many}}\n")
+    (checkout / "profiles" / "draft.yaml").write_text(PROFILE)
+    with pytest.raises(error, match=words):
+        repository.init(settings, checkout=checkout, profile=profile)
+    assert not settings.home.exists()
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    assert load(repository.clone(settings, folder=checkout.parent / "laptop")).profile == "sandbox"
+
+
+def test_a_profile_from_a_file_is_kept_on_the_branch_and_survives_upgrades(
+    settings: Settings, checkout: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "team.yaml").write_text(PROFILE)
+    repository.init(settings, checkout=checkout, profile=str(tmp_path / "team.yaml"))
+    commit(checkout, "params.yaml", (checkout / "params.yaml").read_text().replace("size: 1050", "size: 900"))
+    assert repository.upgrade(settings, checkout=checkout) is not None
+    laptop = repository.clone(settings, folder=tmp_path / "laptop")
+    assert (laptop / "profiles" / "team.yaml").read_text() == PROFILE
+    assert (load(laptop).profile, load(laptop).sample["memes"].size) == ("team", 77)
+
+
+def test_another_profile_and_another_repository_are_refused(settings: Settings, checkout: Path, tmp_path: Path) -> None:
+    first = repository.init(settings, checkout=checkout, profile="sandbox")
+    with pytest.raises(repository.AnotherProfile, match="profile 'sandbox', not with 'cradle'"):
+        repository.init(settings, checkout=checkout, profile="cradle")
+    assert publish.head(settings) == first
+    other = git_servers.bare(tmp_path / "other.git")
+    git("push", "--quiet", str(other), "HEAD:main", cwd=checkout)
+    with pytest.raises(repository.NotACorpus, match=r"branches \(main\)"):
+        repository.init(at(settings, str(other)), checkout=checkout, profile="sandbox")
+    git_servers.bare(tmp_path / "empty.git")
+    repository.init(at(settings, str(tmp_path / "empty.git")), checkout=checkout, profile="sandbox")
+    assert set(branches(str(tmp_path / "empty.git")) or {}) == {"code", "corpus"}
+
+
+class TestCommand:
+    """The command itself, in the checkout."""
+
+    ARGV = ("init", "--profile", "team", "--source", "reddit", "--source", "posts=dump", "--subreddits", "memes=A,B",
+            "--first-month", "2021-03", "--last-month", "posts=2022-12", "--labellers", "gpt,claude,gemini",
+            "--budget", "40")  # fmt: skip
+
+    @pytest.fixture(autouse=True)
+    def there(self, settings: Settings, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(checkout)
+
+    @staticmethod
+    def run(*argv: str) -> str:
+        done = CliRunner().invoke(app, argv)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def test_choices_become_a_commented_profile_and_a_private_file_of_addresses(
+        self, settings: Settings, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CORPUS_VAULT_URL", "postgresql+psycopg2://me:hunter2@host/vault")
+        env, remote = tmp_path / "etc" / "corpus.env", tmp_path / "remote"
+        argv = (*self.ARGV, "--env-file", str(env), "--remote", str(remote))
+        shown = self.run(*argv, "--dry-run")
+        assert '"would": "create"' in shown and "hunter2" not in shown and not env.exists()
+        assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
+        output = self.run(*argv)
+        assert "corpus doctor" in output and "corpus try" in output
+        text = (checkout / "profiles" / "team.yaml").read_text()
+        assert text.partition("---")[0] in shown
+        assert all(line.startswith("#") or before.lstrip().startswith("#") or line.endswith(":")
+                   for before, line in zip(text.splitlines(), text.splitlines()[1:], strict=False)
+                   if not line.lstrip().startswith("#"))  # fmt: skip
+        params = load(repository.clone(settings, folder=tmp_path / "laptop"))
+        memes, posts = params.corpora["memes"], params.corpora["posts"]
+        assert (memes.source, memes.subreddits, memes.first_month, memes.last_month) == (
+            "reddit",
+            ("A", "B"),
+            "2021-03",
+            None,
+        )
+        assert (posts.source, posts.first_month, posts.last_month) == ("dump", "2021-03", "2022-12")
+        assert (params.votes.labellers, params.votes.budget_usd) == (("gpt", "claude", "gemini"), 40)
+        assert (params.silver.ensembles, params.baselines.models) == (("cradle",), ("cradle",))
+        assert stat.S_IMODE(env.stat().st_mode) == 0o600
+        assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
+        assert "#CORPUS_OPENAI_KEY=" in env.read_text() and "#CORPUS_REDDIT_CLIENT_ID=" in env.read_text()
+
+    def test_a_choice_that_cannot_be_writes_nothing(self, settings: Settings, checkout: Path) -> None:
+        for argv, words in (
+            ((*self.ARGV[:-4], "--labellers", "gpt"), "No ensemble"),
+            (("init", "--source", "dump"), "--profile"),
+            ((*self.ARGV, "--first-month", "2021-13"), "first_month"),
+            ((*self.ARGV, "--source", "films=dump"), "names no corpus"),
+            ((*self.ARGV, "--env-file", "corpus.env"), "inside the checkout"),
+            ((*self.ARGV, "--vault-url", "postgresql://me:hunter2@host/v"), "CORPUS_VAULT_URL"),
+        ):
+            with pytest.raises(Exception, match=words) as caught:
+                self.run(*argv)
+            assert "hunter2" not in str(caught.value)
+        assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
+
+    def test_it_asks_at_a_terminal(self, settings: Settings, checkout: Path, tmp_path: Path) -> None:
+        answers = ["", "y", "mine", "dump", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03", "", "",
+                   str(tmp_path / "remote"), "", "", "", str(tmp_path / "mine.env")]  # fmt: skip
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "pipelines", "init"], cwd=checkout, stdin=theirs, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, start_new_session=True,
+        ) as done:  # fmt: skip
+            os.write(ours, ("\n".join(answers) + "\n").encode())
+            output, _ = done.communicate(timeout=120)
+        assert done.returncode == 0, output
+        params = load(repository.clone(settings, folder=tmp_path / "laptop"))
+        assert (params.profile, params.corpora["memes"].subreddits) == ("mine", ("One",))
+        assert (params.corpora["posts"].first_month, params.corpora["posts"].last_month) == ("2020-02", "2020-03")
+        assert f"CORPUS_REMOTE={tmp_path / 'remote'}" in (tmp_path / "mine.env").read_text()
