@@ -42,7 +42,11 @@ def cell(text: Any) -> str:
 
 def table(head: str, rows: list[list[Any]]) -> str:
     """Return a table, or nothing without rows; ``head`` has the names of its columns, joined by ``|``."""
-    lines = [f"| {head} |", "|---" * (head.count("|") + 1) + "|", *("| " + " | ".join(map(cell, row)) + " |" for row in rows)]
+    lines = [
+        f"| {head} |",
+        "|---" * (head.count("|") + 1) + "|",
+        *("| " + " | ".join(map(cell, row)) + " |" for row in rows),
+    ]
     return "\n".join(lines) + "\n\n" if rows else ""
 
 
@@ -71,7 +75,11 @@ def dags() -> str:
         for task, text in dag["tasks"]:
             row = steps.setdefault(task.rpartition(".")[2].partition("__")[0], ["", "0"])
             row[:] = [(text or "").strip().partition("\n")[0], str(int(row[1]) + 1)]
-        when = f"Triggered by: {', '.join(assets)}." if assets else f"Schedule: {cron[1] if cron else dag['schedule'] or 'manual'}."
+        when = (
+            f"Triggered by: {', '.join(assets)}."
+            if assets
+            else f"Schedule: {cron[1] if cron else dag['schedule'] or 'manual'}."
+        )
         rows = [[f"`{step}`", *row] for step, row in steps.items()]
         out.append(f"## {name}\n\n{doc}\n\n{when}\n\n{table('task | purpose | tasks', rows)}")
     return "".join(out)
@@ -99,13 +107,20 @@ def command_page() -> str:
         rows = []
         for given in command.params:
             names = [*given.opts, *given.secondary_opts]
-            shown = ", ".join(f"`{name}`" for name in names) if names[0].startswith("-") else f"`{given.metavar or given.name.upper()}`"
+            shown = (
+                ", ".join(f"`{name}`" for name in names)
+                if names[0].startswith("-")
+                else f"`{given.metavar or given.name.upper()}`"
+            )
             default = "required" if given.required else given.default
-            rows.append([shown, type_name(given.type_descriptor.annotation), "" if default in (None, False) or callable(default) else default,
-                         getattr(given, "help", "") or ""])  # fmt: skip
+            default = "" if default in (None, False) or callable(default) else default
+            kind = type_name(given.type_descriptor.annotation)
+            rows.append([shown, kind, default, getattr(given, "help", "") or ""])
         title = " ".join(("corpus", *path))
         out.append(f"{'#' * min(2 + len(path[1:]), 4)} {title}\n\n{(command.help or '').strip()}\n\n")
-        out.append(table("argument or option | type | default | meaning", [row for row in rows if row[0] != "`--help`"]))
+        out.append(
+            table("argument or option | type | default | meaning", [row for row in rows if row[0] != "`--help`"])
+        )
     return "".join(out)
 
 
@@ -146,7 +161,11 @@ def parameters(model: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
         for step, found in below:
             yield from parameters(found, f"{key}{step}.")
         if not below:
-            yield key, type_name(given.annotation), "" if given.is_required() else given.get_default(call_default_factory=True)
+            yield (
+                key,
+                type_name(given.annotation),
+                "" if given.is_required() else given.get_default(call_default_factory=True),
+            )
 
 
 def sections() -> dict[str, str]:
@@ -177,10 +196,10 @@ def parameter_page() -> str:
         shown = "" if value == "" else json.dumps(value, default=str)
         shown = f"`{shown if len(shown) <= SHORT else shown[: SHORT - 1] + '…'}`" if shown else ""
         rows.setdefault(key.partition(".")[0], []).append([f"`{key}`", kind, shown])
-    out = ["# Parameters\n\nThe types of all parameters, and the values of `params.yaml` with their sources. A JSON schema "
-           "for editors: [params.schema.json](params.schema.json).\n\n"]  # fmt: skip
+    out = ["# Parameters\n\nThe types of all parameters, and the values of `params.yaml` with their sources. A JSON "
+           "schema for editors: [params.schema.json](params.schema.json).\n\n"]  # fmt: skip
     for name, listed in rows.items():
-        out.append(f"## {name}\n\n{table('key | type | default', [row for row in unique(listed)])}")
+        out.append(f"## {name}\n\n{table('key | type | default', unique(listed))}")
         out.append(f"```yaml\n{texts[name]}\n```\n\n" if name in texts else "")
     return "".join(out)
 
@@ -194,7 +213,9 @@ def table_page() -> str:
     """Return the page of the typed tables."""
     from pipelines.storage.tables import SCHEMAS, key_of, sealed_columns
 
-    out = ["# Tables\n\nParquet tables that the stages exchange. A sealed column is encrypted with its record's key.\n\n"]
+    out = [
+        "# Tables\n\nParquet tables that the stages exchange. A sealed column is encrypted with its record's key.\n\n"
+    ]
     for name, schema in SCHEMAS.items():
         sealed = set(sealed_columns(schema))
         rows = [[f"`{one.name}`", one.type, "yes" if one.name in sealed else ""] for one in schema]
@@ -206,8 +227,12 @@ def table_page() -> str:
 def errors() -> dict[str, dict[str, Any]]:
     """Return summary, message, remedy, base and exit status of each error class, read from the source."""
     classes: dict[str, dict[str, Any]] = {}
-    files = [path for folder in ("pipelines", "crisis_corpus", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))]
-    for node in (node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)):
+    files = [
+        path for folder in ("pipelines", "crisis_corpus", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    for node in (
+        node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+    ):
         values = {}
         for line in node.body:
             target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
@@ -219,7 +244,11 @@ def errors() -> dict[str, dict[str, Any]]:
 
     def inherited(name: str, key: str) -> Any:
         one = classes.get(name, {})
-        return one[key] if key in one else next((v for b in one.get("bases", []) if (v := inherited(b, key)) is not None), None)
+        return (
+            one[key]
+            if key in one
+            else next((v for b in one.get("bases", []) if (v := inherited(b, key)) is not None), None)
+        )
 
     def is_error(name: str) -> bool:
         return name == "CorpusError" or any(is_error(base) for base in classes.get(name, {}).get("bases", []))
@@ -240,7 +269,10 @@ def is_literal(node: ast.expr) -> bool:
 
 def error_page() -> str:
     """Return the page of the errors."""
-    head = "# Errors\n\nA command prints one line, `Name: what is wrong. What to do.`, and exits with the status below. Words in braces are filled in.\n\n"
+    head = (
+        "# Errors\n\nA command prints one line, `Name: what is wrong. What to do.`, and exits with the status below. "
+        "Words in braces are filled in.\n\n"
+    )
     rows = [[f"`{name}`", one["exit_code"], one["summary"], plain(one["message"]), plain(one["remedy"])]
             for name, one in errors().items()]  # fmt: skip
     return head + table("error | exit status | meaning | message | remedy", rows)
