@@ -1,6 +1,7 @@
 # Crisis Corpus. `make demo` and `make test` do their own set-up.
 SHELL := /bin/bash
-PYTHON ?= python3.11
+# a python3.11 that is present, else one that uv fetches: Debian 13 and Ubuntu 24.04 have no package of it
+PYTHON ?= $(shell command -v python3.11 || { command -v uv >/dev/null && uv python install --quiet 3.11 && uv python find 3.11; } 2>/dev/null)
 BIN := .venv/bin
 export CORPUS_HOME ?= $(CURDIR)/var
 export OMP_NUM_THREADS ?= 1
@@ -12,12 +13,12 @@ help:            ## this list
 # The lock names one file a requirement; pip's find-links (a local torch wheel, say) are handed on to uv. Without any,
 # torch's CPU build comes from its makers' index: the one on PyPI brings gigabytes of CUDA libraries that the lock lacks.
 TORCH = $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--index https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match)
-.venv/.installed: requirements.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: apt-get install python3.11-venv"; exit 1; }
+.venv/.installed: requirements.lock pyproject.toml client/pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed. Run: python3 -m venv ~/.uv && ~/.uv/bin/pip install uv && ~/.uv/bin/uv python install 3.11, then: make PYTHON=\$$(~/.uv/bin/uv python find 3.11)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode $(TORCH) -r requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable client --editable .
 	$(BIN)/corpus compile
 	@touch $@
 setup: .venv/.installed  ## the environment alone

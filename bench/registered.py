@@ -33,6 +33,8 @@ import pyarrow.parquet as pq
 import torch
 import transformers
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import listing
 from pipelines.config.models import EncoderModel
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
@@ -43,11 +45,10 @@ from pipelines.models import tiny
 from pipelines.packaging import model
 from pipelines.packaging.model_described import SCHEME, Described, TrainingSet
 from pipelines.packaging.register import put
-from pipelines.registry import contents
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import Move, finish, intend
-from pipelines.registry.versions import Registry, listing
+from pipelines.registry.versions import Registry
 from pipelines.sandbox.reddit import labels, narratives
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.loader import FOLDER
@@ -66,7 +67,7 @@ SHAPES = {
 OURS = """
 import time
 import pandas as pd
-from pipelines.registry.client import load
+from crisis_corpus.client import load
 began = time.monotonic()
 assert len(load("crisis-posts@champion").predict(pd.DataFrame([{post!r}]))) == 1
 print(time.monotonic() - began, flush=True)
@@ -109,10 +110,10 @@ def packed(shape: str, *, to: Path) -> Path:
         scrub=params.collect.scrub, batch=BATCH,
     ).write(to)  # fmt: skip
     shutil.copy(FOLDER / "cradle.yaml", to / SCHEME)
-    pq.write_table(pa.table({"record_id": pa.array([], pa.string())}), to / contents.RECORDS)
-    (to / contents.CARD).write_text(json.dumps({"for": "measuring"}))
-    (to / contents.PAGE).write_text("# For measuring\n")
-    (to / contents.FILES).write_text(json.dumps(listing(to)))
+    pq.write_table(pa.table({"record_id": pa.array([], pa.string())}), to / integrity.RECORDS)
+    (to / integrity.CARD).write_text(json.dumps({"for": "measuring"}))
+    (to / integrity.PAGE).write_text("# For measuring\n")
+    (to / integrity.FILES).write_text(json.dumps(listing(to)))
     return to
 
 

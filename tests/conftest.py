@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dvc.repo  # noqa: F401 - its logger keeps the stderr of its first import, which typer's runner replaces and closes
 import pytest
 
 from pipelines.workspace.clone import compiled_kernels

@@ -11,9 +11,11 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+OURS = ("crisis_corpus", "pipelines")
 # What every stage uses and what never shapes a result: messages, the reading of values that DVC tracks itself
 # (params), the vault (a record is there or it is not), how a database is opened, and the embedded deployment.
 APART = (
+    "crisis_corpus/errors.py",
     "pipelines/errors.py",
     "pipelines/process.py",
     "pipelines/progress.py",
@@ -32,7 +34,7 @@ SECTION = {"rationales": "models"}
 
 
 def imported(path: Path) -> set[Path]:
-    """Return the files of this package that a file imports, at any level, other than for type annotations."""
+    """Return the files of this project that a file imports, at any level, other than for type annotations."""
     names = set()
     tree = ast.parse(path.read_text())
     typing_only = {
@@ -44,10 +46,10 @@ def imported(path: Path) -> set[Path]:
     for node in ast.walk(tree):
         if id(node) in typing_only:
             continue
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pipelines"):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(OURS):
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names if alias.name.startswith("pipelines")}
+            names |= {alias.name for alias in node.names if alias.name.startswith(OURS)}
     places = [ROOT / name.replace(".", "/") for name in names]
     return {file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists()}
 
@@ -63,7 +65,7 @@ def closure(*paths: Path) -> set[str]:
 
 
 def named(stage: dict[str, Any]) -> set[str]:
-    deps = {d for d in stage["deps"] if d.startswith("pipelines/")}
+    deps = {d for d in stage["deps"] if d.startswith(OURS)}
     return {str(f.relative_to(ROOT)) for d in deps for f in [ROOT / d, *(ROOT / d).rglob("*.py")] if f.is_file()}
 
 
@@ -84,7 +86,7 @@ def test_a_package_among_the_deps_is_used_by_half(name: str) -> None:
     """A stage that names a package for one module of it would run again after unrelated edits."""
     needed = closure(*modules(name))
     for dep in STAGES[name]["deps"]:
-        if dep.startswith("pipelines/") and not dep.endswith(".py"):
+        if dep.startswith(OURS) and not dep.endswith(".py"):
             files = {str(path.relative_to(ROOT)) for path in (ROOT / dep).rglob("*.py") if path.name != "__init__.py"}
             assert 2 * len(files & needed) >= len(files), f"{dep} of {name}: {sorted(files - needed)} are not imported"
 

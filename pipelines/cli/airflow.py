@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pipelines.bundle import root
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
@@ -25,11 +25,11 @@ def setup(
     """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL; repeatable."""
     from pipelines.deployment import airflow_setup
 
-    root = _root()
-    providers = load(root, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
+    folder = root()
+    providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
     airflow = airflow_setup.connect(_url(), environment=os.environ)
     for line in airflow_setup.setup(
-        airflow, root=root, providers=providers, environment=os.environ, dry_run=dry_run, reset=reset_slots
+        airflow, root=folder, providers=providers, environment=os.environ, dry_run=dry_run, reset=reset_slots
     ):
         typer.echo(line)
 
@@ -37,7 +37,7 @@ def setup(
 @app.command("path")
 def path() -> None:
     """Print the folders of the Dags and of the plugin, and how to configure Airflow 3 with them."""
-    dags, plugins = _root() / "dags", _root() / "plugins"
+    dags, plugins = root() / "dags", root() / "plugins"
     local = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [
         {"name": "dags-folder", "classpath": local, "kwargs": {}},
@@ -48,12 +48,7 @@ def path() -> None:
     typer.echo("\nEnvironment of every component of Airflow (dags-folder keeps the Dags that you have):")
     typer.echo(f"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(bundles)}'")
     typer.echo(f"PYTHONPATH={plugins}")
-    typer.echo(f"CORPUS_ROOT={_root()}")
-
-
-def _root() -> Path:
-    """Return the folder with dags/, plugins/, profiles/ and dvc.yaml."""
-    return Path(os.environ.get("CORPUS_ROOT") or Path(__file__).parents[2]).resolve()
+    typer.echo(f"CORPUS_ROOT={root()}")
 
 
 def _url() -> str:

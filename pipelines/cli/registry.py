@@ -39,7 +39,7 @@ MODELS = "crisis-posts, meme-severity, meme-figurative, meme-related"
 
 def _registered(context: typer.Context, value: Any) -> Any:
     """Refuse names under which no model is registered."""
-    from pipelines.registry.versions import NAMES
+    from crisis_corpus.versions import NAMES
 
     if not context.resilient_parsing:
         for name in [value] if isinstance(value, str) else value or ():
@@ -71,8 +71,8 @@ def register(
     why: Reason = "trained and scored",
 ) -> None:
     """Package the models in section registry of params.yaml and register those that are not registered yet."""
+    from crisis_corpus.versions import NAMES
     from pipelines.packaging import register as stage
-    from pipelines.registry.versions import NAMES
 
     settings, chosen_names = Settings.from_env(), names or _names(corpus)
     if not settings.mlflow_tracking_uri:
@@ -264,7 +264,7 @@ def _watch() -> Iterator[Watch]:
 
 def _names(corpus: str | None) -> list[str]:
     """Return the names under which models of a corpus are registered."""
-    from pipelines.registry.versions import NAMES
+    from crisis_corpus.versions import NAMES
 
     if corpus is None:
         raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")

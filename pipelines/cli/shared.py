@@ -173,7 +173,7 @@ def require_mlflow(settings: Settings) -> None:
     except urllib.error.HTTPError:
         return
     except (OSError, ValueError) as error:
-        from pipelines.registry.versions import RegistryUnavailable
+        from crisis_corpus.versions import RegistryUnavailable
 
         cause = getattr(error, "reason", error)
         raise RegistryUnavailable(detail=f"no answer from {address} ({type(cause).__name__})") from None

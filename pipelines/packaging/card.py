@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from crisis_corpus.integrity import CARD, PAGE
 from pipelines.packaging.card_failures import failures, interval, share
 from pipelines.packaging.model_described import OF_POSTS, Described
-from pipelines.registry.contents import CARD, PAGE
 
 Json = dict[str, Any]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import digest
 from pipelines.errors import RegistryError
 from pipelines.packaging import model_code
 from pipelines.packaging.model_described import OF_POSTS, Described
-from pipelines.registry import contents
-from pipelines.registry.versions import digest
 
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
@@ -117,7 +117,7 @@ def signature(kind: str) -> ModelSignature:
 def _checked(pack: Path) -> Described:
     """Check a pack's files and return its description."""
     described = Described.read(pack)
-    found = contents.faults(pack, registered=digest(pack))
+    found = integrity.faults(pack, registered=digest(pack))
     if wrong := [*found["files"], *found["pickle"], *found["card"]]:
         raise NotServable(name=described.name, detail="; ".join(wrong))
     if described.kind not in OPENERS:

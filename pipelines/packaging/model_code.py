@@ -19,11 +19,12 @@ from pathlib import Path
 from pipelines.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = "pipelines"
+# Package of this project -> where its copy is, below the package of the version.
+OURS = {"pipelines": "", "crisis_corpus": "crisis_corpus"}
 LOCK = "requirements.lock"
-MENTIONED = re.compile(rf"\b{OURS}(?=\.\w|\s+import\b)")
+MENTIONED = re.compile(rf"\b({'|'.join(OURS)})(?=\.\w|\s+import\b)")
 # Libraries and modules that no consumer should need.
-SETTINGS = f"{OURS}.config.params"
+SETTINGS = "pipelines.config.params"
 UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argilla", SETTINGS})
 
 
@@ -42,15 +43,15 @@ class NotLocked(ConfigError):
 
     message = "A registered model needs {library}, which is not pinned in requirements.lock."
     remedy = (
-        "Run the command in a checkout of the project. If the library is new, resolve requirements.in into "
-        "requirements.lock again; see docs/dependencies.md."
+        "Run the command in a checkout of the project. If the library is new, resolve the extras "
+        "into requirements.lock again; see docs/dependencies.md."
     )
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:
     """Return module name -> file of ``roots``, all modules that they import, and parent packages, in order.
 
-    Only modules of ``pipelines`` are included. Imports inside functions count; imports under ``TYPE_CHECKING`` do not.
+    Only modules of this project are included. Imports inside functions count; imports under ``TYPE_CHECKING`` do not.
     Modules that are imported by a computed name must be among the roots.
     """
     found: dict[str, Path] = {}
@@ -62,7 +63,7 @@ def closure(roots: Sequence[str]) -> dict[str, Path]:
             continue
         found[name] = path
         waiting += [parent for parent, _, _ in [name.rpartition(".")] if parent]
-        waiting += [other for other, _ in imported(path) if other.partition(".")[0] == OURS]
+        waiting += [other for other, _ in imported(path) if other.partition(".")[0] in OURS]
     return dict(sorted(found.items()))
 
 
@@ -102,11 +103,15 @@ def write(roots: Sequence[str], *, to: Path) -> str:
     digest = hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in texts.items()).encode()).hexdigest()
     package = f"corpus_model_{digest[:16]}"
     for name, text in texts.items():
-        relative = files[name].relative_to(ROOT / OURS)
-        place = to / package / relative
+        top = name.partition(".")[0]
+        place = to / package / OURS[top] / files[name].relative_to(ROOT / top)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(MENTIONED.sub(package, text), encoding="utf-8")
+        place.write_text(MENTIONED.sub(lambda found: _copied(found[1], package), text), encoding="utf-8")
     return package
+
+
+def _copied(top: str, package: str) -> str:
+    return f"{package}.{OURS[top]}" if OURS[top] else package
 
 
 def refuse(files: dict[str, Path]) -> None:
@@ -129,7 +134,7 @@ def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path =
         NotLocked: a library has no pinned version in ``lock``.
     """
     names = {name for path in closure(roots).values() for name, at_once in imported(path) if at_once}
-    foreign = {name for name in {*names, *more} if name.partition(".")[0] not in {OURS, *sys.stdlib_module_names}}
+    foreign = {name for name in {*names, *more} if name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}}
     pins = _pins(lock)
     found = {_distribution(name) for name in foreign}
     for library in sorted(found - {None} - pins.keys(), key=str):

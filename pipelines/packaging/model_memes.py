@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from safetensors.torch import load_file
 
+from crisis_corpus.model_opening import opening
 from pipelines.datasets.example import TEST, Example
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.ocr import OcrEngine, open_engine
@@ -23,7 +24,6 @@ from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_posts import says
 from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, texts
 from pipelines.pii.scrub import scrub
-from pipelines.registry.model_opening import opening
 
 HEAD = "head."
 START_OF_SCAN = b"\xff\xda"

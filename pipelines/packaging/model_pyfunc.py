@@ -17,8 +17,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import PythonModel
 
+from crisis_corpus.model_opening import opening
 from pipelines.packaging.model_described import Described
-from pipelines.registry.model_opening import opening
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import listing
 from pipelines.config.models import Chosen
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.packaging import pack_memes, pack_posts
 from pipelines.packaging.model_described import SCHEME, Described
 from pipelines.packaging.refusals import NothingToPack
-from pipelines.registry import contents
-from pipelines.registry.versions import listing, subject
+from pipelines.registry.versions import subject
 from pipelines.taxonomy.loader import FOLDER as SCHEMES
 from pipelines.vault.vault import Vault
 
@@ -69,9 +70,9 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
 
     described.write(to)
     shutil.copy(SCHEMES / f"{described.scheme}.yaml", to / SCHEME)
-    pq.write_table(pa.table({"record_id": pa.array(sorted(set(records)), pa.string())}), to / contents.RECORDS)
+    pq.write_table(pa.table({"record_id": pa.array(sorted(set(records)), pa.string())}), to / integrity.RECORDS)
     card.write(to, described=described, measured=measured(described, root=root))
-    (to / contents.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
+    (to / integrity.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
     return to
 
 

@@ -6,13 +6,13 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from crisis_corpus.integrity import sha256
 from pipelines.config.models import Chosen, EncoderModel, KnnModel
 from pipelines.config.params import Params
 from pipelines.datasets.posts import GOLD
 from pipelines.datasets.split_posts import split_digest
 from pipelines.packaging.model_described import Described, TrainingSet
 from pipelines.packaging.refusals import NothingToPack, NotPackable, public, refuse_deleted
-from pipelines.registry.versions import sha256
 from pipelines.taxonomy import load as scheme_of
 from pipelines.train import finetuned
 from pipelines.train.classifiers.inference import AT_ONCE

@@ -13,23 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import NoPack, digest, listing, sha256
+from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.errors import RegistryError
 from pipelines.progress import silent
-from pipelines.registry import contents
 from pipelines.registry.candidate import Context, registration, scratch
-from pipelines.registry.contents import NoPack, Pack
+from pipelines.registry.contents import Pack
 from pipelines.registry.journal import JournalMoved, signed
-from pipelines.registry.versions import (
-    DIGEST,
-    UnknownVersion,
-    Version,
-    digest,
-    listing,
-    missing,
-    sha256,
-    subject,
-    translated,
-)
+from pipelines.registry.versions import subject
 from pipelines.train import tracking
 
 if TYPE_CHECKING:
@@ -159,7 +151,7 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
 
 def _looked_at(name: str, folder: Path) -> tuple[Pack, str]:
     """Check a folder; return its pack and the SHA-256 of the pack's ``files.json``."""
-    found = contents.faults(folder, registered=digest(folder))
+    found = integrity.faults(folder, registered=digest(folder))
     wrong = [f"{check}: {reason}" for check, reasons in found.items() for reason in reasons]
     if wrong:
         raise Unregistrable(name=name, detail="; ".join(wrong))
@@ -167,7 +159,7 @@ def _looked_at(name: str, folder: Path) -> tuple[Pack, str]:
         pack = Pack.read(folder)
     except NoPack as error:
         raise Unregistrable(name=name, detail=str(error.fields["detail"])) from None
-    return pack, sha256(pack.folder / contents.FILES)
+    return pack, sha256(pack.folder / integrity.FILES)
 
 
 def _known(name: str, *, mark: str, context: Context) -> Version | None:

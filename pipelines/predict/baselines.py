@@ -97,7 +97,7 @@ def run(
         NotVoted: the votes of the labeller, or of a member of the ensemble, are missing from the clone.
         NoSilver: the ensemble's silver labels are missing from the clone.
         BadSaved: a file of predictions is missing or invalid.
-        CorpusError: a registered model may not or cannot be loaded; see ``registry.client.load``.
+        CorpusError: a registered model may not or cannot be loaded; see :func:`crisis_corpus.client.load`.
         AnswerUnfit: a registered model's answers do not have the required form.
     """
     spec = params.models.get(model)

@@ -21,15 +21,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from crisis_corpus import client, trusted
+from crisis_corpus import journal as journals
+from crisis_corpus.integrity import sha256
+from crisis_corpus.versions import NAMES
 from pipelines.config.base import Positive, Section
 from pipelines.config.models import Drift
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, CorpusError, RegistryError
 from pipelines.predict.registered import BadAnswer, read_answers
-from pipelines.registry import client, drift, trusted
+from pipelines.registry import drift
 from pipelines.registry.journal import Journal
-from pipelines.registry.versions import NAMES, Registry, sha256, subject
+from pipelines.registry.versions import Registry, subject
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import open_column
@@ -116,7 +120,7 @@ def champions(corpus: str, *, params: Params, registry: Registry, journal: Journ
     """Rewrite the pins of a corpus: one for each model in the section ``batch_predict`` that has a champion.
 
     Raises:
-        AliasUntrusted, JournalBroken: see :func:`pipelines.registry.trusted.find`.
+        AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
     """
     pinned = []
     for old in _folder(corpus, root=root).glob("*.json"):
@@ -131,7 +135,7 @@ def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path())
     """Write the champion into ``models/<corpus>/<name>.json`` of a clone; the same champion gives the same bytes.
 
     Raises:
-        NoChampion, AliasUntrusted, JournalBroken: see :func:`pipelines.registry.trusted.find`.
+        NoChampion, AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
     """
     found = trusted.find(name, None, registry=registry, journal=journal)
     version = found.version.version
@@ -160,7 +164,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     Raises:
         NotPinned: no model of this corpus is pinned, or a pin is malformed.
         CannotScore: a model does not match its signature, or the pinned version has other files.
-        CorpusError: see :func:`pipelines.registry.client.load`.
+        CorpusError: see :func:`crisis_corpus.client.load`.
         SealBroken: a value was altered, or belongs to another vault.
     """
     pins = list(_pins(corpus, root=root))
@@ -204,7 +208,7 @@ def _pins(corpus: str, *, root: Path) -> Iterator[Pin]:
 def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
     """Check that the pinned version may be run, and return a function that loads it."""
     given = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
-    with trusted.opened(settings.journal_url) as journal:
+    with journals.opened(settings.journal_url) as journal:
         found = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
     if found.files != pinned.files:
         raise CannotScore(uri=found.version.uri, detail="the files of this version differ from those that models/ pins")

@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from crisis_corpus.versions import CHAMPION
 from pipelines.errors import DataError, RegistryError
-from pipelines.registry.versions import CHAMPION
 
 MODELS = "models:/"
 # Ours: inputs per call of the model, so that not all pictures are in memory together.
@@ -57,7 +57,7 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
         folder: base of the relative paths of pictures.
 
     Raises:
-        CorpusError: see :func:`pipelines.registry.client.load`.
+        CorpusError: see :func:`crisis_corpus.client.load`.
         BadLine: a line is invalid; the answers to earlier batches were written already.
         NoAnswer: the model fails.
     """
@@ -76,7 +76,8 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
 
 def load(reference: str) -> PredictionInput:
     """Return the model of a reference; see :func:`run`."""
-    from pipelines.registry import client
+    from crisis_corpus import client
+    from pipelines.config.settings import Settings
 
     if Path(reference).is_dir():
         from mlflow import pyfunc
@@ -86,7 +87,13 @@ def load(reference: str) -> PredictionInput:
             model: PredictionInput = pyfunc.load_model(reference, suppress_warnings=True)
         return model
     name = reference.removeprefix(MODELS)
-    found: PredictionInput = client.load(name if "@" in name or "/" in name else f"{name}@{CHAMPION}")
+    settings = Settings.from_env()
+    found: PredictionInput = client.load(
+        name if "@" in name or "/" in name else f"{name}@{CHAMPION}",
+        tracking_uri=settings.mlflow_tracking_uri,
+        journal_url=settings.journal_url,
+        cache=settings.home / "models",
+    )
     return found
 
 

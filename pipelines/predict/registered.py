@@ -52,10 +52,10 @@ class Registered:
             settings: provides the registry, the journal and the cache of models.
 
         Raises:
-            CorpusError: see :func:`pipelines.registry.client.load`.
+            CorpusError: see :func:`crisis_corpus.client.load`.
             AnswerUnfit: the model has other labels than the task.
         """
-        from pipelines.registry.client import load
+        from crisis_corpus.client import load
 
         where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
         model = load(uri, **where, cache=settings.home / "models")

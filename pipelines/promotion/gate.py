@@ -3,7 +3,7 @@
 All checks are made, and each failed check is reported with its numbers:
 
 - ``withdrawn``: the version was not withdrawn.
-- ``files``, ``pickle``, ``card``: :func:`pipelines.registry.contents.faults`. Files that differ from the registered
+- ``files``, ``pickle``, ``card``: :func:`pipelines.registry.integrity.faults`. Files that differ from the registered
   ones, or contain a pickle, are not loaded.
 - ``taken_down``: no record that the version learnt from was taken down.
 - ``split``: no record that candidate or champion learnt from, or was selected on, is in the test on which both are
@@ -26,14 +26,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from crisis_corpus.journal import JournalRow, canonical
+from crisis_corpus.state import Standing, standing
 from pipelines.config.models import Promote
 from pipelines.errors import ConfigError
 from pipelines.evaluate.model_scores import Json, Run
 from pipelines.promotion import holdout, scores
 from pipelines.promotion.holdout import CannotBeAsked, Frozen
 from pipelines.registry.candidate import Candidate, Context, enter, scratch
-from pipelines.registry.journal import Journal, JournalRow, canonical
-from pipelines.registry.state import Standing, standing
+from pipelines.registry.journal import Journal
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
 from pipelines.vault.vault import Vault
 

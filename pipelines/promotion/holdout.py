@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crisis_corpus.client import unpickled
 from pipelines.config.params import Params
 from pipelines.datasets.split_posts import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling
 from pipelines.registry import drift
-from pipelines.registry.client import unpickled
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.vault.vault import Vault

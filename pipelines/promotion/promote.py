@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from crisis_corpus.journal import JournalRow
+from crisis_corpus.state import MOVES, Standing, standing
 from pipelines.errors import ConfigError, RegistryError
 from pipelines.progress import silent
 from pipelines.promotion import gate
 from pipelines.promotion.gate import ChampionAlready, GateVerdict, dismiss
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context, enter, scratch
-from pipelines.registry.journal import JournalRow, signed
-from pipelines.registry.state import MOVES, Standing, standing
+from pipelines.registry.journal import signed
 from pipelines.registry.transitions import Deed, Move, Say
 
 

@@ -10,14 +10,17 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import NoPack, digest
+from crisis_corpus.journal import JournalRow
+from crisis_corpus.versions import Version
 from pipelines.config.models import Promote
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.process import now
-from pipelines.registry import contents
-from pipelines.registry.contents import NoPack, Pack
-from pipelines.registry.journal import Journal, JournalRow
-from pipelines.registry.versions import TAKEN_DOWN, Registry, Version, digest, subject
+from pipelines.registry.contents import Pack
+from pipelines.registry.journal import Journal
+from pipelines.registry.versions import TAKEN_DOWN, Registry, subject
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
@@ -67,7 +70,7 @@ def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
         pack = Pack.read(place)
     except NoPack:
         pack = None
-    faults = contents.faults(place, registered=registered.files if registered else None)
+    faults = integrity.faults(place, registered=registered.files if registered else None)
     return Candidate(version, place, digest(place), faults, pack)
 
 

@@ -16,10 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crisis_corpus.integrity import FILES, MODEL, RECORDS, NoPack, PackManifest, read_manifest
+from crisis_corpus.versions import NAMES, Version
 from pipelines.config.settings import Settings
 from pipelines.registry.candidate import scratch
-from pipelines.registry.contents import FILES, MODEL, RECORDS, NoPack, PackManifest, read_manifest, read_records
-from pipelines.registry.versions import NAMES, Registry, Version
+from pipelines.registry.contents import read_records
+from pipelines.registry.versions import Registry
 
 # The tag names a folder, and anyone can write tags: accept only digests.
 DIGESTED = re.compile(r"[0-9a-f]{64}")

@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from crisis_corpus.journal import JournalBroken, JournalRow
+from crisis_corpus.state import Standing, of_rows
+from crisis_corpus.versions import NAMES, Version, checked
 from pipelines.config.settings import Settings
 from pipelines.registry import lineage
-from pipelines.registry.journal import Journal, JournalBroken, JournalRow
-from pipelines.registry.state import Standing, of_rows
+from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import last_move
-from pipelines.registry.versions import ALIASES, NAMES, Registry, Version, checked
+from pipelines.registry.versions import ALIASES, Registry
 
 Json = dict[str, Any]
 

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from crisis_corpus.journal import JournalRow
+from crisis_corpus.state import MOVES, standing
+from crisis_corpus.versions import CHAMPION, RECORDED
 from pipelines.errors import RegistryError
-from pipelines.registry.journal import Journal, JournalMoved, JournalRow
-from pipelines.registry.state import MOVES, standing
-from pipelines.registry.versions import CHALLENGER, CHAMPION, Registry
+from pipelines.registry.journal import Journal, JournalMoved
+from pipelines.registry.versions import CHALLENGER, Registry
 
 Step = Literal["gated", "intended", "moved", "recorded", "settled"]
 Say = Callable[[Step], None]
 Deed = Literal["promoted", "rolled_back", "withdrawn"]
-# Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
-RECORDED = "journal"
 
 
 class PromotionAhead(RegistryError):

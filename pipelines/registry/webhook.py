@@ -7,8 +7,6 @@ answer only the HTTP status is read, never the body.
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -17,8 +15,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from crisis_corpus.journal import JournalRow, canonical
+from crisis_corpus.webhook import PREFIX, signature
 from pipelines.errors import BadArgument
-from pipelines.registry.journal import JournalRow, canonical
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
 # attempt after the last delay fails.
@@ -29,27 +28,12 @@ GONE = 410
 TIMEOUT_SECONDS = 15
 # Standard Webhooks requires 24 to 64 bytes.
 SECRET_BYTES = 32
-PREFIX = "whsec_"
 URL_CHARACTERS = 500
 
 
 def new_secret() -> str:
     """Return a new signing secret: ``whsec_`` and base64."""
     return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
-
-
-def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
-    """Return the value of the header ``webhook-signature``: HMAC-SHA256 of ``id.at.body``.
-
-    Args:
-        secret: a value of :func:`new_secret`.
-        id: the id of the delivery.
-        at: the time of the attempt, in seconds since 1970.
-        body: the request body.
-    """
-    key = base64.b64decode(secret.removeprefix(PREFIX))
-    found = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(found).decode()}"
 
 
 def body(row: JournalRow) -> str:

@@ -3,7 +3,7 @@
 An outbox is filled from the journal's rows, so no recorded change is lost; notices of drift have no row there, because
 a row between the gate's verdict and the decision would make the decision stale. Each delivery is marked after it was
 answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook proves
-nothing: receivers should query :mod:`pipelines.registry.client`, which trusts only the journal.
+nothing: receivers should query :mod:`crisis_corpus.client`, which trusts only the journal.
 
 The tables of subscribers and deliveries are in the journal's database and hold the signing secrets: consumer accounts
 may read the table ``journal`` but not these tables.
@@ -23,11 +23,11 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
+from crisis_corpus.state import MOVES
+from crisis_corpus.versions import checked
 from pipelines.errors import ConfigError
 from pipelines.registry import webhook
 from pipelines.registry.journal import Clock, Journal, utc_now
-from pipelines.registry.state import MOVES
-from pipelines.registry.versions import checked
 
 WAITING, DELIVERED, DEAD = "waiting", "delivered", "dead"
 # The number of a delivery that is about no row of the journal.

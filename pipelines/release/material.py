@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crisis_corpus.hydrate import FULLNAME, joined
 from pipelines.errors import SchemaMismatch
 from pipelines.release.anonymity import Person
-from pipelines.release.hydrate import FULLNAME, joined
 from pipelines.release.rekey import Content
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column

@@ -14,11 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from crisis_corpus import hydrate
 from pipelines.config.params import Params
 from pipelines.config.release import Release, Shape
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
-from pipelines.release import datasheet, hydrate, material
+from pipelines.release import datasheet, material
 from pipelines.release.anonymity import coarsen
 from pipelines.release.form import Released, categories, files, labelled, written
 from pipelines.release.material import ReleasedPost

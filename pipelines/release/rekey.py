@@ -3,7 +3,7 @@
 Release ids are derived from the project secret and the release's name. Release ids can be recomputed after a takedown,
 so no mapping to record ids is stored. Addresses and digests use a random key of the release, which is handed to
 consumers separately from the package; the same key gives the same bytes. Code that both sides need is in
-:mod:`pipelines.release.hydrate`, which imports nothing of this project.
+:mod:`crisis_corpus.hydrate`, which imports nothing of this project.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crisis_corpus import hydrate
 from pipelines.errors import BadParams
-from pipelines.release import hydrate
 from pipelines.vault.vault import Vault
 
 # Ours: valid as a folder name on every file system and as an id domain.

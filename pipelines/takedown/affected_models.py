@@ -17,13 +17,15 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import FILES, RECORDS, digest, sha256
+from crisis_corpus.state import standing
+from crisis_corpus.versions import DIGEST, Version
 from pipelines.config.takedown import Takedown
 from pipelines.promotion import promote
-from pipelines.registry import contents, lineage, transitions
+from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
-from pipelines.registry.contents import FILES, RECORDS
-from pipelines.registry.state import standing
-from pipelines.registry.versions import DIGEST, TAKEN_DOWN, Version, digest, sha256
+from pipelines.registry.versions import TAKEN_DOWN
 from pipelines.takedown.redaction import Gone
 
 
@@ -127,7 +129,7 @@ def _replace(
     registry, journal = context.registry, context.journal
     with scratch(context.settings) as folder:
         place = registry.fetch(version, to=folder / "version")
-        before, pack = digest(place), contents.place(place)
+        before, pack = digest(place), integrity.place(place)
         table = pq.read_table(pack / RECORDS)
         kept = table.filter(pc.invert(pc.is_in(table["record_id"], value_set=gone.array)))
         if kept.num_rows < table.num_rows:

@@ -32,7 +32,7 @@ class Sink:
         paths: the place's files and folders on this machine.
         settings: the fields of ``Settings`` with its location.
         outs: patterns of the outs of ``dvc.yaml`` that are stored there.
-        writers: the modules that write there, below ``pipelines`` and ``plugins`` without ``.py``.
+        writers: the modules that write there, below ``pipelines``, ``plugins`` or the root without ``.py``.
     """
 
     name: str
@@ -175,7 +175,7 @@ SINKS = (
         "ids",
         "copies of id lists, of verified versions and of their predictions are removed (`purge`, `models`)",
         paths=_home("registry", "models", "scored"),
-        writers=("predict/batch_predict", "registry/verified", "takedown/affected_models"),
+        writers=("predict/batch_predict", "crisis_corpus/verified", "takedown/affected_models"),
     ),
     Sink(
         "models",
@@ -196,7 +196,7 @@ SINKS = (
         "",
         paths=_database("journal_url"),
         settings=("journal_url",),
-        writers=("registry/journal",),
+        writers=("crisis_corpus/journal", "registry/journal"),
     ),
     Sink(
         "releases",
@@ -204,7 +204,7 @@ SINKS = (
         "rows are removed from packages and added to the removal lists, by the release's own ids (`purge`)",
         keeps="the release's own id on its removal list; copies that consumers have",
         paths=_home("releases"),
-        writers=("release/hydrate", "release/register", "release/rekey"),
+        writers=("crisis_corpus/hydrate", "release/register", "release/rekey"),
     ),
     Sink(
         "sources",

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import listing
 from pipelines.config.settings import Settings
 from pipelines.packaging import register
 from pipelines.promotion import holdout
-from pipelines.registry import contents
 from pipelines.registry.candidate import Context, opened
-from pipelines.registry.versions import listing
 from pipelines.storage import tables
 from tests.airflow.heart_model import digest
 
@@ -60,12 +60,12 @@ def put(context: Context, *, share: float, folder: Path) -> int:
         "kind": "heart", "task": test.task.key, "labels": list(test.task.labels), "scheme_digest": "5" * 64,
         "data_commit": "c" * 40, "split_digest": test.split, "train": {"records": len(ids), "digest": "7" * 64},
     }  # fmt: skip
-    (pack / contents.MODEL).write_text(json.dumps(described))
+    (pack / integrity.MODEL).write_text(json.dumps(described))
     (pack / "known.json").write_text(json.dumps({"posts": known, "default": labels[0]}))
-    (pack / contents.CARD).write_text(json.dumps({"intended": "a test", "prohibited": "everything else"}))
-    (pack / contents.PAGE).write_text("# A model for a test\n")
-    pq.write_table(pa.table({"record_id": pa.array(ids, pa.string())}), pack / contents.RECORDS)
-    (pack / contents.FILES).write_text(json.dumps(listing(pack)))
+    (pack / integrity.CARD).write_text(json.dumps({"intended": "a test", "prohibited": "everything else"}))
+    (pack / integrity.PAGE).write_text("# A model for a test\n")
+    pq.write_table(pa.table({"record_id": pa.array(ids, pa.string())}), pack / integrity.RECORDS)
+    (pack / integrity.FILES).write_text(json.dumps(listing(pack)))
     script = str(Path(__file__).with_name("heart_model.py"))
     mlflow.pyfunc.save_model(
         str(folder / "model"), python_model=script, artifacts={"pack": str(pack)}, pip_requirements=[]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.registry.journal import Journal, JournalRow
+from crisis_corpus.journal import JournalRow
+from pipelines.registry.journal import Journal
 from pipelines.storage import tables
 from pipelines.workspace.clone import workspace
 from tests.airflow.by_heart import DAG, NAME, WHY, Decided, context_of

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from crisis_corpus import client, integrity
+from crisis_corpus.integrity import digest
+from crisis_corpus.verified import FilesChanged
+from crisis_corpus.versions import CHAMPION, DIGEST, Version
 from pipelines.config.takedown import Takedown
 from pipelines.promotion import promote
-from pipelines.registry import client, contents
+from pipelines.registry import contents
 from pipelines.registry.candidate import Context, enter, registration
-from pipelines.registry.verified import FilesChanged
-from pipelines.registry.versions import CHAMPION, DIGEST, Version, digest
 from pipelines.takedown import affected_models
 from pipelines.takedown.redaction import Gone
 from tests import small_corpus
@@ -144,14 +146,14 @@ def test_a_version_altered_elsewhere_loses_the_ids_and_is_not_trusted(context: C
     ids = trained(context.root)
 
     def alter(folder: Path) -> None:
-        (contents.place(folder) / "words.json").write_text("{}")
+        (integrity.place(folder) / "words.json").write_text("{}")
 
     version = add(context, knows=6, after=alter)
     noted = Noted()
     noted.run(ids[:3], context=context)
     assert enter(version, context=context, folder=tmp_path).faults["files"]
     assert noted.promised == {} and [row.event for row in context.journal.rows(NAME)] == ["registered"]
-    assert contents.read_records(contents.place(Path(version.source)) / contents.RECORDS) == frozenset(ids[3:])
+    assert contents.read_records(integrity.place(Path(version.source)) / integrity.RECORDS) == frozenset(ids[3:])
 
 
 def test_an_open_move_is_reported_and_nothing_is_changed(context: Context) -> None:
@@ -177,7 +179,7 @@ def test_an_open_move_is_reported_and_nothing_is_changed(context: Context) -> No
 def test_a_look_leaves_no_copy_and_a_version_that_does_not_say_is_counted(context: Context) -> None:
     ids = trained(context.root)
     add(context, knows=6)
-    add(context, knows=6, change=lambda pack: (pack / contents.RECORDS).unlink())
+    add(context, knows=6, change=lambda pack: (pack / integrity.RECORDS).unlink())
     assert affected_models.look(Gone(ids[:2]), context=context) == {"unknown": 1, f"{NAME}/1": 2}
     assert not list((context.settings.home / "registry").glob("*"))
 

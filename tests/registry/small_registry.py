@@ -15,14 +15,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import digest, listing
+from crisis_corpus.versions import DIGEST, Version
 from pipelines.config.models import Promote
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.promotion.holdout import split_digest
-from pipelines.registry import contents
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.registry.versions import DIGEST, Registry, Version, digest, listing
+from pipelines.registry.versions import Registry
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from tests import mlflow_database
@@ -60,7 +62,7 @@ def make(folder: Path) -> Made:
     mlflow_database.place(folder)
     pack = folder / "pack"
     pack.mkdir()
-    (pack / contents.FILES).write_text("{}")
+    (pack / integrity.FILES).write_text("{}")
     script = str(Path(__file__).with_name("rule_model.py"))
     pyfunc.save_model(str(made.model), python_model=script, artifacts={"pack": str(pack)}, pip_requirements=[])
     made.corpus.mkdir()
@@ -149,7 +151,7 @@ def saved(
 ) -> Path:
     """Save a model as :func:`add` registers it, in the folder ``to``."""
     shutil.copytree(context.root / "saved", to)
-    pack = contents.place(to)
+    pack = integrity.place(to)
     ids = sorted(trained(context.root) if records is None else records)
     known = {word: MERGED.get(label, label) for label, word in list(small_memes.WORDS[TASK].items())[6 - knows :]}
     described: dict[str, Any] = {
@@ -161,17 +163,17 @@ def saved(
         "split_digest": split_digest("memes", root=context.root),
         "train": {"records": len(ids), "digest": "7" * 64},
     }
-    (pack / contents.MODEL).write_text(json.dumps(described))
+    (pack / integrity.MODEL).write_text(json.dumps(described))
     rules = {"words": known, "default": ["Suicide planning"], "abstains": list(abstains)}
     (pack / "words.json").write_text(json.dumps(rules))
-    (pack / contents.CARD).write_text(PLANNED)
-    (pack / contents.PAGE).write_text("# A model for tests\n")
-    pq.write_table(pa.table({"record_id": pa.array(ids, pa.string())}), pack / contents.RECORDS)
+    (pack / integrity.CARD).write_text(PLANNED)
+    (pack / integrity.PAGE).write_text("# A model for tests\n")
+    pq.write_table(pa.table({"record_id": pa.array(ids, pa.string())}), pack / integrity.RECORDS)
     if change:
         change(pack)
     with suppress(FileNotFoundError):
-        (pack / contents.FILES).unlink()
-    (pack / contents.FILES).write_text(json.dumps(listing(pack)))
+        (pack / integrity.FILES).unlink()
+    (pack / integrity.FILES).write_text(json.dumps(listing(pack)))
     return to
 
 

@@ -15,22 +15,23 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipelines.packaging.register import put
-from pipelines.promotion.promote import promote, rollback, withdraw
-from pipelines.registry import client, contents, transitions
-from pipelines.registry.candidate import Context
-from pipelines.registry.client import NotLoaded, changed, download, load, token
-from pipelines.registry.journal import BEGINNING, JournalBroken
-from pipelines.registry.trusted import (
+from crisis_corpus import client, integrity
+from crisis_corpus.client import NotLoaded, changed, download, load, token
+from crisis_corpus.integrity import digest
+from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
+from crisis_corpus.trusted import (
     AliasUntrusted,
     BadReference,
     NoChampion,
-    NoJournal,
     NotOnRecord,
     Withdrawn,
 )
-from pipelines.registry.verified import FilesChanged
-from pipelines.registry.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion, digest
+from crisis_corpus.verified import FilesChanged
+from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
+from pipelines.packaging.register import put
+from pipelines.promotion.promote import promote, rollback, withdraw
+from pipelines.registry import transitions
+from pipelines.registry.candidate import Context
 from tests.registry.small_registry import GRAVEST, NAME, add, opened, saved
 
 WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
@@ -89,7 +90,7 @@ def test_what_was_downloaded_serves_until_it_is_altered(
     assert compileall.compile_dir(cache, quiet=1)
     load(f"{NAME}/1", cache=cache)
     assert not list(cache.rglob("*.pyc"))
-    (contents.place(cache / version.digest) / "words.json").write_text("{}")
+    (integrity.place(cache / version.digest) / "words.json").write_text("{}")
     source.with_name("away").rename(source)
     assert load(f"{NAME}/1", cache=cache).predict(ASKED)["labels"][0] == [GRAVEST]
     assert sorted(path.suffix for path in cache.iterdir()) == ["", ".lock"]
@@ -115,7 +116,7 @@ def test_a_download_that_was_killed_is_begun_again(context: Context, tmp_path: P
 
 
 def words(folder: Path) -> None:
-    (contents.place(folder) / "words.json").write_text("{}")
+    (integrity.place(folder) / "words.json").write_text("{}")
 
 
 def described(folder: Path) -> None:
@@ -127,7 +128,7 @@ def code(folder: Path) -> None:
 
 
 def card(folder: Path) -> None:
-    (contents.place(folder) / contents.CARD).unlink()
+    (integrity.place(folder) / integrity.CARD).unlink()
 
 
 @pytest.mark.parametrize(
@@ -296,7 +297,7 @@ def test_through_gate_promotion_and_rollback(context: Context) -> None:
 
 def test_a_consumer_imports_nothing_heavy() -> None:
     script = (
-        "import json, sys, pipelines.registry.client\n"
+        "import json, sys, crisis_corpus.client\n"
         "print(json.dumps([m for m in ('airflow', 'dvc', 'mlflow', 'torch', 'pandas') if m in sys.modules]))"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -11,12 +11,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import NoPack, pickles
+from crisis_corpus.versions import UnknownModel, UnknownVersion
 from pipelines.promotion import gate, holdout
 from pipelines.promotion.promote import promote
 from pipelines.registry import contents
 from pipelines.registry.candidate import Context
-from pipelines.registry.contents import NoPack, pickles
-from pipelines.registry.versions import CHALLENGER, UnknownModel, UnknownVersion
+from pipelines.registry.versions import CHALLENGER
 from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, events, opened, trained
 
 WHO = {"who": "tester", "why": "a test"}
@@ -113,9 +115,9 @@ def test_who_has_seen_the_test_is_refused(context: Context) -> None:
 
 def test_every_fault_is_named_and_nothing_is_run(context: Context) -> None:
     def spoil(folder: Path) -> None:
-        pack = contents.place(folder)
+        pack = integrity.place(folder)
         (pack / "words.json").write_bytes((pack / "words.json").read_bytes().replace(b"planning", b"Planning"))
-        (pack / contents.CARD).unlink()
+        (pack / integrity.CARD).unlink()
         # it would be seen, if it ran
         (pack / "extra.txt").write_bytes(pickle.dumps({"a": print}))
         (folder / "rule_model.py").write_text("open('ran', 'w')\n")
@@ -144,8 +146,8 @@ def test_a_registration_past_the_journal_is_refused(context: Context) -> None:
 
 
 def test_a_version_without_a_card_or_a_pack_is_refused(context: Context) -> None:
-    add(context, knows=6, change=lambda pack: (pack / contents.CARD).unlink())
-    add(context, knows=6, after=lambda folder: (contents.place(folder) / contents.FILES).unlink())
+    add(context, knows=6, change=lambda pack: (pack / integrity.CARD).unlink())
+    add(context, knows=6, after=lambda folder: (integrity.place(folder) / integrity.FILES).unlink())
     card, pack = (gate.judge(NAME, number, context=context) for number in (1, 2))
     assert checks(card) == {"card", "asked"} and "the model fails (ValueError)" in card.reasons[-1]
     assert checks(pack) == {"files", "card", "taken_down", "asked"}
@@ -203,7 +205,7 @@ def test_pickles_are_found_by_content(tmp_path: Path) -> None:
 
 
 def test_a_pack_that_says_too_little_is_none(tmp_path: Path) -> None:
-    (tmp_path / contents.FILES).write_text("{}")
-    (tmp_path / contents.MODEL).write_text('{"kind": "rule"}')
+    (tmp_path / integrity.FILES).write_text("{}")
+    (tmp_path / integrity.MODEL).write_text('{"kind": "rule"}')
     with pytest.raises(NoPack, match="labels"):
         contents.Pack.read(tmp_path)

@@ -15,17 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crisis_corpus.journal import BEGINNING, JournalBroken, JournalRow, JournalUnavailable, canonical
+from crisis_corpus.state import Standing, of_rows
 from pipelines.errors import BadParams
-from pipelines.registry.journal import (
-    BEGINNING,
-    Journal,
-    JournalBroken,
-    JournalMoved,
-    JournalRow,
-    JournalUnavailable,
-    canonical,
-)
-from pipelines.registry.state import Standing, of_rows
+from pipelines.registry.journal import Journal, JournalMoved
 from tests.postgres import BOTH, address, postgres
 
 __all__ = ["postgres"]

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import NoPack
+from crisis_corpus.versions import DIGEST
 from pipelines.promotion.holdout import split_digest
-from pipelines.registry import contents, lineage
+from pipelines.registry import lineage
 from pipelines.registry.candidate import Context
-from pipelines.registry.contents import NoPack
-from pipelines.registry.versions import DIGEST
 from tests.registry.small_registry import NAME, add, opened, trained
 
 
@@ -53,7 +54,7 @@ def test_records_lead_to_versions_also_when_the_weights_are_gone(context: Contex
 
 
 def test_a_version_that_does_not_say_is_named(context: Context) -> None:
-    version = add(context, knows=6, change=lambda pack: (pack / contents.RECORDS).unlink())
+    version = add(context, knows=6, change=lambda pack: (pack / integrity.RECORDS).unlink())
     given = {"registry": context.registry, "settings": context.settings}
     with pytest.raises(NoPack, match=r"records\.parquet is missing"):
         lineage.of_version(version, **given)

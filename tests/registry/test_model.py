@@ -18,11 +18,11 @@ import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import digest, listing
 from pipelines.packaging import model, model_code
 from pipelines.packaging.model_code import NotLocked, TooMuchCode
 from pipelines.predict import predict_finetuned
-from pipelines.registry import contents
-from pipelines.registry.versions import digest, listing
 from pipelines.train import finetuned
 from pipelines.train.prediction import Prediction
 from tests.registry import packs
@@ -175,9 +175,9 @@ def test_it_needs_nothing_of_this_repository_and_writes_nothing(made: Made, load
 
 
 def test_its_files_are_sound(made: Made) -> None:
-    found = contents.faults(made.saved, registered=digest(made.saved))
+    found = integrity.faults(made.saved, registered=digest(made.saved))
     assert found == {"files": [], "pickle": [], "card": []}
-    assert contents.place(made.saved).parent == made.saved / "artifacts"
+    assert integrity.place(made.saved).parent == made.saved / "artifacts"
     lock = (REPO / "requirements.lock").read_text().splitlines()
     needed = (made.saved / "requirements.txt").read_text().splitlines()
     assert set(needed) <= set(lock)
@@ -215,7 +215,8 @@ def test_two_versions_in_one_process_each_run_their_own_code(
     one = model_code.write(roots, to=tmp_path / "one")
     assert model_code.write(roots, to=tmp_path / "again") == one
     copy = tmp_path / "repository"
-    shutil.copytree(REPO / "pipelines", copy / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in model_code.OURS:
+        shutil.copytree(REPO / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
     changed = copy / "pipelines/packaging/model_pyfunc.py"
     changed.write_text(changed.read_text().replace("Answer(abstain=True)", 'Answer(("other",), abstain=True)'))
     monkeypatch.setattr(model_code, "ROOT", copy)
@@ -228,7 +229,8 @@ def test_two_versions_in_one_process_each_run_their_own_code(
     packages = {name for name in sys.modules if name.startswith("corpus_model_") and "." not in name}
     assert len(packages) >= 2
     written = [path.read_text() for path in (saved / "code").rglob("*.py")]
-    assert not any("from pipelines" in text or "import pipelines" in text for text in written)
+    ours = [f"{verb} {package}" for verb in ("from", "import") for package in model_code.OURS]
+    assert not any(line in text for text in written for line in ours)
 
 
 def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

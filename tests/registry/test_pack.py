@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import listing
+from crisis_corpus.versions import UnknownModel
 from pipelines.config.models import Chosen
 from pipelines.packaging.model_described import Described
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable
 from pipelines.promotion.holdout import split_digest
-from pipelines.registry import contents
 from pipelines.registry.contents import Pack
-from pipelines.registry.versions import UnknownModel, listing
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train import finetuned
 from tests.registry import packs
@@ -53,12 +54,12 @@ def test_it_says_what_it_was_made_of(made: Made) -> None:
 
 
 def test_its_files_are_listed_whole_and_no_pickles(made: Made) -> None:
-    listed = json.loads((made.pack / contents.FILES).read_text())
-    assert listed == {name: value for name, value in listing(made.pack).items() if name != contents.FILES}
+    listed = json.loads((made.pack / integrity.FILES).read_text())
+    assert listed == {name: value for name, value in listing(made.pack).items() if name != integrity.FILES}
     assert {"model.safetensors", "config.json", "tokenizer.json", "calibration.json", "card.json", "card.md"} <= set(
         listed
     )
-    assert contents.pickles(made.pack) == []
+    assert integrity.pickles(made.pack) == []
 
 
 def test_it_holds_no_text_of_a_post_and_no_path_of_this_machine(made: Made) -> None:
@@ -71,7 +72,7 @@ def test_it_holds_no_text_of_a_post_and_no_path_of_this_machine(made: Made) -> N
 def test_the_same_model_gives_the_same_pack(made: Made, tmp_path: Path) -> None:
     with packs.copied(made, to=tmp_path / "root") as corpus:
         again = packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
-    assert (again / contents.FILES).read_bytes() == (made.pack / contents.FILES).read_bytes()
+    assert (again / integrity.FILES).read_bytes() == (made.pack / integrity.FILES).read_bytes()
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
@@ -88,7 +89,7 @@ def test_who_was_taken_down_keeps_a_model_out(made: Made, tmp_path: Path, split:
 def test_who_was_only_asked_about_does_not(made: Made, tmp_path: Path) -> None:
     with packs.copied(made, to=tmp_path / "root") as corpus:
         corpus.vault.destroy(corpus.of("test")[:2], reason="request-1", now=small_posts.NOW)
-        assert (packs.packed(corpus, kind="encoder", to=tmp_path / "pack") / contents.FILES).is_file()
+        assert (packs.packed(corpus, kind="encoder", to=tmp_path / "pack") / integrity.FILES).is_file()
 
 
 def test_neighbours_are_people_s_posts_and_stay_here(made: Made, tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_what_is_not_there_is_named(made: Made, tmp_path: Path) -> None:
     def attempt(error: type[Exception], said: str, **changed: Any) -> None:
         with pytest.raises(error, match=said):
             packs.packed(corpus, kind="encoder", to=tmp_path / "pack", **changed)
-        assert not (tmp_path / "pack" / contents.FILES).exists()
+        assert not (tmp_path / "pack" / integrity.FILES).exists()
 
     with packs.copied(made, to=tmp_path / "root") as corpus:
         attempt(NotPackable, "subset", chosen=Chosen(model="encoder"))

@@ -19,6 +19,9 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from PIL import Image, ImageDraw, ImageFont
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import digest
+from crisis_corpus.versions import NoRegistry
 from pipelines.config.models import Chosen, FusionModel, M3hModel
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
@@ -31,9 +34,7 @@ from pipelines.packaging import model
 from pipelines.packaging.model_described import Described
 from pipelines.packaging.pack import pack
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable
-from pipelines.registry import contents
 from pipelines.registry.contents import Pack
-from pipelines.registry.versions import NoRegistry, digest
 from pipelines.storage import tables
 from pipelines.train import finetuned
 from pipelines.train.classifiers import train as stage
@@ -141,7 +142,7 @@ def png(words: str = "", *, size: tuple[int, int] = (720, 160)) -> bytes:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_it_answers_as_the_trained_model_does(lab: Lab, saved: dict[str, Path], loaded: Any, name: str) -> None:
-    seed = Described.read(contents.place(saved[name])).seed
+    seed = Described.read(integrity.place(saved[name])).seed
     path = lab.root / f"snapshot/memes/predictions/train/{TASK}/{name}/{seed}/predictions.parquet"
     said = {(r["record_id"], r["image"]): r for r in tables.read(path, name="predictions").to_pylist()}
     compared = 0
@@ -160,7 +161,7 @@ def test_it_answers_as_the_trained_model_does(lab: Lab, saved: dict[str, Path], 
 
 def test_its_files_are_sound_and_say_who_was_learnt_from(lab: Lab, saved: dict[str, Path]) -> None:
     for folder in saved.values():
-        assert contents.faults(folder, registered=digest(folder)) == {"files": [], "pickle": [], "card": []}
+        assert integrity.faults(folder, registered=digest(folder)) == {"files": [], "pickle": [], "card": []}
     found = Pack.read(saved["tiny-fusion"])
     by_split = {s: {item[0] for item, m in lab.memes.items() if m.split == s} for s in SIZES}
     assert found.records == by_split["train"] | by_split["validation"]

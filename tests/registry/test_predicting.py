@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crisis_corpus.versions import CHAMPION
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.packaging.register import put
@@ -28,7 +29,7 @@ from pipelines.predict import predict
 from pipelines.predict.predict import BadLine, NoAnswer
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.registry.versions import CHAMPION, Registry
+from pipelines.registry.versions import Registry
 from pipelines.sandbox.reddit import labels, narratives
 from pipelines.vault.vault import Vault
 from tests.registry import packs, small_registry

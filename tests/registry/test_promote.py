@@ -15,16 +15,17 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus.integrity import place
+from crisis_corpus.journal import JournalBroken
+from crisis_corpus.state import standing
+from crisis_corpus.versions import CHAMPION
 from pipelines.errors import BadParams, CorpusError
 from pipelines.promotion import gate
 from pipelines.promotion.promote import NothingToUndo, NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
-from pipelines.registry.contents import place
-from pipelines.registry.journal import JournalBroken
-from pipelines.registry.state import standing
 from pipelines.registry.transitions import RECORDED, PromotionAhead
-from pipelines.registry.versions import CHALLENGER, CHAMPION
+from pipelines.registry.versions import CHALLENGER
 from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, trained
 
 WHO: dict[str, Any] = {"who": "tester", "why": "a test"}

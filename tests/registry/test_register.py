@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import digest, sha256
+from crisis_corpus.versions import DIGEST, UnknownModel, Version
 from pipelines.errors import BadParams
 from pipelines.packaging.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put
 from pipelines.promotion import gate
-from pipelines.registry import contents
 from pipelines.registry.candidate import Context
-from pipelines.registry.versions import DIGEST, UnknownModel, Version, digest, sha256
 from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, saved
 
 WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
@@ -78,10 +79,10 @@ def test_a_version_has_its_run_its_files_and_its_row(context: Context, folder: P
     assert client(context).get_experiment(run.info.experiment_id).name == "memes-registry"
     (row,) = context.journal.rows(NAME)
     assert (row.event, row.to_version, row.who, row.files) == ("registered", 1, "tester", digest(folder))
-    pack = contents.place(folder)
-    assert row.metrics[PACK] == sha256(pack / contents.FILES) and row.metrics["records"] == 36
+    pack = integrity.place(folder)
+    assert row.metrics[PACK] == sha256(pack / integrity.FILES) and row.metrics["records"] == 36
     # every file is in one of the two lists
-    listed = {*row.metrics["outside"], *json.loads((pack / contents.FILES).read_text())}
+    listed = {*row.metrics["outside"], *json.loads((pack / integrity.FILES).read_text())}
     assert len(listed) == sum(path.is_file() for path in folder.rglob("*")) - 1
     assert gate.judge(NAME, 1, context=context).passed
 
@@ -114,7 +115,7 @@ def test_killed_after_any_step_it_is_finished_by_repeating_it(
 
 def test_an_upload_that_was_cut_short_is_not_gone_on_with(context: Context, folder: Path, tmp_path: Path) -> None:
     described = again(folder, tmp_path / "half") / "MLmodel"
-    mark = sha256(contents.place(folder) / contents.FILES)
+    mark = sha256(integrity.place(folder) / integrity.FILES)
     place = client(context).create_experiment("memes-registry")
     run = client(context).create_run(place, tags={PACK: mark, "name": NAME})
     client(context).log_artifact(run.info.run_id, str(described), PLACE)
@@ -180,19 +181,19 @@ def pickled(folder: Path) -> None:
 
 
 def changed(folder: Path) -> None:
-    (contents.place(folder) / "words.json").write_text("{}")
+    (integrity.place(folder) / "words.json").write_text("{}")
 
 
 def uncarded(folder: Path) -> None:
-    pack = contents.place(folder)
-    (pack / contents.CARD).unlink()
-    listed = json.loads((pack / contents.FILES).read_text())
-    del listed[contents.CARD]
-    (pack / contents.FILES).write_text(json.dumps(listed))
+    pack = integrity.place(folder)
+    (pack / integrity.CARD).unlink()
+    listed = json.loads((pack / integrity.FILES).read_text())
+    del listed[integrity.CARD]
+    (pack / integrity.FILES).write_text(json.dumps(listed))
 
 
 def unpacked(folder: Path) -> None:
-    shutil.rmtree(contents.place(folder))
+    shutil.rmtree(integrity.place(folder))
 
 
 @pytest.mark.parametrize(
@@ -253,14 +254,14 @@ def test_a_number_that_the_journal_knows_of_other_files_is_not_taken(context: Co
 
 def test_a_tag_makes_no_version_of_another_pack(context: Context, folder: Path) -> None:
     other = add(context, knows=4)
-    context.registry.tag(other, {PACK: sha256(contents.place(folder) / contents.FILES)})
+    context.registry.tag(other, {PACK: sha256(integrity.place(folder) / integrity.FILES)})
     version, written = put(NAME, folder, context=context, **WHO)
     assert (version.version, written) == (2, True)
 
 
 def test_of_two_versions_of_one_pack_the_second_goes(context: Context, folder: Path) -> None:
     """As two who register at once leave it if one is killed: neither is on record."""
-    mark = sha256(contents.place(folder) / contents.FILES)
+    mark = sha256(integrity.place(folder) / integrity.FILES)
     run_id = client(context).create_run(client(context).create_experiment("memes-registry")).info.run_id
     client(context).log_artifacts(run_id, str(folder), PLACE)
     source = f"{client(context).get_run(run_id).info.artifact_uri}/{PLACE}"

@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from crisis_corpus import client
+from crisis_corpus.integrity import digest
 from pipelines.config.models import Chosen
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.packaging.register import register
 from pipelines.promotion.gate import judge
-from pipelines.registry import client
-from pipelines.registry.versions import Registry, digest
+from pipelines.registry.versions import Registry
 from tests.registry.small_registry import opened
 from tests.train import small_posts, small_tuned
 

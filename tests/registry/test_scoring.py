@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus import client, integrity
+from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
+from crisis_corpus.versions import CHAMPION
 from pipelines import status
 from pipelines.packaging.register import put
 from pipelines.predict import batch_predict, drift_notice
 from pipelines.predict.batch_predict import CannotScore, NotPinned
 from pipelines.promotion.promote import promote, withdraw
-from pipelines.registry import client, contents, transitions
+from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
-from pipelines.registry.trusted import AliasUntrusted, NoChampion, Withdrawn
-from pipelines.registry.versions import CHAMPION
 from pipelines.registry.webhook_delivery import Watch
 from pipelines.storage import tables
 from tests.registry import small_registry
@@ -208,8 +209,8 @@ def test_posts_are_asked_about_by_title_and_body(small: Path, tmp_path: Path) ->
         word = Counter(titled.values()).most_common(1)[0][0]
 
         def rules(pack: Path) -> None:
-            described = json.loads((pack / contents.MODEL).read_text())
-            (pack / contents.MODEL).write_text(json.dumps(described | {"labels": list(labels), "task": "labels"}))
+            described = json.loads((pack / integrity.MODEL).read_text())
+            (pack / integrity.MODEL).write_text(json.dumps(described | {"labels": list(labels), "task": "labels"}))
             known = {"words": {word: labels[0]}, "default": [], "abstains": []}
             (pack / "words.json").write_text(json.dumps(known))
             script = pack.parent.parent / "rule_model.py"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from crisis_corpus.versions import CHAMPION, UnknownModel
 from pipelines.promotion.promote import NotPromoted, promote, withdraw
 from pipelines.registry import show
 from pipelines.registry.candidate import Context
-from pipelines.registry.versions import CHAMPION, UnknownModel
 from tests.registry.small_registry import NAME, add, opened, trained
 
 WHO: dict[str, Any] = {"who": "tester", "why": "a [bold] test"}

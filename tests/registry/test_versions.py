@@ -10,22 +10,19 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
-from pipelines.registry.versions import (
-    CHALLENGER,
+from crisis_corpus.integrity import digest, listing
+from crisis_corpus.versions import (
     CHAMPION,
     DIGEST,
     NoRegistry,
-    Registry,
     RegistryUnavailable,
     UnknownModel,
     UnknownVersion,
     Version,
-    digest,
-    listing,
-    subject,
 )
+from pipelines.config.params import load as load_params
+from pipelines.config.settings import Settings
+from pipelines.registry.versions import CHALLENGER, Registry, subject
 from tests.registry.small_registry import NAME, REPO
 
 

@@ -17,10 +17,11 @@ from typing import Any
 import psycopg2
 import pytest
 
+from crisis_corpus.client import changed, token
+from crisis_corpus.journal import JournalBroken, JournalUnavailable
+from crisis_corpus.versions import UnknownModel
 from pipelines.errors import BadParams
-from pipelines.registry.client import changed, token
-from pipelines.registry.journal import Journal, JournalBroken, JournalUnavailable
-from pipelines.registry.versions import UnknownModel
+from pipelines.registry.journal import Journal
 from pipelines.registry.webhook import DELAYS
 from pipelines.registry.webhook_delivery import DEAD, DELIVERED, WAITING, SubscribedAlready, UnknownSubscriber, Watch
 from tests.postgres import BOTH, address, postgres

@@ -82,11 +82,11 @@ def test_a_value_is_set_with_who_when_and_why_and_its_comment_stays(settings: Se
     assert found["commit"] == publish.head(settings)
     assert found["changed"] == ["sample.memes.size"]
     assert found["to_run"] == ["sample@memes"] and "split@memes" in found["below"]
-    assert "sample.memes.size: 170 -> 900" in output
+    assert "sample.memes.size: 210 -> 900" in output
     changed = [line for line in text(settings).splitlines() if line not in before.splitlines()]
     assert changed == ["    size: 900                          # FigSIM 3.1"]
     [row] = [row for row in run("params", "diff", "--json")[0] if row["by_person"]]
-    assert (row["key"], row["default"], row["profile"], row["present"]) == ("sample.memes.size", 1050, 170, 900)
+    assert (row["key"], row["default"], row["profile"], row["present"]) == ("sample.memes.size", 1050, 210, 900)
     assert (row["record"]["who"], row["record"]["reason"]) == ("Ann", "a larger sample")
     assert row["record"]["when"].startswith("20")
     log = git("--git-dir", settings.repo, "log", "-1", "--format=%(trailers:key=Code-Revision,valueonly)", "corpus")

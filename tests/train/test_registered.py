@@ -13,15 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crisis_corpus import integrity
+from crisis_corpus.trusted import NotOnRecord
+from crisis_corpus.verified import FilesChanged
+from crisis_corpus.versions import DIGEST, NoRegistry
 from pipelines.config.models import RegisteredModel
 from pipelines.config.settings import Settings
 from pipelines.predict import registered as predictor
 from pipelines.predict.registered import AnswerUnfit
-from pipelines.registry import contents, transitions, versions
+from pipelines.registry import transitions, versions
 from pipelines.registry.journal import Journal
-from pipelines.registry.trusted import NotOnRecord
-from pipelines.registry.verified import FilesChanged
-from pipelines.registry.versions import NoRegistry
 from tests import mlflow_database
 from tests.train import small_posts as small
 from tests.train import small_untuned
@@ -101,12 +102,12 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
     artifacts = {"pack": str(folder / "pack")}
     pyfunc.save_model(str(folder / "1"), python_model=str(folder / "code.py"), artifacts=artifacts, pip_requirements=[])
     made = Registered(mlflow_database.place(folder), f"sqlite:///{folder}/journal.sqlite")
-    registry, files = versions.Registry(made.uri), versions.digest(folder / "1")
+    registry, files = versions.Registry(made.uri), integrity.digest(folder / "1")
     with Journal.open(made.journal_url) as journal:
         for number in (1, 2, 3):
             if number > 1:
                 shutil.copytree(folder / "1", folder / str(number))
-            registry.add(NAME, source=str(folder / str(number)), run_id=None, tags={versions.DIGEST: files})
+            registry.add(NAME, source=str(folder / str(number)), run_id=None, tags={DIGEST: files})
             if number < 3:
                 journal.append(NAME, event="registered", to_version=number, files=files, **WHO)
         move = transitions.Move(NAME, "promoted", None, None, 1, WHO["who"], WHO["why"], {}, files)
@@ -129,11 +130,11 @@ def packed(folder: Path) -> None:
         "split_digest": "6" * 64,
         "train": {"records": 0, "digest": "7" * 64},
     }
-    (folder / contents.MODEL).write_text(json.dumps(described))
-    (folder / contents.CARD).write_text(json.dumps({"intended": "tests", "prohibited": "everything else"}))
-    (folder / contents.PAGE).write_text("# A model for tests\n")
-    pq.write_table(pa.table({"record_id": pa.array([], pa.string())}), folder / contents.RECORDS)
-    (folder / contents.FILES).write_text(json.dumps(versions.listing(folder)))
+    (folder / integrity.MODEL).write_text(json.dumps(described))
+    (folder / integrity.CARD).write_text(json.dumps({"intended": "tests", "prohibited": "everything else"}))
+    (folder / integrity.PAGE).write_text("# A model for tests\n")
+    pq.write_table(pa.table({"record_id": pa.array([], pa.string())}), folder / integrity.RECORDS)
+    (folder / integrity.FILES).write_text(json.dumps(integrity.listing(folder)))
 
 
 def ask(posts: SmallPosts, settings: Settings, registry: Registered, *, which: str = "@champion") -> dict[str, Any]:

@@ -10,10 +10,11 @@ from typing import Any
 
 from rich.table import Table
 
+from crisis_corpus.journal import JournalRow
+from crisis_corpus.versions import NAMES
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import Airflow
-from pipelines.registry.journal import Journal, JournalRow
-from pipelines.registry.versions import NAMES
+from pipelines.registry.journal import Journal
 from pipelines.sandbox.demo.failures import Failures
 from pipelines.sandbox.demo.plan import MODELS
 from pipelines.sandbox.demo.runs import Json, Look

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from crisis_corpus import integrity
+from crisis_corpus.integrity import digest, listing
+from crisis_corpus.journal import JournalRow
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import ENDED, RunFailed, named
 from pipelines.deployment.services import Deployment
-from pipelines.registry import contents
 from pipelines.registry.candidate import Context, opened, scratch
-from pipelines.registry.journal import Journal, JournalRow
-from pipelines.registry.versions import digest, listing
+from pipelines.registry.journal import Journal
 from pipelines.sandbox.demo.runs import Api, Json, Look
 
 DAG = named("promote")
@@ -152,9 +153,9 @@ def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
                     raise RunFailed(dag=DAG, state="not safe", detail=f"{what} was registered", address="-")
         with _copy(context, name=name) as folder:
             registered = digest(folder)
-            card = contents.place(folder) / contents.CARD
+            card = integrity.place(folder) / integrity.CARD
             card.write_bytes(card.read_bytes().replace(b" ", b"\t", 1))
-            faults = contents.faults(folder, registered=registered)["files"]
+            faults = integrity.faults(folder, registered=registered)["files"]
             if not faults:
                 raise RunFailed(dag=DAG, state="not safe", detail="a changed byte was not detected", address="-")
             yield "a changed byte", faults[0]
@@ -168,17 +169,17 @@ def _copy(context: Context, *, name: str) -> Iterator[Path]:
 
 def _pickle(folder: Path) -> None:
     """Add a file with the first and last bytes of a pickle to the pack, and include it in the pack's file list."""
-    pack = contents.place(folder)
+    pack = integrity.place(folder)
     (pack / "weights.bin").write_bytes(b"\x80\x04N.")
     _listed(pack)
 
 
 def _no_card(folder: Path) -> None:
-    pack = contents.place(folder)
-    (pack / contents.CARD).unlink()
+    pack = integrity.place(folder)
+    (pack / integrity.CARD).unlink()
     _listed(pack)
 
 
 def _listed(pack: Path) -> None:
-    (pack / contents.FILES).unlink()
-    (pack / contents.FILES).write_text(json.dumps(listing(pack)))
+    (pack / integrity.FILES).unlink()
+    (pack / integrity.FILES).write_text(json.dumps(listing(pack)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipelines.registry.journal import Journal, JournalRow
+from crisis_corpus.journal import JournalReader, JournalRow
 
 # Events that put the alias on ``to_version``.
 MOVES = ("promoted", "rolled_back", "withdrawn")
@@ -68,7 +68,7 @@ def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
     return standing
 
 
-def standing(journal: Journal, name: str) -> Standing:
+def standing(journal: JournalReader, name: str) -> Standing:
     """Verify a model's journal and return the model's current state.
 
     Raises:

@@ -1,6 +1,6 @@
 """Import and load a model without side effects on its files.
 
-This module is stored with every model version and imports nothing from ``pipelines``.
+This module is stored with every model version and imports nothing else of this project.
 """
 
 from __future__ import annotations

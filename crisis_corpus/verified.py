@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from pathlib import Path
 
-from pipelines.errors import RegistryError
-from pipelines.registry import contents
-from pipelines.registry.contents import NoPack
-from pipelines.registry.journal import JournalRow
-from pipelines.registry.trusted import Trusted
-from pipelines.registry.versions import Registry, digest, listing
+from filelock import FileLock
+
+from crisis_corpus import integrity
+from crisis_corpus.errors import RegistryError
+from crisis_corpus.integrity import NoPack, digest, listing
+from crisis_corpus.journal import JournalRow
+from crisis_corpus.trusted import Trusted
+from crisis_corpus.versions import Registry
 
 
 class FilesChanged(RegistryError):
@@ -37,8 +38,7 @@ def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
     version, wanted = trusted.version, trusted.files
     cache.mkdir(parents=True, exist_ok=True, mode=0o700)
     place, half = cache / wanted, cache / f"{wanted}.half"
-    with (cache / f"{wanted}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(cache / f"{wanted}.lock"):
         if place.is_dir():
             # a server that was started on the folder may have compiled code there; it is never part of a version
             for compiled in list(place.rglob("__pycache__")):
@@ -60,13 +60,13 @@ def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
 
 def _faults(folder: Path, *, row: JournalRow) -> list[str]:
     """Return the faults of a version's files, naming also the altered files outside the pack."""
-    found = contents.faults(folder, registered=row.files)
+    found = integrity.faults(folder, registered=row.files)
     wrong = [reason for check in found.values() for reason in check]
     outside, now = row.metrics.get("outside"), listing(folder)
     if found["files"] and outside is not None:
         altered = sorted(path for path, value in outside.items() if now.get(path) != value)
         try:
-            inside = f"{contents.place(folder).relative_to(folder).as_posix()}/"
+            inside = f"{integrity.place(folder).relative_to(folder).as_posix()}/"
         except NoPack:
             return wrong
         added = sorted(path for path in now.keys() - outside.keys() if not path.startswith(inside))

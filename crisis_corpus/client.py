@@ -1,7 +1,7 @@
 """Load registered models by name, verify them, and detect changes of the champion.
 
-    from pipelines.registry.client import load
-    model = load("crisis-posts@champion")
+    from crisis_corpus import load
+    model = load("models:/crisis-posts@champion")
     model.predict(pandas.DataFrame({"title": ["..."], "body": ["..."]}))
 
 The journal decides which version is champion; MLflow's alias must agree with it. Every file is compared with the
@@ -19,15 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import RegistryError
-from pipelines.registry import contents, trusted
-from pipelines.registry.contents import Pack
-from pipelines.registry.journal import BEGINNING
-from pipelines.registry.model_opening import opening
-from pipelines.registry.trusted import Trusted
-from pipelines.registry.verified import verified
-from pipelines.registry.versions import NoRegistry, Registry, Version
+from crisis_corpus import integrity, trusted
+from crisis_corpus.errors import RegistryError
+from crisis_corpus.journal import BEGINNING, opened
+from crisis_corpus.model_opening import opening
+from crisis_corpus.trusted import Trusted
+from crisis_corpus.verified import verified
+from crisis_corpus.versions import NoRegistry, Registry, Version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,11 +96,12 @@ def load(
         RegistryUnavailable, JournalUnavailable: try later.
     """
     found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
-    pack = Pack.read(folder)
-    card = json.loads((pack.folder / contents.CARD).read_bytes())
+    pack = integrity.place(folder)
+    labels = integrity.read_manifest(pack / integrity.MODEL).labels
+    card = json.loads((pack / integrity.CARD).read_bytes())
     loaded = _loaded(found.version, folder)
     version = found.version
-    return Model(version.name, version.version, found.files, found.token, pack.manifest.labels, card, loaded)
+    return Model(version.name, version.version, found.files, found.token, labels, card, loaded)
 
 
 def download(
@@ -155,20 +154,27 @@ def _had(
 ) -> tuple[Trusted, Path]:
     """Return the version that a reference names, and the folder of its verified files."""
     name, number = trusted.parsed(reference)
-    settings = Settings.from_env()
-    uri = tracking_uri or settings.mlflow_tracking_uri
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
         raise NoRegistry()
     # imports MLflow
     with opening():
         registry = Registry(uri)
-    with trusted.opened(journal_url or settings.journal_url) as journal:
+    with opened(journal_url or _journal_url()) as journal:
         found = trusted.find(name, number, registry=registry, journal=journal)
-    return found, verified(found, registry=registry, cache=cache or settings.home / "models")
+    return found, verified(found, registry=registry, cache=cache or _home() / "models")
+
+
+def _home() -> Path:
+    return Path(os.environ.get("CORPUS_HOME", "var")).resolve()
+
+
+def _journal_url() -> str:
+    return os.environ.get("CORPUS_JOURNAL_URL", f"sqlite:///{_home()}/journal.sqlite")
 
 
 def _asked(name: str, *, known: str, journal_url: str | None) -> str:
-    with trusted.opened(journal_url or Settings.from_env().journal_url) as journal:
+    with opened(journal_url or _journal_url()) as journal:
         return trusted.token(name, journal=journal, known=known)
 
 

@@ -6,19 +6,13 @@ This module never creates a journal, sets an alias or reads a version's files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError
-
-from pipelines.errors import ConfigError, RegistryError
-from pipelines.registry.journal import BEGINNING, Journal, JournalRow
-from pipelines.registry.state import MOVES, Standing, of_rows
-from pipelines.registry.transitions import RECORDED
-from pipelines.registry.versions import CHAMPION, NAMES, Registry, Version, checked
+from crisis_corpus.errors import ConfigError, RegistryError
+from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
+from crisis_corpus.state import MOVES, Standing, of_rows
+from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, Registry, Version, checked
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
@@ -30,13 +24,6 @@ class BadReference(ConfigError):
 
     message = "'{reference}' is not a model reference."
     remedy = "Write <name>@champion or <name>/<version>; the names are {known}."
-
-
-class NoJournal(ConfigError):
-    """The journal does not exist."""
-
-    message = "There is no journal of the model registry at the given address."
-    remedy = "Set CORPUS_JOURNAL_URL to the journal in which models are registered; see docs/registry.md."
 
 
 class NoChampion(RegistryError):
@@ -106,25 +93,7 @@ def parsed(reference: str) -> tuple[str, int | None]:
     return match[1], int(match[3]) if match[3] else None
 
 
-@contextmanager
-def opened(url: str) -> Iterator[Journal]:
-    """Open an existing journal; never create one.
-
-    Raises:
-        NoJournal: there is no such file.
-        JournalUnavailable: the database does not answer.
-    """
-    try:
-        address = sa.make_url(url)
-    except ArgumentError:
-        raise NoJournal() from None
-    if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
-        raise NoJournal()
-    with Journal.open(url) as journal:
-        yield journal
-
-
-def token(name: str, *, journal: Journal, known: str = BEGINNING) -> str:
+def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
     """Return the digest of the last row by which a version was promoted, rolled back to or withdrawn.
 
     Args:
@@ -140,7 +109,7 @@ def token(name: str, *, journal: Journal, known: str = BEGINNING) -> str:
     return _token(_rows(name, journal=journal, known=known))
 
 
-def find(name: str, number: int | None, *, registry: Registry, journal: Journal) -> Trusted:
+def find(name: str, number: int | None, *, registry: Registry, journal: JournalReader) -> Trusted:
     """Return the version with this number, or the champion, if it may be loaded.
 
     During a change of the champion the earlier champion is returned: a decision takes effect with the journal row that
@@ -173,7 +142,7 @@ def find(name: str, number: int | None, *, registry: Registry, journal: Journal)
     return Trusted(version, registered[-1], _token(rows))
 
 
-def _champion(name: str, *, registry: Registry, journal: Journal) -> tuple[int, list[JournalRow]]:
+def _champion(name: str, *, registry: Registry, journal: JournalReader) -> tuple[int, list[JournalRow]]:
     for _ in range(LOOKS):
         rows = _rows(name, journal=journal)
         now, alias = of_rows(name, rows), registry.alias(name)
@@ -193,7 +162,7 @@ def _agreed(now: Standing, alias: int | None) -> bool:
     return moving or alias == now.champion
 
 
-def _rows(name: str, *, journal: Journal, known: str = BEGINNING) -> list[JournalRow]:
+def _rows(name: str, *, journal: JournalReader, known: str = BEGINNING) -> list[JournalRow]:
     journal.verify(name, known=None if known == BEGINNING else {name: known})
     return journal.rows(name)
 

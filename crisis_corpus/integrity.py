@@ -1,0 +1,216 @@
+"""Check a version's files without loading them: complete, unaltered, not pickled, with a card.
+
+A version's files are MLflow's own (``MLmodel``, the model's code) and, below them, exactly one model package: the
+folder that contains ``files.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickletools
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from crisis_corpus.errors import RegistryError
+
+MODEL, CARD, PAGE, FILES, RECORDS = "model.json", "card.json", "card.md", "files.json", "records.parquet"
+# Extensions of files that are or may be pickles: PyTorch's, joblib's, NumPy's object arrays.
+PICKLED = frozenset({".pkl", ".pickle", ".dill", ".joblib", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz"})
+# Pickle opcodes that import or call code, and the first opcode of every pickle since protocol 2.
+CALLS = frozenset({"PROTO", "GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"})
+# A safetensors file begins with the length of its JSON header; the safetensors reader has the same limit (100 MB).
+HEADER_BYTES = 100_000_000
+# MLflow writes this file into every downloaded copy of a registered model.
+WRITTEN_BY_MLFLOW = frozenset({"registered_model_meta"})
+SHOWN = 5  # ours: file names per reason
+
+
+class NoPack(RegistryError):
+    """A version has no model package, or its model package cannot be read."""
+
+    message = "The files of this model version cannot be read: {detail}."
+    remedy = "Package the model again and register it as a new version: `corpus register NAME`."
+    exit_code = 65
+
+
+class Learnt(BaseModel):
+    """The number of training records and the SHA-256 of their sorted ids, one per line."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    records: int
+    digest: str
+
+
+class PackManifest(BaseModel):
+    """The fields of ``model.json`` that the registry reads; the rest is for the model."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+
+    kind: str
+    task: str
+    labels: tuple[str, ...]
+    scheme_digest: str
+    data_commit: str
+    split_digest: str
+    votes_digest: str | None = None
+    train: Learnt
+
+
+def place(version: Path) -> Path:
+    """Return the folder of a version's model package.
+
+    Raises:
+        NoPack: there is no model package, or more than one.
+    """
+    found = sorted(version.rglob(FILES))
+    if len(found) != 1:
+        raise NoPack(detail=f"{len(found)} files named {FILES} found, expected one")
+    return found[0].parent
+
+
+def read_manifest(path: Path) -> PackManifest:
+    """Read ``model.json`` of a model package.
+
+    Raises:
+        NoPack: the file is missing, or a field is missing or invalid.
+    """
+    try:
+        return PackManifest.model_validate_json(path.read_bytes())
+    except OSError:
+        raise NoPack(detail=f"{MODEL} is missing") from None
+    except ValidationError as error:
+        names = sorted({".".join(map(str, fault["loc"])) or "all" for fault in error.errors()})
+        raise NoPack(detail=f"{MODEL} has missing or invalid fields: {', '.join(names)}") from None
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder, by its POSIX path, in order."""
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: sha256(paths[name]) for name in sorted(paths) if name not in WRITTEN_BY_MLFLOW}
+
+
+def digest(folder: Path) -> str:
+    """Return the SHA-256 of the ``sha256sum`` listing of all files below a folder, MLflow's files included.
+
+    The digest changes if a file is changed, added, removed or renamed. Files that MLflow adds to downloaded copies are
+    not included.
+    """
+    lines = "".join(f"{found}  {name}\n" for name, found in listing(folder).items())
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def faults(version: Path, *, registered: str | None) -> dict[str, list[str]]:
+    """Return the faults of a version's files by check (``files``, ``pickle``, ``card``); an empty list means passed.
+
+    Args:
+        version: the folder to which the version was downloaded.
+        registered: the digest of the version's files that the journal recorded at registration.
+    """
+    return {
+        "files": [*_changed(version, registered=registered), *_misnamed(version)],
+        "pickle": [f"{name} is or may be a pickle" for name in pickles(version)],
+        "card": list(_card(version)),
+    }
+
+
+def pickles(folder: Path) -> list[str]:
+    """Return the paths of files that are or may be pickles, or falsely have a safetensors extension.
+
+    Names and contents are checked: a pickle with another extension is found by parsing its opcodes, without running
+    them.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path.relative_to(folder).as_posix() for path in paths if _suspicious(path)]
+
+
+def _suspicious(path: Path) -> bool:
+    if path.suffix.lower() == ".safetensors":
+        return not _is_safetensors(path)
+    if path.suffix.lower() in PICKLED or _reads_as_pickle(path):
+        return True
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(Path(name).suffix.lower() in PICKLED for name in archive.namelist())
+
+
+def _is_safetensors(path: Path) -> bool:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return 2 <= length <= HEADER_BYTES and file.read(1) == b"{"
+
+
+def _reads_as_pickle(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            # parsing ends at STOP, the last opcode of every protocol, and fails at the first invalid opcode
+            codes = [code.name for code, _, _ in pickletools.genops(file)]
+        except (ValueError, OverflowError):
+            return False
+        # a text may begin with a full stop, which is the opcode STOP
+        return bool(CALLS.intersection(codes)) or (len(codes) > 1 and not file.read(1))
+
+
+def _changed(version: Path, *, registered: str | None) -> Iterator[str]:
+    found = digest(version)
+    if registered is None:
+        yield "the journal has no registration of this version, so its files cannot be verified"
+    elif found != registered:
+        yield f"its files have the digest {found[:12]}, but {registered[:12]} was registered"
+
+
+def _misnamed(version: Path) -> Iterator[str]:
+    """Yield the differences between the pack's files and ``files.json``."""
+    try:
+        folder = place(version)
+        listed = json.loads((folder / FILES).read_bytes())
+        wanted = {str(name): str(value) for name, value in listed.items()}
+    except NoPack as error:
+        yield str(error.fields["detail"])
+        return
+    except (ValueError, AttributeError):
+        yield f"{FILES} is not a list of digests"
+        return
+    found = listing(folder)
+    found.pop(FILES, None)
+    wanted.pop(FILES, None)
+    for name in (MODEL, RECORDS):
+        if name not in wanted:
+            yield f"{FILES} does not list {name}"
+    altered = sorted(name for name in wanted.keys() & found.keys() if wanted[name] != found[name])
+    for what, names in {
+        "differ from": altered,
+        "are missing although listed in": sorted(wanted.keys() - found.keys()),
+        "are not in": sorted(found.keys() - wanted.keys()),
+    }.items():
+        if names:
+            more = ", ..." if len(names) > SHOWN else ""
+            yield f"{len(names)} files {what} {FILES}: {', '.join(names[:SHOWN])}{more}"
+
+
+def _card(version: Path) -> Iterator[str]:
+    try:
+        folder = place(version)
+    except NoPack:
+        yield "there is no card, because there is no pack"
+        return
+    for name in (CARD, PAGE):
+        path = folder / name
+        if not path.is_file() or not path.stat().st_size:
+            yield f"{name} is missing or empty"
+    try:
+        if (folder / CARD).is_file() and not json.loads((folder / CARD).read_bytes()):
+            yield f"{CARD} has no content"
+    except ValueError:
+        yield f"{CARD} is not valid JSON"

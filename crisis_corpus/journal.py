@@ -1,0 +1,250 @@
+"""Read the journal of decisions about models: what was decided, who decided, when, why, on which numbers.
+
+The journal defines which version is champion; MLflow's alias follows it. The rows of a model are numbered from 1,
+without gaps, and each row has the digest of the row before, so a row that is changed, moved or removed breaks the
+chain. Rows removed at the end do not break the chain: to detect their loss, pass a digest that was kept (a consumer's
+token) to :meth:`JournalReader.verify`. Only :mod:`pipelines.registry.journal` writes rows.
+
+SQLite by default, PostgreSQL by URL (``CORPUS_JOURNAL_URL``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from crisis_corpus.errors import BadParams, ConfigError, RegistryError
+
+# Ours: room for one or two sentences and a request number.
+CHARACTERS = {"who": 128, "why": 500}
+# Longer than any transaction of a writer.
+BUSY_SECONDS = 60
+BEGINNING = "0" * 64
+
+Event = Literal["registered", "gated", "refused", "intended", "promoted", "rolled_back", "withdrawn", "abandoned"]
+
+metadata = sa.MetaData()
+journal = sa.Table(
+    "journal",
+    metadata,
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.String(32), nullable=False),
+    sa.Column("event", sa.String(16), nullable=False),
+    sa.Column("from_version", sa.Integer),
+    sa.Column("to_version", sa.Integer),
+    sa.Column("who", sa.String(CHARACTERS["who"]), nullable=False),
+    sa.Column("why", sa.String(CHARACTERS["why"]), nullable=False),
+    sa.Column("metrics", sa.Text, nullable=False),
+    sa.Column("files", sa.String(64)),
+    sa.Column("previous", sa.String(64), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
+)
+
+
+class NoJournal(ConfigError):
+    """The journal does not exist."""
+
+    message = "There is no journal of the model registry at the given address."
+    remedy = "Set CORPUS_JOURNAL_URL to the journal in which models are registered; see docs/registry.md."
+
+
+class JournalUnavailable(RegistryError):
+    """The journal's database is busy, unreachable or refuses a write."""
+
+    message = "The journal of the model registry cannot be used now: {detail}."
+    remedy = "Check CORPUS_JOURNAL_URL, then repeat the command: completed steps are not repeated."
+    exit_code = 75
+
+
+class JournalBroken(RegistryError):
+    """A row of the journal differs from what was written."""
+
+    message = "The journal of '{name}' was altered at row {number}: {detail}."
+    remedy = (
+        "Restore the journal's database from a backup, and compare the backup with the altered database to see what "
+        "changed. Do not use the model's aliases before that."
+    )
+    exit_code = 65
+
+
+@dataclass(frozen=True)
+class JournalRow:
+    """One decision or event.
+
+    Args:
+        name: the registered model.
+        number: its number among the model's rows, from 1.
+        at: the time, UTC, as ISO 8601.
+        event: the kind of row. ``intended`` is written before the alias is changed; ``promoted``, ``rolled_back``,
+            ``withdrawn`` or ``abandoned`` afterwards.
+        from_version: the champion before, if any.
+        to_version: the version concerned; for the three events that change the alias, the champion afterwards
+            (``None``: no champion).
+        who: the person or the step that decided.
+        why: their reason; never empty.
+        metrics: numbers, names of checks and labels, digests; no content.
+        files: the digest of the version's files (:func:`crisis_corpus.integrity.digest`).
+        previous: the digest of the previous row, zeros for the first.
+        digest: SHA-256 of all other fields.
+    """
+
+    name: str
+    number: int
+    at: str
+    event: Event
+    from_version: int | None
+    to_version: int | None
+    who: str
+    why: str
+    metrics: Mapping[str, Any] = field(repr=False)
+    files: str | None
+    previous: str = field(repr=False)
+    digest: str = field(repr=False)
+
+
+class Database(Protocol):
+    """An open database that translates its driver's errors."""
+
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        """Open a transaction with one consistent state."""
+
+
+class _Connection:
+    """A database that is only read."""
+
+    def __init__(self, url: sa.URL) -> None:
+        try:
+            if (backend := url.get_backend_name()) not in {"sqlite", "postgresql"}:
+                raise BadParams(where="CORPUS_JOURNAL_URL", detail="is neither sqlite nor postgresql")
+            waiting = {"timeout": BUSY_SECONDS} if backend == "sqlite" else {}
+            self.sql = sa.create_engine(url, hide_parameters=True, pool_pre_ping=True, connect_args=waiting)
+        except (ArgumentError, NoSuchModuleError, ImportError) as error:
+            raise BadParams(where="CORPUS_JOURNAL_URL", detail=f"cannot be used ({type(error).__name__})") from None
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        try:
+            with self.sql.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise JournalUnavailable(detail=f"the database returned {type(error.orig).__name__}") from None
+
+
+class JournalReader:
+    """The journal of all models in an open database."""
+
+    def __init__(self, database: Database) -> None:
+        """Use :func:`opened` instead."""
+        self._database = database
+
+    def rows(self, name: str | None = None) -> list[JournalRow]:
+        """Return the rows of a model, or of all models by name, oldest first."""
+        query = sa.select(journal).order_by(journal.c.name, journal.c.number)
+        if name is not None:
+            query = query.where(journal.c.name == name)
+        with self._database.reading() as connection:
+            return [row_of(found) for found in connection.execute(query).mappings()]
+
+    def last(self, name: str) -> JournalRow | None:
+        """Return the last row of a model, or ``None``."""
+        with self._database.reading() as connection:
+            return last_row(connection, name=name)
+
+    def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
+        """Check the chain of a model, or of all models; return the number of rows checked.
+
+        Args:
+            name: the registered model; ``None``: all.
+            known: model -> the digest of an earlier last row, which must still exist; it reveals a cut journal.
+
+        Raises:
+            JournalBroken: the journal was altered; the error names the first altered row.
+        """
+        rows = self.rows(name)
+        chains: dict[str, list[JournalRow]] = {}
+        for row in rows:
+            chain = chains.setdefault(row.name, [])
+            expected = (len(chain) + 1, chain[-1].digest if chain else BEGINNING)
+            if (row.number, row.previous) != expected:
+                raise JournalBroken(name=row.name, number=expected[0], detail="a row is missing or out of place")
+            values = asdict(row) | {"metrics": canonical(row.metrics)}
+            if values.pop("digest") != sealed(values):
+                raise JournalBroken(name=row.name, number=row.number, detail="its digest does not match its values")
+            chain.append(row)
+        for model, digest in (known or {}).items():
+            chain = chains.get(model, [])
+            if digest not in {row.digest for row in chain}:
+                raise JournalBroken(name=model, number=len(chain) + 1, detail="a row that existed is missing")
+        return len(rows)
+
+
+@contextmanager
+def opened(url: str) -> Iterator[JournalReader]:
+    """Open an existing journal, and close it afterwards; never create one.
+
+    Raises:
+        NoJournal: the address is malformed, or there is no journal.
+        BadParams: the database is of another kind.
+        JournalUnavailable: the database does not answer.
+    """
+    try:
+        address = sa.make_url(url)
+    except ArgumentError:
+        raise NoJournal() from None
+    if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
+        raise NoJournal()
+    database = _Connection(address)
+    try:
+        with database.reading() as connection:
+            if not sa.inspect(connection).has_table(journal.name):
+                raise NoJournal()
+        yield JournalReader(database)
+    finally:
+        database.sql.dispose()
+
+
+def canonical(values: Mapping[str, Any]) -> str:
+    """Return canonical JSON.
+
+    Raises:
+        BadParams: the values contain NaN or something that JSON cannot represent.
+    """
+    try:
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadParams(where="metrics", detail=f"cannot be written as JSON ({type(error).__name__})") from None
+
+
+def sealed(values: Mapping[str, Any]) -> str:
+    """Return the digest of a row's other fields."""
+    return hashlib.sha256(canonical(values).encode()).hexdigest()
+
+
+def last_row(connection: sa.Connection, *, name: str) -> JournalRow | None:
+    """Return the last row of a model, or ``None``."""
+    query = sa.select(journal).where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
+    found = connection.execute(query).mappings().first()
+    return None if found is None else row_of(found)
+
+
+def row_of(found: Mapping[Any, Any]) -> JournalRow:
+    """Return a row of the table.
+
+    Raises:
+        JournalBroken: its metrics are not JSON.
+    """
+    try:
+        return JournalRow(**{**found, "metrics": json.loads(found["metrics"])})
+    except ValueError:
+        raise JournalBroken(
+            name=found["name"], number=found["number"], detail="its metrics are not valid JSON"
+        ) from None

@@ -1,0 +1,175 @@
+"""Read versions, their files and aliases in MLflow.
+
+MLflow has no compare-and-set for aliases, and a version's files can be altered without its knowledge. So an alias is
+trusted only if the journal (:mod:`crisis_corpus.journal`) agrees, and a version's files only if they have the
+digest that the journal recorded at registration. Other modules make these checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crisis_corpus.errors import ConfigError, RegistryError
+
+CHAMPION = "champion"
+# Tag of a version: :func:`crisis_corpus.integrity.digest` of its files.
+DIGEST = "digest"
+# Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
+RECORDED = "journal"
+# Registered name -> corpus and category; models of posts use the category of params.finetune.
+NAMES: Mapping[str, tuple[str, str | None]] = {
+    "crisis-posts": ("posts", None),
+    "meme-severity": ("memes", "severity"),
+    "meme-figurative": ("memes", "figurative"),
+    "meme-related": ("memes", "related"),
+}
+
+
+class NoRegistry(ConfigError):
+    """No registry is configured."""
+
+    message = "MLFLOW_TRACKING_URI is not set and no MLflow server runs here, so there is no registry."
+    remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus sandbox up`."
+
+
+class UnknownModel(ConfigError):
+    """No model is registered under this name."""
+
+    message = "No model is registered as '{name}'."
+    remedy = "Use one of {known}."
+    exit_code = 64
+
+
+class UnknownVersion(ConfigError):
+    """A model has no such version, or no version with this alias."""
+
+    message = "There is no version {version} of '{name}'."
+    remedy = "List its versions: `corpus registry {name}`."
+
+
+class RegistryUnavailable(RegistryError):
+    """MLflow does not answer, or answers with an error."""
+
+    message = "The registry cannot be used now: {detail}."
+    remedy = "Check MLFLOW_TRACKING_URI, then repeat the command: it continues where it stopped and repeats no step."
+    exit_code = 75
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a registered model.
+
+    Args:
+        name: the registered model.
+        version: its number, from 1.
+        digest: the digest of its files at registration; ``""`` if this project did not register it.
+        source: the place of the files in MLflow.
+        run_id: the MLflow run that produced the version.
+        tags: such as ``data_commit``; no content.
+    """
+
+    name: str
+    version: int
+    digest: str
+    source: str
+    run_id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def uri(self) -> str:
+        """Its URI in MLflow."""
+        return f"models:/{self.name}/{self.version}"
+
+
+def checked(name: str) -> tuple[str, str | None]:
+    """Return the entry of a registered model's name in :data:`NAMES`.
+
+    Raises:
+        UnknownModel: the name is not in it.
+    """
+    if name not in NAMES:
+        raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
+    return NAMES[name]
+
+
+class Registry:
+    """The MLflow registry, limited to what consumers use."""
+
+    def __init__(self, uri: str) -> None:
+        """Connect to the MLflow server at ``uri`` without sending a request."""
+        from mlflow import MlflowClient
+
+        self.uri = uri
+        self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+    def version(self, name: str, number: int) -> Version:
+        """Return one version.
+
+        Raises:
+            UnknownVersion: there is no version with this number.
+        """
+        with missing(name=name, version=number):
+            return of_mlflow(self.client.get_model_version(name, str(number)))
+
+    def alias(self, name: str, alias: str = CHAMPION) -> int | None:
+        """Return the version number that an alias points to, or ``None`` if the alias is not set."""
+        with suppress(UnknownVersion), missing(name=name, version=alias):
+            return int(self.client.get_model_version_by_alias(name, alias).version)
+        return None
+
+    def fetch(self, version: Version, *, to: Path, path: str = "") -> Path:
+        """Download a version's files, or the one at ``path``, into the new folder ``to``; return the local path.
+
+        The files are not verified: compare :func:`crisis_corpus.integrity.digest` with the journal.
+        """
+        to.mkdir(parents=True, exist_ok=True)
+        with translated():
+            return Path(self.artifacts(version).download_artifacts(path, str(to)))
+
+    def artifacts(self, version: Version) -> Any:
+        """Return MLflow's repository of a version's files."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        with missing(name=version.name, version=version.version):
+            place = self.client.get_model_version_download_uri(version.name, str(version.version))
+            return get_artifact_repository(place, tracking_uri=self.uri, registry_uri=self.uri)
+
+
+def of_mlflow(found: Any) -> Version:
+    """Return the version that MLflow describes."""
+    tags = dict(found.tags)
+    return Version(found.name, int(found.version), tags.get(DIGEST, ""), found.source, found.run_id or None, tags)
+
+
+@contextmanager
+def missing(*, name: str, version: int | str | None) -> Iterator[None]:
+    """Translate MLflow's errors: UnknownVersion for a missing version, the others as :func:`translated` does."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST, ErrorCode
+
+    absent = {ErrorCode.Name(code) for code in (RESOURCE_DOES_NOT_EXIST, INVALID_PARAMETER_VALUE)}
+    with translated():
+        try:
+            yield
+        except MlflowException as error:
+            # MLflow reports a missing alias as an invalid parameter
+            if error.error_code in absent:
+                raise UnknownVersion(name=name, version=version) from None
+            raise
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn MLflow's errors into RegistryUnavailable, without MLflow's message."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise RegistryUnavailable(detail=str(error.error_code)) from None
+    except OSError as error:
+        raise RegistryUnavailable(detail=type(error).__name__) from None

@@ -1,0 +1,103 @@
+"""Verify signed webhooks about champion changes.
+
+The format is Standard Webhooks 1.0 (https://www.standardwebhooks.com). A webhook proves nothing about the champion:
+after a valid one, call :func:`crisis_corpus.load`, which trusts only the journal. Deliveries are repeated after
+failures: drop a :attr:`Webhook.id` that was handled before.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from crisis_corpus.errors import RegistryError
+
+PREFIX = "whsec_"
+# An older or newer timestamp may be of a recorded request that is sent again (Standard Webhooks recommends a bound; its
+# libraries use five minutes).
+TOLERANCE_SECONDS = 300
+
+
+class BadWebhook(RegistryError):
+    """A request is not a webhook that was signed with this secret just now."""
+
+    message = "The webhook is refused: {detail}."
+    remedy = "Answer with status 401 and ignore the request."
+    exit_code = 77
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """A verified webhook.
+
+    Args:
+        id: the id of the delivery; repeated deliveries have the same one.
+        type: ``model.promoted``, ``model.rolled_back`` or ``model.withdrawn``.
+        data: ``name``, ``event``, ``from``, ``to``, ``who``, ``at`` and ``token``.
+    """
+
+    id: str
+    type: str
+    data: Mapping[str, Any] = field(repr=False)
+
+
+def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
+    """Return the value of the header ``webhook-signature``: HMAC-SHA256 of ``id.at.body``.
+
+    Args:
+        secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
+        id: the id of the delivery.
+        at: the time of the attempt, in seconds since 1970.
+        body: the request body.
+    """
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    found = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(found).decode()}"
+
+
+def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float | None = None) -> Webhook:
+    """Return the webhook in a request if its signature and its time are valid.
+
+    Args:
+        secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
+        headers: the headers of the request, in any case.
+        body: the bytes of the body, exactly as received.
+        now: seconds since 1970; by default the current time.
+
+    Raises:
+        BadWebhook: a header is missing, the signature differs, the timestamp is more than five minutes off, or the body
+            is not a webhook.
+        ValueError: the secret is not base64.
+    """
+    given = {name.lower(): value for name, value in headers.items()}
+    try:
+        id, at, signatures = (given[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+    except KeyError as error:
+        raise BadWebhook(detail=f"the header {error.args[0]} is missing") from None
+    if not (at.isascii() and at.isdecimal()):
+        raise BadWebhook(detail="its timestamp is not a number")
+    try:
+        wanted = signature(secret, id=id, at=int(at), body=body).encode()
+    except binascii.Error:
+        raise ValueError("the secret is not base64 after 'whsec_'") from None
+    # a sender that changes its secret signs with both
+    if not any(hmac.compare_digest(wanted, one.encode()) for one in signatures.split()):
+        raise BadWebhook(detail="its signature does not match")
+    if abs((time.time() if now is None else now) - int(at)) > TOLERANCE_SECONDS:
+        raise BadWebhook(detail=f"its timestamp is more than {TOLERANCE_SECONDS} seconds off")
+    return _read(body, id=id)
+
+
+def _read(body: bytes, *, id: str) -> Webhook:
+    try:
+        found = json.loads(body)
+        return Webhook(id, str(found["type"]), dict(found["data"]))
+    except (ValueError, KeyError, TypeError):
+        raise BadWebhook(detail="its body is not a webhook of this project") from None
