@@ -238,7 +238,7 @@ def errors() -> dict[str, dict[str, Any]]:
             target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
             if isinstance(target, ast.Name) and target.id in ("message", "remedy", "exit_code") and line.value:
                 values[target.id] = ast.literal_eval(line.value) if is_literal(line.value) else ast.unparse(line.value)
-        bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+        bases = [name for base in node.bases if (name := ast.unparse(base).rpartition(".")[2]) != node.name]
         summary = (ast.get_docstring(node) or "").partition("\n")[0]
         classes.setdefault(node.name, {"bases": bases, "summary": summary, **values})
 
