@@ -43,8 +43,10 @@ down: .venv/.installed  ## stop what the demo and annotate started
 status: .venv/.installed  ## the numbers of the last publish
 	@$(BIN)/corpus status
 
-docs: .venv/.installed  ## draw docs/images/flow.svg from dvc.yaml and the Dags
+docs: .venv/.installed .docs/.installed  ## draw docs/images/flow.svg, generate the reference and build site/, which needs no server
 	$(BIN)/python docs/flow.py
+	$(BIN)/python docs/reference.py
+	.docs/bin/zensical build --strict
 
 lint: .venv/.installed  ## ruff, mypy and the layers of pipelines/
 	$(BIN)/ruff check .

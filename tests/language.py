@@ -16,6 +16,7 @@ WORDS = re.compile(
 ALLOWED = (
     "LICENSE",
     "client/LICENSE",
+    "docs/javascripts/",  # a licence
     "pipelines/sandbox/reddit/",
     "pipelines/taxonomy/schemes/",
     "pipelines/taxonomy/guideline.py",

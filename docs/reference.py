@@ -1,0 +1,303 @@
+"""Write the reference pages into docs/reference/ from the code (``make docs``).
+
+Dags come from Airflow's own parser, commands from the command line's tree, parameters from the pydantic models and
+``params.yaml``, tables from their schemas, and errors from the source, so that nothing is imported for them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "reference"
+SHORT = 60
+PARSE = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(sys.argv[1])
+dags = {dag_id: {"doc": dag.doc_md, "schedule": str(dag.schedule or ""),
+                 "tasks": [[task.task_id, task.doc_md or getattr(getattr(task, "python_callable", None), "__doc__", "")]
+                           for task in dag.tasks]}
+        for dag_id, dag in bag.dags.items()}
+print(json.dumps({"errors": bag.import_errors, "dags": dags}))
+"""
+
+
+def cell(text: Any) -> str:
+    """Return a text as a cell of a table."""
+    return " ".join(str(text).replace("|", "\\|").split())
+
+
+def table(head: str, rows: list[list[Any]]) -> str:
+    """Return a table, or nothing without rows; ``head`` has the names of its columns, joined by ``|``."""
+    lines = [
+        f"| {head} |",
+        "|---" * (head.count("|") + 1) + "|",
+        *("| " + " | ".join(map(cell, row)) + " |" for row in rows),
+    ]
+    return "\n".join(lines) + "\n\n" if rows else ""
+
+
+def parsed_dags() -> dict[str, Any]:
+    """Return doc, schedule and tasks of each Dag, parsed in a process of its own as Airflow does."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, "AIRFLOW_HOME": home, "CORPUS_HOME": f"{home}/var",
+                       "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+                       "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}  # fmt: skip
+        command = [sys.executable, "-c", PARSE, str(ROOT / "dags")]
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.strip().rpartition("\n")[2])
+    if found["errors"]:
+        raise ValueError(f"Dags with import errors: {sorted(found['errors'])}")
+    return dict(sorted(found["dags"].items()))
+
+
+def dags() -> str:
+    """Return the page of the Dags; the tasks of a stage's matrix are one row."""
+    out = ["# Dags\n\nTasks of one stage and different models, tasks or labellers are one row.\n\n"]
+    for name, dag in parsed_dags().items():
+        doc = dag["doc"].strip().partition("\n")[2].strip()
+        cron = re.search(r"expression='([^']+)'", dag["schedule"])
+        assets = [f"`{asset}`" for asset in dict.fromkeys(re.findall(r"Asset\(name='([^']+)'", dag["schedule"]))]
+        steps: dict[str, list[str]] = {}
+        for task, text in dag["tasks"]:
+            row = steps.setdefault(task.rpartition(".")[2].partition("__")[0], ["", "0"])
+            row[:] = [(text or "").strip().partition("\n")[0], str(int(row[1]) + 1)]
+        when = (
+            f"Triggered by: {', '.join(assets)}."
+            if assets
+            else f"Schedule: {cron[1] if cron else dag['schedule'] or 'manual'}."
+        )
+        rows = [[f"`{step}`", *row] for step, row in steps.items()]
+        out.append(f"## {name}\n\n{doc}\n\n{when}\n\n{table('task | purpose | tasks', rows)}")
+    return "".join(out)
+
+
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command and group of commands, depth first, by its words after ``corpus``."""
+    if command is None:
+        from typer.main import get_command
+
+        from pipelines.cli.main import app
+
+        command = get_command(app)
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+def command_page() -> str:
+    """Return the page of the commands."""
+    out = ["# Commands\n\n`corpus COMMAND --help` prints the same.\n\n"]
+    for path, command in commands():
+        if command.hidden:
+            continue
+        rows = []
+        for given in command.params:
+            names = [*given.opts, *given.secondary_opts]
+            shown = (
+                ", ".join(f"`{name}`" for name in names)
+                if names[0].startswith("-")
+                else f"`{given.metavar or given.name.upper()}`"
+            )
+            default = "required" if given.required else given.default
+            default = "" if default in (None, False) or callable(default) else default
+            kind = type_name(given.type_descriptor.annotation)
+            rows.append([shown, kind, default, getattr(given, "help", "") or ""])
+        title = " ".join(("corpus", *path))
+        out.append(f"{'#' * min(2 + len(path[1:]), 4)} {title}\n\n{(command.help or '').strip()}\n\n")
+        out.append(
+            table("argument or option | type | default | meaning", [row for row in rows if row[0] != "`--help`"])
+        )
+    return "".join(out)
+
+
+def type_name(kind: Any) -> str:
+    """Return a type as a reader of ``params.yaml`` knows it."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return type_name(args[0])
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(type_name(one) for one in args))
+    if origin is Literal:
+        return ", ".join(f"`{one}`" for one in args)
+    if origin in (tuple, list):
+        return f"list of {type_name(args[0])}"
+    if origin is dict:
+        return f"{type_name(args[1])} by name"
+    names = {str: "text", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+    return names.get(kind, getattr(kind, "__name__", str(kind)).lower())
+
+
+def models_in(kind: Any) -> list[tuple[str, Any]]:
+    """Return the models of a field's type, each with the step from the field's key to its own keys."""
+    from pipelines.config.base import Section
+
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return [("", kind)]
+    if get_origin(kind) is dict:
+        return [(f".<name>{step}", model) for step, model in models_in(get_args(kind)[1])]
+    if get_origin(kind) in (tuple, list):
+        return [(f"[]{step}", model) for step, model in models_in(get_args(kind)[0])]
+    return [found for one in get_args(kind) for found in models_in(one)]
+
+
+def parameters(model: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Yield key, type and the model's own default of every parameter."""
+    for name, given in model.model_fields.items():
+        key, below = f"{prefix}{name}", models_in(given.annotation)
+        for step, found in below:
+            yield from parameters(found, f"{key}{step}.")
+        if not below:
+            yield (
+                key,
+                type_name(given.annotation),
+                "" if given.is_required() else given.get_default(call_default_factory=True),
+            )
+
+
+def sections() -> dict[str, str]:
+    """Return the text of each section of ``params.yaml``, with its comments."""
+    found: dict[str, list[str]] = {}
+    name, before = "", []
+    for line in (ROOT / "params.yaml").read_text().splitlines():
+        if line[:1] in ("", "#"):  # a comment at the margin belongs to the section below it
+            before.append(line)
+            continue
+        if line[0].isalpha():
+            name = line.partition(":")[0]
+        found.setdefault(name, []).extend([*before, line])
+        before = []
+    return {name: "\n".join(lines).strip() for name, lines in found.items()}
+
+
+def parameter_page() -> str:
+    """Return the page of the parameters: types from the models, values and comments from ``params.yaml``."""
+    from pipelines.config.params import Params
+
+    values, texts = yaml.safe_load((ROOT / "params.yaml").read_text()), sections()
+    rows: dict[str, list[list[Any]]] = {}
+    for key, kind, default in parameters(Params):
+        value: Any = values
+        for step in key.split("."):
+            value = value.get(step, default) if isinstance(value, dict) else default
+        shown = "" if value == "" else json.dumps(value, default=str)
+        shown = f"`{shown if len(shown) <= SHORT else shown[: SHORT - 1] + '…'}`" if shown else ""
+        rows.setdefault(key.partition(".")[0], []).append([f"`{key}`", kind, shown])
+    out = ["# Parameters\n\nThe types of all parameters, and the values of `params.yaml` with their sources. A JSON "
+           "schema for editors: [params.schema.json](params.schema.json).\n\n"]  # fmt: skip
+    for name, listed in rows.items():
+        out.append(f"## {name}\n\n{table('key | type | default', unique(listed))}")
+        out.append(f"```yaml\n{texts[name]}\n```\n\n" if name in texts else "")
+    return "".join(out)
+
+
+def unique(rows: list[list[Any]]) -> list[list[Any]]:
+    """Return the rows without repetitions: the kinds of a model share keys."""
+    return [row for number, row in enumerate(rows) if row not in rows[:number]]
+
+
+def table_page() -> str:
+    """Return the page of the typed tables."""
+    from pipelines.storage.tables import SCHEMAS, key_of, sealed_columns
+
+    out = [
+        "# Tables\n\nParquet tables that the stages exchange. A sealed column is encrypted with its record's key.\n\n"
+    ]
+    for name, schema in SCHEMAS.items():
+        sealed = set(sealed_columns(schema))
+        rows = [[f"`{one.name}`", one.type, "yes" if one.name in sealed else ""] for one in schema]
+        key = ", ".join(f"`{column}`" for column in key_of(schema))
+        out.append(f"## {name}\n\nSorted by {key}.\n\n{table('column | type | sealed', rows)}")
+    return "".join(out)
+
+
+def errors() -> dict[str, dict[str, Any]]:
+    """Return summary, message, remedy, base and exit status of each error class, read from the source."""
+    classes: dict[str, dict[str, Any]] = {}
+    files = [
+        path for folder in ("pipelines", "crisis_corpus", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    for node in (
+        node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+    ):
+        values = {}
+        for line in node.body:
+            target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
+            if isinstance(target, ast.Name) and target.id in ("message", "remedy", "exit_code") and line.value:
+                values[target.id] = ast.literal_eval(line.value) if is_literal(line.value) else ast.unparse(line.value)
+        bases = [name for base in node.bases if (name := ast.unparse(base).rpartition(".")[2]) != node.name]
+        summary = (ast.get_docstring(node) or "").partition("\n")[0]
+        classes.setdefault(node.name, {"bases": bases, "summary": summary, **values})
+
+    def inherited(name: str, key: str) -> Any:
+        one = classes.get(name, {})
+        return (
+            one[key]
+            if key in one
+            else next((v for b in one.get("bases", []) if (v := inherited(b, key)) is not None), None)
+        )
+
+    def is_error(name: str) -> bool:
+        return name == "CorpusError" or any(is_error(base) for base in classes.get(name, {}).get("bases", []))
+
+    keys = ("message", "remedy", "exit_code")
+    return {name: {**one, **{key: inherited(name, key) for key in keys}} for name, one in sorted(classes.items())
+            if is_error(name) and name != "CorpusError"}  # fmt: skip
+
+
+def is_literal(node: ast.expr) -> bool:
+    """Return whether an expression is a constant; text in several parts is."""
+    try:
+        ast.literal_eval(node)
+    except ValueError:
+        return False
+    return True
+
+
+def error_page() -> str:
+    """Return the page of the errors."""
+    head = (
+        "# Errors\n\nA command prints one line, `Name: what is wrong. What to do.`, and exits with the status below. "
+        "Words in braces are filled in.\n\n"
+    )
+    rows = [[f"`{name}`", one["exit_code"], one["summary"], plain(one["message"]), plain(one["remedy"])]
+            for name, one in errors().items()]  # fmt: skip
+    return head + table("error | exit status | meaning | message | remedy", rows)
+
+
+def plain(text: str | None) -> str:
+    """Return text that Markdown leaves unchanged."""
+    return (text or "").replace("<", "&lt;").replace("*", "\\*")
+
+
+def pages() -> dict[str, str]:
+    """Return all pages and the JSON schema by file name."""
+    from pipelines.config.params import Params
+
+    return {
+        "dags.md": dags(),
+        "commands.md": command_page(),
+        "parameters.md": parameter_page(),
+        "params.schema.json": json.dumps(Params.model_json_schema(), indent=1) + "\n",
+        "tables.md": table_page(),
+        "errors.md": error_page(),
+    }
+
+
+if __name__ == "__main__":
+    PAGES.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (PAGES / name).write_text(text)
