@@ -22,7 +22,7 @@ from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.deployment.airflow_api import named
-from pipelines.errors import ConfigError, NoCorpus, StepFailed
+from pipelines.errors import ConfigError, NoCorpus, StepFailed, UnknownName
 from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
 from pipelines.llm.prompts import build
@@ -56,13 +56,6 @@ CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
     "silver/posts": {"posts_finetune": None},
     "gold/memes": {"memes_benchmark": None},
 }
-
-
-class UnknownCorpus(ConfigError):
-    """There is no corpus of this name."""
-
-    message = "There is no corpus '{name}'."
-    remedy = "Choose one of: {known}."
 
 
 class BadPeriod(ConfigError):
@@ -118,14 +111,14 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         which they run), and ``assumptions``.
 
     Raises:
-        UnknownCorpus: there is no such corpus.
+        UnknownName: there is no such corpus.
         BadWindow: a month is not ``YYYY-MM``.
         BadPeriod: the last month is before the first.
     """
     months = _months(first, last)
     params, history = _history(settings, corpus=corpus, root=root)
     if corpus not in params.corpora:
-        raise UnknownCorpus(name=corpus, known=", ".join(params.corpora))
+        raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
     described, each = params.corpora[corpus], Month.of(history, params=params, corpus=corpus)
     existing = sorted(history.months & set(months))
     kept = round(each.kept * len(months))

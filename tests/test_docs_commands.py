@@ -153,6 +153,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     return code, environment
 
 
+@pytest.mark.faults  # two minutes
 @pytest.mark.parametrize("block", UNMARKED, ids=str)
 def test_unmarked_blocks_run(block: Block, place: tuple[Path, dict[str, str]]) -> None:
     code, environment = place

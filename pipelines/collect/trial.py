@@ -10,16 +10,9 @@ from pipelines.collect import collect
 from pipelines.collect.month import Window
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError
+from pipelines.errors import UnknownName
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
-
-
-class UnknownCorpus(ConfigError):
-    """The parameters describe no corpus of this name."""
-
-    message = "There is no corpus '{corpus}'."
-    remedy = "Choose one of {known}."
 
 
 def run(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[str, Any]:
@@ -32,7 +25,7 @@ def run(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[st
         ``day``, ``source``, ``submissions``, ``kept`` and ``dropped`` by reason.
 
     Raises:
-        UnknownCorpus: there is no such corpus.
+        UnknownName: there is no such corpus.
         SourceError: the source is unreadable.
         SourceNotApproved: the source is live, and its approval is missing or has ended.
     """
@@ -40,7 +33,7 @@ def run(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[st
     with workspace(settings) as clone:
         params = load(clone.path)
         if corpus not in params.corpora:
-            raise UnknownCorpus(corpus=corpus, known=", ".join(params.corpora))
+            raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
         # beside the clone: removed with it, also after a kill
         home = clone.path.parent / "trial"
         home.mkdir()

@@ -18,7 +18,7 @@ from pipelines.collect import collect, trial
 from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.errors import CorruptDump, SourceError
+from pipelines.errors import CorruptDump, SourceError, UnknownName
 from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
@@ -199,5 +199,5 @@ def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Setting
     )  # fmt: skip
     assert sum(day["kept"] for day in days) == month["kept"] > 0
     assert {reason for day in days for reason in day["dropped"]} == set(month["dropped"])
-    with pytest.raises(trial.UnknownCorpus, match="memes, posts"):
+    with pytest.raises(UnknownName, match="memes, posts"):
         trial.run(settings, corpus="films", day=date(2022, 12, 1), now=NOW)

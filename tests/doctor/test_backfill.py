@@ -7,9 +7,9 @@ import json
 import pytest
 
 from pipelines import backfill
-from pipelines.backfill import BadPeriod, UnknownCorpus, plan, woken
+from pipelines.backfill import BadPeriod, plan, woken
 from pipelines.config.settings import Settings
-from pipelines.errors import BadWindow
+from pipelines.errors import BadWindow, UnknownName
 from tests.doctor.place import Place
 
 
@@ -58,7 +58,7 @@ def test_a_model_without_a_price_leaves_the_cost_open(place: Place) -> None:
 
 
 def test_wrong_input_is_refused(place: Place) -> None:
-    with pytest.raises(UnknownCorpus, match="memes, posts"):
+    with pytest.raises(UnknownName, match="memes, posts"):
         planned(place, "nothing")
     with pytest.raises(BadPeriod):
         planned(place, "posts", first="2022-12", last="2022-11")

@@ -69,6 +69,7 @@ def test_a_corpus_on_s3_is_collected_published_and_fetched_into_a_new_clone(apar
     assert not (settings.home / "remote").exists()
 
 
+@pytest.mark.faults  # a minute on a busy machine
 def test_a_takedown_removes_the_objects_of_a_record_from_s3(
     apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
