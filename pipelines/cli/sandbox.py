@@ -46,7 +46,7 @@ def up(profile: str = "sandbox") -> None:
 
     settings = Settings.from_env()
     port = _sandbox(profile, settings=settings).port
-    services.Deployment(settings, root=Path.cwd(), profile=profile, sandbox_port=port).up(say=typer.echo)
+    services.LocalDeployment(settings, root=Path.cwd(), profile=profile, sandbox_port=port).up(say=typer.echo)
 
 
 @app.command("down")

@@ -101,7 +101,7 @@ def free_port(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-class Deployment:
+class LocalDeployment:
     """The components whose state is in one ``CORPUS_HOME``."""
 
     def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:

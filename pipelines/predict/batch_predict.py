@@ -88,7 +88,7 @@ class Pin(Section):
 
 
 @dataclass
-class _Task:
+class _PinnedModel:
     """One version that predicts one corpus; it is loaded at the first prediction."""
 
     pin: Pin
@@ -179,7 +179,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     metrics = {}
     for one in pins:
         task = task_of(scheme_of(params.corpora[corpus].scheme), subject(one.name, params=params)[1])
-        asked = _Task(one, task, _loader(one, settings=settings), vault)
+        asked = _PinnedModel(one, task, _loader(one, settings=settings), vault)
         found = _all(asked, months, kept=settings.home / "scored" / one.name, texts=texts)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
         gone = vault.tombstoned(everybody)
@@ -223,7 +223,7 @@ def _months(folder: Path, pattern: str) -> dict[str, list[Path]]:
     return months
 
 
-def _all(asked: _Task, months: Mapping[str, Sequence[Path]], *, kept: Path, texts: bool) -> pa.Table:
+def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Path, texts: bool) -> pa.Table:
     """Return the predictions of all partitions; only partitions that are not cached are predicted."""
     kept.mkdir(parents=True, exist_ok=True)
     places = []
@@ -248,7 +248,7 @@ def _key(pinned: Pin, paths: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _said(asked: _Task, path: Path, *, texts: bool) -> Iterator[Json]:
+def _said(asked: _PinnedModel, path: Path, *, texts: bool) -> Iterator[Json]:
     """Predict the records of a file in batches, without those that were taken down."""
     name, columns = ("posts", ["title", "body"]) if texts else ("images", ["bytes", "text"])
     identity = ["record_id"] if texts else ["record_id", "image"]
@@ -281,7 +281,7 @@ def _meme(picture: bytes | None, text: bytes | None) -> Json:
     return {"image": picture, "text": (text or b"").decode()}
 
 
-def _answers(answer: Any, *, asked: _Task, count: int) -> Iterator[Json]:
+def _answers(answer: Any, *, asked: _PinnedModel, count: int) -> Iterator[Json]:
     """Yield the rest of the row of each answer."""
     try:
         for one in read_answers(answer, task=asked.task, count=count):
@@ -296,7 +296,7 @@ def _answers(answer: Any, *, asked: _Task, count: int) -> Iterator[Json]:
         raise asked.unfit(f"an answer is not valid for '{asked.task.key}': {bad}") from None
 
 
-def _counts(found: pa.Table, *, asked: _Task, gone: int) -> Json:
+def _counts(found: pa.Table, *, asked: _PinnedModel, gone: int) -> Json:
     labels = Counter(label for row in found["labels"].to_pylist() for label in row)
     return {
         "version": asked.pin.version,
@@ -309,7 +309,7 @@ def _counts(found: pa.Table, *, asked: _Task, gone: int) -> Json:
     }
 
 
-def _drift(found: pa.Table, *, asked: _Task, inputs: Mapping[str, drift.Inputs], bounds: Drift) -> Json | None:
+def _drift(found: pa.Table, *, asked: _PinnedModel, inputs: Mapping[str, drift.Inputs], bounds: Drift) -> Json | None:
     """Compare the predictions of each month with those of the test; ``None`` if the pin has no counts of the test.
 
     Returns:

@@ -14,7 +14,7 @@ from pipelines.config.collect import Sandbox
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
-from pipelines.deployment.services import Deployment
+from pipelines.deployment.services import LocalDeployment
 from pipelines.sandbox.demo import outcome, promotions
 from pipelines.sandbox.demo.failures import Failures
 from pipelines.sandbox.demo.plan import CORPORA, DemoPlan
@@ -48,7 +48,7 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
     say(f"[green]✓[/] sandbox: {counts}")
     repository.init(settings, checkout=root, profile=profile)
-    deployment = Deployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
+    deployment = LocalDeployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
     starting = time.monotonic()
     with console.status("starting") as spinner:
         deployment.up(say=lambda name: spinner.update(f"starting {name}"))
