@@ -186,15 +186,12 @@ def try_day(
     """Read one day from the source of a corpus and print the counts by outcome; nothing is kept."""
     from pipelines.collect import trial
     from pipelines.process import now
-    from pipelines.workspace.parameters import require_corpus
 
     try:
         chosen = date.fromisoformat(day)
     except ValueError:
         raise BadParams(where="--day", detail="is not a date YYYY-MM-DD") from None
-    settings = Settings.from_env()
-    require_corpus(settings)
-    emit(trial.run(settings, corpus=corpus, day=chosen, now=now()))
+    emit(trial.run(Settings.from_env(), corpus=corpus, day=chosen, now=now()))
 
 
 @app.command(rich_help_panel="Repository")

@@ -19,7 +19,7 @@ from pipelines.config.params import Params
 from pipelines.errors import BadParams, EnsembleTooWeak
 from pipelines.label import compare, review_queue, statistics
 from pipelines.label.aggregate import Decision, LabelSet, Panel
-from pipelines.metrics.tables import Distribution
+from pipelines.metrics.label_tables import Distribution
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Category, load

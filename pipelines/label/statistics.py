@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.label.aggregate import Decision, LabelSet, Panel
 from pipelines.metrics import label_sets
-from pipelines.metrics.tables import Distribution
+from pipelines.metrics.label_tables import Distribution
 
 AGREEMENTS = ("unanimous", "consensus", "none")
 

@@ -21,7 +21,7 @@ from pipelines.errors import BadArgument, CorpusError, DataError
 from pipelines.progress import silent
 from pipelines.registry.candidate import Context
 from pipelines.takedown import affected_models, purge, receipts, rewrite
-from pipelines.takedown.objects import Objects, remember, replaced
+from pipelines.takedown.object_versions import Objects, remember, replaced
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection

@@ -24,8 +24,8 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, GitFailed, NoCorpus, StepFailed, UnknownName
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
-from pipelines.workspace import remote
-from pipelines.workspace.address import local_path
+from pipelines.workspace import dvc_remote
+from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph
 from pipelines.workspace.inventory import Inventory, read_yaml
@@ -65,7 +65,7 @@ class Workspace:
     @cached_property
     def repo(self) -> Any:
         """The clone as a DVC repository object, without an index of its stages."""
-        return remote.opened(self.path)
+        return dvc_remote.opened(self.path)
 
     @cached_property
     def objects(self) -> ObjectStore:
@@ -236,15 +236,15 @@ class Workspace:
         return git("rev-parse", "HEAD", cwd=self.path)
 
 
-def require(settings: Settings) -> None:
-    """Check that the corpus repository exists if it is a local folder.
+def require_corpus(settings: Settings) -> None:
+    """Check that there is a corpus repository.
 
     Raises:
-        NoCorpus: it does not.
+        NoCorpus: there is none.
+        RepositoryUnreachable: git cannot read it.
     """
-    path = local_path(settings.repo)
-    if path and not any((path / name).exists() for name in ("HEAD", ".git")):
-        raise NoCorpus(place=settings.repo)
+    if BRANCH not in (branches(settings.repo) or {}):
+        raise NoCorpus(place=shown(settings.repo))
 
 
 def compiled_kernels(home: Path) -> dict[str, str]:
@@ -273,10 +273,10 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
     The clone is at the tip of the corpus branch, or at ``revision``.
 
     Raises:
-        NoCorpus: there is no corpus repository.
+        NoCorpus, RepositoryUnreachable: see :func:`require_corpus`.
         UnknownName: it has no such revision.
     """
-    require(settings)
+    require_corpus(settings)
     with _scratch(settings) as folder:
         path = folder / "corpus"
         with phase("git"):
@@ -285,7 +285,7 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
                 git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
             except GitFailed:
                 raise UnknownName(kind="commit", name=revision or BRANCH, known="those of branch corpus") from None
-            remote.configure(path, settings=settings)
+            dvc_remote.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
 

@@ -18,7 +18,7 @@ import pytest
 
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.deployment.label_studio import start
+from pipelines.deployment.label_studio_server import start
 from pipelines.deployment.services import LocalDeployment, down
 from pipelines.sandbox.reddit.build import build
 from pipelines.workspace import repository
