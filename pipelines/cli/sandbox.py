@@ -52,9 +52,9 @@ def up(profile: str = "sandbox") -> None:
 @app.command("down")
 def down() -> None:
     """Stop the services that `up` started."""
-    from pipelines.deployment import services
+    from pipelines.deployment import components
 
-    for name in services.down(Settings.from_env()):
+    for name in components.down(Settings.from_env()):
         typer.echo(f"stopped {name}")
 
 

@@ -136,7 +136,7 @@ SINKS = (
         writers=(
             "annotate/backends/files/files", "annotate/backends/label_studio/label_studio",
             "annotate/backends/label_studio/erasure", "deployment/label_studio_server",
-            "deployment/label_studio_accounts", "label/memes",
+            "deployment/label_studio_accounts", "label/meme_labels",
         ),
     ),
     Sink(

@@ -10,11 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -32,6 +29,7 @@ from pipelines.workspace.inventory import Inventory, read_yaml
 from pipelines.workspace.objects import ObjectStore
 from pipelines.workspace.pointer import pointer_text, read_pointer
 from pipelines.workspace.results import Results, StageResult
+from pipelines.workspace.scratch import scratch_folder
 
 BRANCH = "corpus"
 CODE = "code"
@@ -277,7 +275,7 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
         UnknownName: it has no such revision.
     """
     require_corpus(settings)
-    with _scratch(settings) as folder:
+    with scratch_folder(settings.home) as folder:
         path = folder / "corpus"
         with phase("git"):
             git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
@@ -297,26 +295,6 @@ def history(settings: Settings) -> Iterator[Path]:
     if path:
         yield path
         return
-    with _scratch(settings) as folder:
+    with scratch_folder(settings.home) as folder:
         git("clone", "--quiet", "--bare", "--single-branch", "--branch", BRANCH, settings.repo, str(folder / "git"))
         yield folder / "git"
-
-
-@contextlib.contextmanager
-def _scratch(settings: Settings) -> Iterator[Path]:
-    scratch = settings.home / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
-    _sweep(scratch)
-    folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep(scratch: Path) -> None:
-    """Remove the clones that killed processes of this host left behind."""
-    for folder in scratch.glob(f"{socket.gethostname()}-*-*"):
-        owner = int(folder.name.rsplit("-", 2)[1])
-        if not Path("/proc", str(owner)).exists():
-            shutil.rmtree(folder, ignore_errors=True)

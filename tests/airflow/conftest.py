@@ -18,8 +18,9 @@ import pytest
 
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
+from pipelines.deployment.components import down
 from pipelines.deployment.label_studio_server import start
-from pipelines.deployment.services import LocalDeployment, down
+from pipelines.deployment.services import LocalDeployment
 from pipelines.sandbox.reddit.build import build
 from pipelines.workspace import repository
 from pipelines.workspace.git import git

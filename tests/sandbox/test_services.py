@@ -18,7 +18,8 @@ from sqlalchemy import create_engine, text
 
 from pipelines.config.settings import Settings
 from pipelines.deployment import services
-from pipelines.deployment.services import LocalDeployment, Ports, PortTaken, ServiceFailed, down, running
+from pipelines.deployment.components import PortTaken, ServiceFailed, down, running
+from pipelines.deployment.services import LocalDeployment, Ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
