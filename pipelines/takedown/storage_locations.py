@@ -91,7 +91,7 @@ SINKS = (
         outs=("metrics/*",),
         writers=(
             "annotate/agreement/agreement", "annotate/manifest", "config/new_profile", "curate/quality",
-            "evaluate/evaluate", "label/injection_test", "storage/metrics_file", "takedown/pointers",
+            "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file", "takedown/pointers",
             "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters", "workspace/repository",
         ),
     ),
@@ -168,7 +168,7 @@ SINKS = (
         "content",
         "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
-        writers=("doctor/deployment", "models/backbones", "registry/candidate"),
+        writers=("doctor/deployment", "models/backbones", "registry/candidate", "workspace/scratch"),
     ),
     Sink(
         "lineage",
@@ -244,7 +244,7 @@ SINKS = (
         "",
         paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
         writers=(
-            "cli/airflow", "deployment/postgres", "deployment/services", "doctor/servers", "forkserver",
+            "cli/airflow", "deployment/postgres", "deployment/services", "doctor/servers", "forkclient", "forkserver",
             "plugins/dvc_airflow/resolve", "sandbox/demo/promotions", "timing",
         ),
     ),

@@ -28,7 +28,6 @@ from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
-STEPS = ("tombstone", "rewrite", "purge", "objects", "models", "receipt")
 # A code or the number of a request, shown in tombstones, commits and journal.
 REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 
