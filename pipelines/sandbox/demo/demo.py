@@ -63,9 +63,8 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     forgeries = list(promotions.forgeries(_with_registry(settings, mlflow), name=promotions.CONTESTED))
     rows = [*closing_report.decisions(settings), *(("forgeries", what, reason) for what, reason in forgeries)]
     console.print(status_table.table(status.gather(settings), more=rows))
-    console.print(
-        closing_report.spent(settings, look, started=started, total=time.monotonic() - began, failures=failures)
-    )
+    total = time.monotonic() - began
+    console.print(closing_report.spent(settings, look, started=started, total=total, failures=failures))
     console.print(closing_report.addresses(airflow, look, mlflow=mlflow), highlight=False, soft_wrap=True)
 
 

@@ -89,11 +89,8 @@ def title(crises: Sequence[str], *, rng: Random) -> str:
 
 def body(crises: Sequence[str], *, rng: Random) -> str:
     """Return a few paragraphs for a text post that carries ``crises``."""
-    lines = [
-        caption_grammar.sentence(rng),
-        *(_crisis_phrase(c, rng=rng) for c in crises),
-        caption_grammar.sentence(rng),
-    ]
+    crisis_lines = (_crisis_phrase(c, rng=rng) for c in crises)
+    lines = [caption_grammar.sentence(rng), *crisis_lines, caption_grammar.sentence(rng)]
     return "\n\n".join(f"{line[:1].upper()}{line[1:]}." for line in lines)
 
 
