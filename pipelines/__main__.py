@@ -1,6 +1,6 @@
 """``python -m pipelines``: the same commands as ``corpus``, run from a clone's root."""
 
-from pipelines.forkserver import delegate
+from pipelines.forkclient import delegate
 
 delegate()
 

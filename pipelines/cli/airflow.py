@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sysconfig
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.bundle import root
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
@@ -25,7 +26,7 @@ def setup(
     """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL; repeatable."""
     from pipelines.deployment import airflow_setup
 
-    folder = root()
+    folder = _root()
     providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
     airflow = airflow_setup.connect(_url(), environment=os.environ)
     for line in airflow_setup.setup(
@@ -37,7 +38,7 @@ def setup(
 @app.command("path")
 def path() -> None:
     """Print the folders of the Dags and of the plugin, and how to configure Airflow 3 with them."""
-    dags, plugins = root() / "dags", root() / "plugins"
+    dags, plugins = _root() / "dags", _root() / "plugins"
     local = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [
         {"name": "dags-folder", "classpath": local, "kwargs": {}},
@@ -48,7 +49,15 @@ def path() -> None:
     typer.echo("\nEnvironment of every component of Airflow (dags-folder keeps the Dags that you have):")
     typer.echo(f"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(bundles)}'")
     typer.echo(f"PYTHONPATH={plugins}")
-    typer.echo(f"CORPUS_ROOT={root()}")
+    typer.echo(f"CORPUS_ROOT={_root()}")
+
+
+def _root() -> Path:
+    """Return ``CORPUS_ROOT``, else the checkout of this package, else the copy that its wheel installed."""
+    if given := os.environ.get("CORPUS_ROOT"):
+        return Path(given).resolve()
+    checkout = Path(__file__).resolve().parents[2]
+    return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
 
 
 def _url() -> str:

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -176,25 +175,6 @@ class Beginning:
             keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}
         values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
         return env_text(values, secrets=sorted(keys))
-
-
-@app.command("try", rich_help_panel="Repository")
-def try_day(
-    corpus: Annotated[str, typer.Option(help="memes or posts")],
-    day: Annotated[str, typer.Option(help="the day to read, YYYY-MM-DD")],
-) -> None:
-    """Read one day from the source of a corpus and print the counts by outcome; nothing is kept."""
-    from pipelines.collect import trial
-    from pipelines.process import now
-    from pipelines.workspace.parameters import require_corpus
-
-    try:
-        chosen = date.fromisoformat(day)
-    except ValueError:
-        raise BadParams(where="--day", detail="is not a date YYYY-MM-DD") from None
-    settings = Settings.from_env()
-    require_corpus(settings)
-    emit(trial.run(settings, corpus=corpus, day=chosen, now=now()))
 
 
 @app.command(rich_help_panel="Repository")

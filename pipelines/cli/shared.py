@@ -17,7 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import NotConfirmed, UnknownName
 
 if TYPE_CHECKING:
-    from pipelines.metrics.tables import Sheet
+    from pipelines.metrics.label_tables import Sheet
     from pipelines.vault.vault import Vault
 
 # Help panels of the commands that people rarely run; the others come before them.

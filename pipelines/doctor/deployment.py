@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.doctor.finding import Finding, failure, of_error, ok
 from pipelines.errors import ConfigError
 from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.scratch import prefix
 
 # A prompt for a password would wait forever.
 SILENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=5"}
@@ -63,8 +63,7 @@ def opened(
     """Yield the deployment, or ``None`` without valid parameters, and the findings on repository and parameters."""
     # with other clones, so that the next task removes it if this process is killed
     scratch = settings.home / "scratch"
-    prefix = f"{socket.gethostname()}-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=scratch if scratch.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix(), dir=scratch if scratch.is_dir() else None) as folder:
         clone: Path | None = Path(folder) / CLONE
         found = {"repository": _clone(settings, folder=Path(folder), seconds=seconds)}
         if found["repository"].status == "failure":

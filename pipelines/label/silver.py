@@ -18,8 +18,9 @@ from pipelines.config.label import Ensemble, OfflineLabeller
 from pipelines.config.params import Params
 from pipelines.errors import BadParams, EnsembleTooWeak
 from pipelines.label import compare, review_queue, statistics
-from pipelines.label.aggregate import Decision, LabelSet, Panel
-from pipelines.metrics.tables import Distribution
+from pipelines.label.aggregate import Decision, Panel
+from pipelines.label.ballots import LabelSet
+from pipelines.metrics.label_tables import Distribution
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Category, load

@@ -15,12 +15,12 @@ from pipelines.errors import ConfigError, GitFailed
 from pipelines.vault.vault import Vault
 from pipelines.workspace import upgrade as results
 from pipelines.workspace.address import branches, local_path, shown
-from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require, workspace
+from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_corpus, workspace
+from pipelines.workspace.dvc_remote import configure
 from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
-from pipelines.workspace.parameters import FILE, Layers, at, kept_profile, require_corpus
+from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
 from pipelines.workspace.profile import Profile, given
-from pipelines.workspace.remote import configure
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
 READ = ("params.yaml", "dvc.yaml", "profiles", "pipelines")
@@ -133,7 +133,6 @@ def upgrade(
     """
     code = _head(checkout)
     _require_committed(checkout)
-    require_corpus(settings)
     with workspace(settings) as clone:
         clone.objects.remove_run_cache()
         git("fetch", "--quiet", str(checkout.resolve()), "HEAD", cwd=clone.path)
@@ -166,7 +165,7 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     Raises:
         NoCorpus: there is no corpus repository.
     """
-    require(settings)
+    require_corpus(settings)
     git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
     configure(folder.resolve(), settings=settings, scratch=False)
     (folder / HOME_FILE).write_text(str(settings.home))

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from pipelines.annotate import gold
 from pipelines.annotate.imports import imports
-from pipelines.annotate.imports.files import UnreadableFile
+from pipelines.annotate.imports.published_files import UnreadableFile
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.curate.published import published

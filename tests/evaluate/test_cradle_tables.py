@@ -14,8 +14,8 @@ from scipy.stats import binomtest
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.metrics import tables
-from pipelines.metrics.tables import SCORES, Sheet
+from pipelines.metrics import label_tables
+from pipelines.metrics.label_tables import SCORES, Sheet
 from pipelines.report import sections
 from pipelines.report.cradle import crisis_parts, parts
 from pipelines.report.cradle import paper as cradle_paper
@@ -236,7 +236,7 @@ def test_table_8_prints_changes_and_what_the_paper_misprints(scored: dict[str, A
 
 def test_tables_5_and_11_stand_beside_our_silver(scored: dict[str, Any]) -> None:
     agreement = {"train": {"unanimous": 3, "consensus": 1, "none": 1}, "dev": {"unanimous": 9}}
-    train = tables.Distribution.of([frozenset({"rape_past", "selfharm_past"}), frozenset({"rape_past"})]).plain()
+    train = label_tables.Distribution.of([frozenset({"rape_past", "selfharm_past"}), frozenset({"rape_past"})]).plain()
     silver = {"members": ["a", "b", "c"], "agreement": agreement, "distributions": {"train_consensus": train}}
     sheet = cradle_tables.table_5(silver)
     assert sheet.columns == ("Agreement", "Train, paper", "Train, ours", "Test, paper")
@@ -394,9 +394,9 @@ def test_shares_of_table_11_are_rounded_up() -> None:
     for label in ("rape_past", "domesticviolence_past"):
         n = cradle_paper.published()["table_11"]["labels"][label][2]
         assert str(n) in text
-        assert tables.percent(n, 443) in text
+        assert label_tables.percent(n, 443) in text
         assert f"{KNOWN['table11'][label]['pct']['dev']:.2f}" in text
-        assert tables.percent(n, 443) != f"{KNOWN['table11'][label]['pct']['dev']:.2f}"
+        assert label_tables.percent(n, 443) != f"{KNOWN['table11'][label]['pct']['dev']:.2f}"
 
 
 def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:

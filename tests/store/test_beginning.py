@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import shutil
 import stat
 import subprocess
 import sys
@@ -26,25 +25,6 @@ from tests.store import git_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = "sample:\n  memes: {size: 77}\n"
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    folder = tmp_path / "checkout"
-    for name in (
-        "params.yaml",
-        "dvc.yaml",
-        ".dvc/config",
-        ".dvc/.gitignore",
-        "profiles/sandbox.yaml",
-        "profiles/cradle.yaml",
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
-    git("init", "--quiet", "-b", "main", cwd=folder)
-    git("add", "--all", cwd=folder)
-    git("commit", "--quiet", "-m", "code", cwd=folder)
-    return folder
 
 
 @pytest.fixture

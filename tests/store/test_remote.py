@@ -18,12 +18,12 @@ from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CorpusError
 from pipelines.takedown import takedown
-from pipelines.takedown.objects import Objects
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, select
 from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import workspace
-from pipelines.workspace.remote import RemoteRefused, RemoteUnavailable
+from pipelines.workspace.dvc_remote import RemoteRefused, RemoteUnavailable
 from tests.ports import free_port
 from tests.privacy import used_corpus as used
 from tests.small_corpus import begin, code_of

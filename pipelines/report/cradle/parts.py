@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics.tables import Sheet
+from pipelines.metrics.label_tables import Sheet
 from pipelines.report import parts
 from pipelines.report import sections as report_sections
 from pipelines.report.cradle import crisis_parts, tables

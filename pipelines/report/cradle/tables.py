@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics import tables
-from pipelines.metrics.tables import SCORES, UNDEFINED, Sheet
+from pipelines.metrics import label_tables
+from pipelines.metrics.label_tables import SCORES, UNDEFINED, Sheet
 from pipelines.report.cradle.paper import PER_LABEL, answered, exact_hits, names, published, recomputed, row_4
 
 TASK = "labels"
@@ -108,7 +108,7 @@ def table_5(silver: Json | None = None) -> Sheet:
         if silver and split in silver["agreement"]:
             columns[f"{title}, ours"] = silver["agreement"][split]
     members = len(silver["members"]) if silver else 3
-    sheet = tables.table_5(columns, members=members)
+    sheet = label_tables.table_5(columns, members=members)
     return Sheet(f"Table 5: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
 
 

@@ -10,9 +10,9 @@ from pipelines.extract.words import words
 from pipelines.sandbox.reddit import labels, languages, narratives
 from pipelines.sandbox.reddit.cases import Case
 from pipelines.sandbox.reddit.chance import seeded
+from pipelines.sandbox.reddit.generated_posts import SandboxPost
 from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, SeenTexts, shingles, similarity, text_of
 from pipelines.sandbox.reddit.narratives import NO_CRISIS, Narrative
-from pipelines.sandbox.reddit.posts import SandboxPost
 from pipelines.sandbox.reddit.schedule import schedule
 from pipelines.sandbox.reddit.talk import VOCABULARY
 from pipelines.sandbox.reddit.world import PERSONAL
