@@ -24,7 +24,7 @@ from PIL import Image as Pillow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.collect.fetch import fetch_images
+from pipelines.collect.image_fetch import fetch_images
 from pipelines.config.params import load
 from pipelines.extract.decode import DecodedPicture, Decoder
 

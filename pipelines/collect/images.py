@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.collect import work
-from pipelines.collect.fetch import fetch_images
+from pipelines.collect.image_fetch import fetch_images
 from pipelines.collect.month import Window
 from pipelines.config.params import Params
 from pipelines.extract.decode import DecodedPicture, Decoder

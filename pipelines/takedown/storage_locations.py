@@ -160,7 +160,7 @@ SINKS = (
         paths=_home("train"),
         writers=(
             "train/classifiers/checkpoint", "train/classifiers/encoder_training", "train/classifiers/loop",
-            "train/knn/knn", "train/sft/tuner",
+            "train/knn/knn", "train/sft/trainer",
         ),
     ),
     Sink(

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.collect.fetch import fetch_images
+from pipelines.collect.image_fetch import fetch_images
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams, SourceThrottled
 
