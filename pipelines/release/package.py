@@ -21,7 +21,6 @@ from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
 from pipelines.release import datasheet, released_posts
 from pipelines.release.anonymity import coarsen
-from pipelines.release.paper_tables import Released, categories, files, labelled, written
 from pipelines.release.rekey import fetch_row, own_key, release_ids
 from pipelines.release.release_store import (
     APPROVED,
@@ -37,6 +36,7 @@ from pipelines.release.release_store import (
     manifest_of,
     write,
 )
+from pipelines.release.release_tables import Released, categories, files, labelled, written
 from pipelines.release.released_posts import ReleasedPost
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import git

@@ -1,6 +1,6 @@
 """Build CRADLE's Tables 4, 5, 8, 11, 12, 13 to 16 and settings with the paper's figures, recomputed ones and our runs.
 
-*Paper* and *recomputed* come from :mod:`pipelines.report.cradle.paper`, *ours* from ``evaluate.json``
+*Paper* and *recomputed* come from :mod:`pipelines.report.cradle.recomputed_figures`, *ours* from ``evaluate.json``
 (:mod:`pipelines.evaluate.evaluate`). Figures are fractions with the paper's decimals, in Table 8 percent; a dash marks
 an undefined or missing value.
 """
@@ -13,7 +13,15 @@ from typing import Any
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import SCORES, UNDEFINED, Sheet
-from pipelines.report.cradle.paper import PER_LABEL, answered, exact_hits, names, published, recomputed, row_4
+from pipelines.report.cradle.recomputed_figures import (
+    PER_LABEL,
+    answered,
+    exact_hits,
+    names,
+    published,
+    recomputed,
+    row_4,
+)
 
 TASK = "labels"
 PARTS = {"f1": "F1", "precision": "Prec", "recall": "Rec"}

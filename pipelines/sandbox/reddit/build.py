@@ -33,7 +33,7 @@ MARKER = "build.json"
 # The generator's modules: a change in any of them changes the sandbox. The server and the demo only read it.
 MODULES = (
     *("build", "caption_grammar", "cases", "chance", "compose", "draw", "dumps", "faults", "generated_posts"),
-    *("labels", "languages", "likeness", "listing", "markers", "narratives", "pictograms", "post_world", "scale"),
+    *("label_quotas", "languages", "likeness", "listing", "markers", "narratives", "pictograms", "post_world", "scale"),
     *("scenes", "schedule", "statements", "talk", "truth", "variants", "world"),
 )
 # Starting a process costs about as much as drawing this many pictures.

@@ -8,7 +8,7 @@ from random import Random
 
 from pipelines.sandbox.reddit import caption_grammar
 from pipelines.sandbox.reddit.draw import wording
-from pipelines.sandbox.reddit.labels import Figsim
+from pipelines.sandbox.reddit.label_quotas import Figsim
 from pipelines.sandbox.reddit.markers import CALM, CRISES, PHRASES, PICTOGRAMS, WHEN
 
 # Phrases per caption in addition to its plain sentence, one if that is long; a text-only meme carries all its labels.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipelines.config.collect import Sandbox
-from pipelines.sandbox.reddit import caption_grammar, cases, labels, languages
+from pipelines.sandbox.reddit import caption_grammar, cases, label_quotas, languages
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.compose import TEXT_STYLES, Composition, body, compose, title
 from pipelines.sandbox.reddit.draw import Meme
@@ -56,11 +56,11 @@ class World:
         self._seeds = iter(self._rng.sample(range(10**8), sandbox.submissions * 4 + 400))
         self._files = 0
         self._made: dict[int, Composition] = {}  # by id() of a post
-        memes = labels.figsim(self._originals(), rng=seeded(sandbox.seed, "figsim"))
+        memes = label_quotas.figsim(self._originals(), rng=seeded(sandbox.seed, "figsim"))
         # Only plain posts get pictures without words: every other case needs words.
         self._textless = [m for m in memes if m.modality == "M3"]
         self._memes = [m for m in memes if m.modality != "M3"]
-        self._crises = labels.cradle(sandbox.submissions, rng=seeded(sandbox.seed, "cradle"))
+        self._crises = label_quotas.cradle(sandbox.submissions, rng=seeded(sandbox.seed, "cradle"))
 
     def build(self) -> list[SandboxPost]:
         """Return all submissions in order of creation."""
