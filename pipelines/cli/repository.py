@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.params import tell
 from pipelines.cli.shared import doing, emit
 from pipelines.config.settings import Settings
@@ -205,7 +206,9 @@ def upgrade(
     """Merge this checkout's HEAD into the corpus branch, and its parameters by key."""
     from pipelines.workspace import repository
 
-    upgraded = repository.upgrade(Settings.from_env(), checkout=Path.cwd(), keep=keep or (), take=take or ())
+    settings = Settings.from_env()
+    upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
+    tell_airflow(settings)
     if upgraded is None:
         emit({"commit": None})
         return

@@ -54,7 +54,7 @@ def small_airflow() -> Iterator[SmallAirflow]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     pools = {name: pool["slots"] for name, pool in json.loads((ROOT / "profiles" / "pools.json").read_text()).items()}
-    health = {"metadatabase": HEALTHY, "scheduler": HEALTHY, "dag_processor": HEALTHY, "triggerer": {"status": None}}
+    health = {"metadatabase": HEALTHY, "scheduler": HEALTHY, "dag_processor": HEALTHY, "triggerer": HEALTHY}
     airflow = SmallAirflow(f"http://127.0.0.1:{server.server_address[1]}", health, pools)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
