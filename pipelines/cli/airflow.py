@@ -53,7 +53,7 @@ def path() -> None:
 
 @app.command("refresh")
 def refresh() -> None:
-    """Copy the graph of the corpus branch to CORPUS_HOME, from which the Dags are rendered, and have Airflow parse it."""
+    """Write the graph of the corpus branch to CORPUS_HOME, from which the Dags are rendered, and have them parsed."""
     from pipelines.workspace import dag_graph
     from pipelines.workspace.parameters import require_corpus
 

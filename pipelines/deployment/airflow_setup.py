@@ -32,8 +32,10 @@ def parse_again(home: Path, *, root: Path, environment: Environment) -> int | No
     """Have the Dags of ``root`` parsed now, not at their interval; return their number, or ``None`` without Airflow."""
     base = address(home)
     try:
-        airflow = connect(base, environment=environment) if base else None
-        return airflow and sum(airflow.parse(named(path.stem)) for path in (root / "dags").glob("*.py"))
+        if base is None:
+            return None
+        airflow = connect(base, environment=environment)
+        return sum(airflow.parse(named(path.stem)) for path in (root / "dags").glob("*.py"))
     except (AirflowUnavailable, requests.RequestException):
         return None
 

@@ -1,8 +1,8 @@
-"""Resolve the graph of the corpus branch with DVC into a small file below the home, from which Airflow renders the Dags.
+"""Resolve the graph of the corpus branch with DVC into a small file below the home; Airflow renders the Dags from it.
 
 Parsing a Dag may neither read a git server nor take seconds, and a stage runs the code and parameters of the corpus
-branch: without the file the Dags would show the tasks of the checkout. ``python -m pipelines.workspace.dag_graph`` writes
-the graph of a checkout, for Dags that are parsed before there is a corpus.
+branch: without the file the Dags would show the tasks of the checkout. ``python -m pipelines.workspace.dag_graph``
+writes the graph of a checkout, for Dags that are parsed before there is a corpus.
 """
 
 from __future__ import annotations

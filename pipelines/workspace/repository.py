@@ -139,9 +139,7 @@ def upgrade(
     return upgraded
 
 
-def _upgraded(
-    settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str]
-) -> Upgraded | None:
+def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str]) -> Upgraded | None:
     code = _head(checkout)
     _require_committed(checkout)
     require_corpus(settings)

@@ -53,8 +53,6 @@ def test_a_finding_ends_without_a_full_stop_because_its_fix_follows(place: Place
 
 def test_a_header_that_a_server_sends_twice_is_read_once(place: Place) -> None:
     # MLflow is the only server that is asked for its clock here
-    place.params("corpora", "memes", "source", to="dump")
-    place.params("corpora", "posts", "source", to="dump")
     place.set(CORPUS_REDDIT_CLIENT_ID="")
     assert place.examine(seconds=60)["clock"].found == "agrees with MLflow"
 
@@ -267,7 +265,7 @@ def a_notifier_without_a_triggerer(place: Place) -> None:
 
 @fault("graph", "failure", "is not that of the corpus branch", "corpus airflow refresh")
 def a_graph_of_an_earlier_commit(place: Place) -> None:
-    place.params("train", "models", to=["tiny-text"])
+    place.write("dvc.yaml", "stages: {}\n")
 
 
 @fault("pools", "failure", "missing: publish", "corpus airflow setup")
@@ -352,13 +350,13 @@ def a_sweep_that_fails_since(place: Place) -> None:
 
 # Faults that others follow from.
 FOLLOWS = {
-    "no_repository": {"push"},
+    "no_repository": {"push", "graph"},
     "no_secret": {"vault"},
     "a_secret_that_was_cut_off": {"vault", "sweep memes", "sweep posts"},
     "the_secret_of_another_vault": {"sweep memes", "sweep posts"},
     "an_expired_approval": {"source reddit"},
     "a_wrong_key": {"labeller gpt-5-mini"},
-    "a_dead_airflow": {"pools", "queues"},
+    "a_dead_airflow": {"pools", "queues", "deadlines"},
     "a_full_disk": {"disk cache", "disk remote"},
     "an_airflow_that_asks_for_a_login": {"queues"},
 }

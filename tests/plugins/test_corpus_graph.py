@@ -1,4 +1,4 @@
-"""The Dags show the graph of the corpus: a parameter that a person sets there changes their tasks, with no other edit."""
+"""The Dags show the graph of the corpus: a parameter that a person sets there is enough to change their tasks."""
 
 from __future__ import annotations
 
