@@ -13,8 +13,10 @@ from dvc_airflow import settings as plugin
 from dvc_airflow.graph import closure, graph
 from pipelines.cli.main import app
 from pipelines.config.settings import Settings
+from pipelines.deployment.airflow_setup import parse_again
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
+from tests.doctor.small_airflow import small_airflow
 from tests.small_checkout import checkout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +65,18 @@ def test_a_changed_list_of_models_changes_the_tasks(settings: Settings) -> None:
     assert "No Airflow was reached" in told
     assert trained() == {name for name in before if "tiny-fusion" not in name}
     assert {stage.name for stage in closure(graph(), targets=["report@memes"])} >= trained()
+
+
+def test_airflow_is_asked_to_parse_the_dags_of_this_project_only(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parse_again(settings.home, root=ROOT, environment={}) is None
+    with small_airflow() as airflow:
+        monkeypatch.setenv("CORPUS_AIRFLOW_URL", airflow.address)
+        monkeypatch.setenv("CORPUS_AIRFLOW_PREFIX", "crisis_")
+        names = {f"crisis_{path.stem}" for path in (ROOT / "dags").glob("*.py")}
+        assert parse_again(settings.home, root=ROOT, environment={}) == len(names)
+        assert set(airflow.parsed) == names
 
 
 def test_a_commit_made_without_a_command_is_shown_after_a_refresh(settings: Settings) -> None:
