@@ -52,6 +52,32 @@ def path() -> None:
     typer.echo(f"CORPUS_ROOT={_root()}")
 
 
+@app.command("refresh")
+def refresh() -> None:
+    """Write the graph of the corpus branch to CORPUS_HOME, from which the Dags are rendered, and have them parsed."""
+    from pipelines.workspace import dag_graph
+    from pipelines.workspace.clone import require_corpus
+
+    settings = Settings.from_env()
+    require_corpus(settings)
+    changed = dag_graph.refresh(settings)
+    typer.echo("The graph has changed." if changed else "The graph is unchanged.")
+    tell_airflow(settings)
+
+
+def tell_airflow(settings: Settings) -> None:
+    """Have Airflow parse the Dags, and say on stderr when the new graph takes effect."""
+    from pipelines.deployment.airflow_setup import parse_again
+
+    parsed = parse_again(settings.home, root=_root(), environment=os.environ)
+    typer.echo(
+        f"Airflow parses {parsed} Dags again."
+        if parsed
+        else "No Airflow was reached: the Dags follow when they are next parsed on the host of this CORPUS_HOME.",
+        err=True,
+    )
+
+
 def _root() -> Path:
     """Return ``CORPUS_ROOT``, else the checkout of this package, else the copy that its wheel installed."""
     if given := os.environ.get("CORPUS_ROOT"):
@@ -61,11 +87,9 @@ def _root() -> Path:
 
 
 def _url() -> str:
-    if url := os.environ.get("CORPUS_AIRFLOW_URL"):
+    from pipelines.deployment.airflow_setup import address
+
+    if url := address(Settings.from_env().home):
         return url
-    ports = Settings.from_env().home / "ports.json"
-    try:
-        return f"http://127.0.0.1:{json.loads(ports.read_text())['airflow']}"
-    except (OSError, ValueError, KeyError):
-        detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
-        raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail) from None
+    detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
+    raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.params import tell
 from pipelines.cli.shared import doing, emit
 from pipelines.config.settings import Settings
@@ -33,6 +36,8 @@ ADDRESSES = {
     "CORPUS_ANSWERS_URL": "answers_url",
     "CORPUS_JOURNAL_URL": "journal_url",
 }
+# More than its slowest check may take, on a machine that is busy.
+DOCTOR_SECONDS = 120
 ASKED = {
     "repo": "Corpus repository: a path, or the git address of an empty repository",
     "remote": "DVC remote: a path, or an address such as s3://bucket/path",
@@ -185,7 +190,9 @@ def upgrade(
     """Merge this checkout's HEAD into the corpus branch, and its parameters by key."""
     from pipelines.workspace import repository
 
-    upgraded = repository.upgrade(Settings.from_env(), checkout=Path.cwd(), keep=keep or (), take=take or ())
+    settings = Settings.from_env()
+    upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
+    tell_airflow(settings)
     if upgraded is None:
         emit({"commit": None})
         return
@@ -305,8 +312,38 @@ def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
 
 
 def _next_steps(settings: Settings, *, params: Params, env_file: Path | None) -> None:
-    """Print what to do after `corpus init`; the place from which `corpus doctor` is to be called once it exists."""
-    month = next(iter(params.corpora.values())).first_month
+    """Print what `corpus doctor` finds in the new deployment, and what to do next."""
+    from pipelines.workspace import parameters
+
+    findings = _examined(settings)
+    if findings:
+        typer.echo("Findings of `corpus doctor`, to fix before the first month:\n" + "\n".join(findings), err=True)
+    corpus = next(iter(params.corpora))
+    month = parameters.show(settings, section=f"corpora.{corpus}.first_month")
     steps = [f"set -a; . {env_file}; set +a"] if env_file else []
-    steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus memes --day {month}-01"]
+    # a trial reads a dump to its last byte, which may take hours, so it is left to the person
+    steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus {corpus} --day {month}-01"]
     typer.echo("Next:\n" + "\n".join(f"  {step}" for step in steps), err=True)
+
+
+def _examined(settings: Settings) -> list[str]:
+    """Return a line for each finding that is not ok.
+
+    The doctor runs in a process of its own: whatever it finds, and even if it hangs, the corpus is created.
+    """
+    addresses = {name: str(getattr(settings, field)) for name, field in ADDRESSES.items()}
+    argv = [sys.executable, "-m", "pipelines", "doctor", "--json"]
+    try:
+        with doing("examining the deployment"):
+            done = subprocess.run(
+                argv,
+                env={**os.environ, **addresses},
+                capture_output=True,
+                text=True,
+                timeout=DOCTOR_SECONDS,
+                check=False,
+            )
+        checks = json.loads(done.stdout.strip().rpartition("\n")[2])["checks"]
+    except (subprocess.TimeoutExpired, ValueError, KeyError):
+        return ["  the doctor did not end; run `corpus doctor`"]
+    return [f"  {c['status']} {c['check']}: {c['found']}. {c['fix']}" for c in checks if c["status"] != "ok"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from pipelines.config.doctor import Doctor
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
+from pipelines.deployment.services import sandbox_variables
 from pipelines.doctor.finding import Finding, failure, of_error, ok
 from pipelines.errors import ConfigError
 from pipelines.workspace.clone import BRANCH
@@ -78,7 +80,28 @@ def opened(
             yield None, found | {"parameters": of_error(error)}
             return
         found["parameters"] = ok(f"profile {params.profile or 'none'}")
-        yield Deployment(settings, params, root, clone, now), found
+        with _sandbox(settings, params=params) as known:
+            yield Deployment(known, params, root, clone, now), found
+
+
+@contextmanager
+def _sandbox(settings: Settings, *, params: Params) -> Iterator[Settings]:
+    """Set the variables of the embedded sandbox that are not set: its services have them, a person's shell does not."""
+    try:
+        port = int(json.loads((settings.home / "ports.json").read_text())["sandbox"]) if params.sandbox else None
+    except (OSError, ValueError, KeyError, TypeError):
+        port = None
+    if port is None:
+        yield settings
+        return
+    contact = {"CORPUS_CONTACT": "sandbox@localhost"}
+    added = {k: v for k, v in (sandbox_variables(port) | contact).items() if k not in os.environ}
+    os.environ.update(added)
+    try:
+        yield Settings.from_env()
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _clone(settings: Settings, *, folder: Path, seconds: float) -> Finding:

@@ -40,7 +40,7 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
     used = accounts.sources(params)
     # requests end before the check does, so that their finding names the server
     soon = seconds * 0.8
-    ocr = [Check("ocr", partial(machine.ocr, deployment))]
+    ocr = [Check("ocr", partial(machine.ocr, deployment), times=3)]
     return [
         # first, because it compares a server's clock with the time at which the examination began
         Check("clock", partial(machine.clock, deployment, seconds=soon)),
@@ -56,6 +56,8 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
         ),
         Check("mlflow", partial(servers.mlflow, deployment, seconds=soon)),
         Check("airflow", partial(servers.airflow, deployment, seconds=soon)),
+        Check("deadlines", partial(servers.deadlines, deployment, seconds=soon)),
+        Check("graph", partial(servers.graph, deployment)),
         Check("pools", partial(servers.pools, deployment)),
         Check("queues", partial(servers.queues, deployment)),
         Check("secret", partial(stores.secret, deployment)),

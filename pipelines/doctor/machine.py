@@ -29,7 +29,7 @@ def versions(deployment: Deployment) -> Finding:
     """Compare Python, git, DVC, Airflow and MLflow with what the project is tested with."""
     if sys.version_info[:2] != PYTHON:
         found = ".".join(map(str, sys.version_info[:2]))
-        return failure(f"Python {found}, not 3.11", fix="Install Python 3.11, then run `make install` again.")
+        return failure(f"Python {found}, not 3.11", fix="Install Python 3.11, then run `make setup` again.")
     if shutil.which("git") is None:
         return failure("git is not on PATH", fix="Install git.")
     try:
@@ -57,7 +57,8 @@ def clock(deployment: Deployment, *, seconds: float) -> Finding:
     for name, address in _servers(deployment):
         try:
             answer = requests.head(address, timeout=seconds / 4, allow_redirects=False)
-            sent = parsedate_to_datetime(answer.headers["Date"])
+            # uvicorn behind MLflow sends the header twice, and requests joins both with a comma
+            sent = parsedate_to_datetime(", ".join(answer.headers["Date"].split(", ")[:2]))
         except (requests.RequestException, KeyError, ValueError, TypeError):
             continue
         skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()

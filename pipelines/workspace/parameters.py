@@ -15,6 +15,7 @@ from pipelines.config.params import load, parse, validate
 from pipelines.config.params_text import Key, dotted
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, ConfigError
+from pipelines.workspace import dag_graph
 from pipelines.workspace import profile as profiles
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, workspace
 from pipelines.workspace.git import git
@@ -177,6 +178,8 @@ def change(
         if differences and not dry_run:
             names = sorted(map(dotted, keys))
             commit = clone.commit(_subject(names), paths=[FILE], trailers=_trailers(names, who=who, reason=reason))
+    if commit:
+        dag_graph.refresh(settings)
     return Changed(commit, differences, stages, below)
 
 

@@ -13,6 +13,7 @@ from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed
 from pipelines.vault.vault import Vault
+from pipelines.workspace import dag_graph
 from pipelines.workspace import upgrade as results
 from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_corpus, workspace
@@ -89,6 +90,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     if ".dvc" not in tracked:
         # a corpus with data has a secret and a vault already; other ones could not open its content
         Vault.create(settings).close()
+    dag_graph.refresh(settings)
     return head
 
 
@@ -131,6 +133,13 @@ def upgrade(
         Uncommitted: the checkout has edits that are not in a commit.
         UnknownCode: the checkout is not based on the code that the corpus runs.
     """
+    upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
+    # also without newer code, for a commit that was made without a command
+    dag_graph.refresh(settings)
+    return upgraded
+
+
+def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str]) -> Upgraded | None:
     code = _head(checkout)
     _require_committed(checkout)
     with workspace(settings) as clone:

@@ -32,6 +32,31 @@ def test_a_healthy_deployment_has_no_fault(place: Place) -> None:
     assert {"repository", "push", "vault", "queues", "ocr", "labeller claude", "source reddit"} <= set(found)
 
 
+def test_the_sandbox_needs_no_variables_in_the_shell(place: Place) -> None:
+    for name in [name for name in os.environ if name.startswith(("CORPUS_REDDIT", "CORPUS_ARCTIC"))]:
+        place.patch.delenv(name)
+    for vendor in ("OPENAI", "ANTHROPIC", "GOOGLE"):
+        place.patch.delenv(f"CORPUS_{vendor}_KEY")
+        place.patch.delenv(f"CORPUS_{vendor}_URL")
+    (place.home / "ports.json").write_text(json.dumps({"sandbox": place.sandbox.server_address[1]}))
+    found = place.examine(seconds=60)
+    checked = ("source reddit", "labeller claude", "labeller gemini", "labeller gpt", "clock")
+    assert {name: found[name].status for name in checked} == dict.fromkeys(checked, "ok")
+    assert "CORPUS_OPENAI_KEY" not in os.environ
+
+
+def test_a_finding_ends_without_a_full_stop_because_its_fix_follows(place: Place) -> None:
+    place.set(CORPUS_REDDIT_CLIENT_ID="")
+    found = place.examine(seconds=60)["source reddit"]
+    assert found.status == "failure" and not found.found.endswith(".") and found.fix.endswith(".")
+
+
+def test_a_header_that_a_server_sends_twice_is_read_once(place: Place) -> None:
+    # MLflow is the only server that is asked for its clock here
+    place.set(CORPUS_REDDIT_CLIENT_ID="")
+    assert place.examine(seconds=60)["clock"].found == "agrees with MLflow"
+
+
 # What is planted -> the check that names it, its status, and words of the finding and of the fix.
 Fault = Callable[[Place], object]
 FAULTS: dict[str, tuple[Fault, str, str, str, str]] = {}
@@ -227,6 +252,22 @@ def a_scheduler_without_a_heartbeat(place: Place) -> None:
     place.airflow.health["scheduler"] = {"status": "unhealthy"}
 
 
+@fault("deadlines", "warning", "notifies no one", "Set CORPUS_AIRFLOW_NOTIFY and start `airflow triggerer`")
+def an_airflow_without_a_triggerer(place: Place) -> None:
+    place.airflow.health["triggerer"] = {"status": None}
+
+
+@fault("deadlines", "failure", "notifies no one", "Start `airflow triggerer`")
+def a_notifier_without_a_triggerer(place: Place) -> None:
+    place.airflow.health["triggerer"] = {"status": "unhealthy"}
+    place.set(CORPUS_AIRFLOW_NOTIFY="team_alerts.notify")
+
+
+@fault("graph", "failure", "is not that of the corpus branch", "corpus airflow refresh")
+def a_graph_of_an_earlier_commit(place: Place) -> None:
+    place.write("dvc.yaml", "stages: {}\n")
+
+
 @fault("pools", "failure", "missing: publish", "corpus airflow setup")
 def a_missing_pool(place: Place) -> None:
     del place.airflow.pools["publish"]
@@ -309,13 +350,13 @@ def a_sweep_that_fails_since(place: Place) -> None:
 
 # Faults that others follow from.
 FOLLOWS = {
-    "no_repository": {"push"},
+    "no_repository": {"push", "graph"},
     "no_secret": {"vault"},
     "a_secret_that_was_cut_off": {"vault", "sweep memes", "sweep posts"},
     "the_secret_of_another_vault": {"sweep memes", "sweep posts"},
     "an_expired_approval": {"source reddit"},
     "a_wrong_key": {"labeller gpt-5-mini"},
-    "a_dead_airflow": {"pools", "queues"},
+    "a_dead_airflow": {"pools", "queues", "deadlines"},
     "a_full_disk": {"disk cache", "disk remote"},
     "an_airflow_that_asks_for_a_login": {"queues"},
 }

@@ -195,6 +195,17 @@ class TestCommand:
         assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
         assert "#CORPUS_OPENAI_KEY=" in env.read_text() and "#CORPUS_REDDIT_CLIENT_ID=" in env.read_text()
 
+    def test_it_ends_with_the_findings_of_the_doctor(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
+        output = self.run(*self.ARGV)
+        findings, _, steps = output.partition("Findings of `corpus doctor`")[2].partition("Next:")
+        # neither keys nor servers exist yet, and the corpus is created all the same
+        for line in ("failure labeller gpt: no key is set. Set CORPUS_OPENAI_KEY.", "warning airflow: no address",
+                     "failure approval reddit: ", "warning backup: "):  # fmt: skip
+            assert f"\n  {line}" in findings
+        assert "repository" not in findings and "vault" not in findings.replace("vault's", "").replace("VAULT", "")
+        assert "corpus try --corpus memes --day 2021-03-01" in steps and "hunter2" not in output
+
     def test_a_choice_that_cannot_be_writes_nothing(self, settings: Settings, checkout: Path) -> None:
         for argv, words in (
             ((*self.ARGV[:-4], "--labellers", "gpt"), "No ensemble"),
