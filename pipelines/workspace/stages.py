@@ -61,16 +61,18 @@ class Definition:
         from dvc.dependency import ParamsDependency
         from dvc.dvcfile import load_file
 
-        loader = load_file(repo, str(Path(repo.root_dir, "dvc.yaml"))).stages
+        file = load_file(repo, str(Path(repo.root_dir, "dvc.yaml")))
+        # without names no file is needed; `stages` reads it each time
+        loader = file.stages if (names := list(names)) else {}
         stages = {name: loader[name] for name in names}
         keys: dict[str, set[str]] = {}
         for dep in (dep for stage in stages.values() for dep in stage.deps if isinstance(dep, ParamsDependency)):
             keys.setdefault(dep.def_path, set()).update(dep.params)
         values = {}
         for path, wanted in keys.items():
-            file = ParamsDependency(next(iter(stages.values())), path, sorted(wanted))
-            file.save()
-            values[path] = json.loads(json.dumps(file.hash_info.value))
+            read = ParamsDependency(next(iter(stages.values())), path, sorted(wanted))
+            read.save()
+            values[path] = json.loads(json.dumps(read.hash_info.value))
         return {
             name: cls(
                 name,
