@@ -265,7 +265,7 @@ def _definitions(clone: Workspace) -> dict[str, Definition]:
     """Return every stage of a clone with its present parameters."""
     opened = Workspace(clone.path, settings=clone.settings)
     try:
-        return {name: Definition.resolve(opened.repo, name) for name in opened.graph.names()}
+        return Definition.resolve_all(opened.repo, opened.graph.names())
     finally:
         opened.close()
 

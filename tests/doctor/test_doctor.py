@@ -17,9 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.settings import Settings
+from pipelines.doctor.deployment import opened
+from pipelines.doctor.doctor import checks
 from pipelines.doctor.finding import Check, ok
 from pipelines.doctor.runner import run
-from pipelines.vault import checks
+from pipelines.vault import checks as sweeps
 from tests.doctor.place import SECRET, WHOLE, Place
 from tests.ports import free_port
 
@@ -235,13 +238,6 @@ def a_dead_mlflow(place: Place) -> None:
     place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}")
 
 
-@fault("mlflow", "failure", "no answer (ReadTimeout)", "Start it")
-def an_mlflow_that_hangs(place: Place) -> None:
-    silent = socket.create_server(("127.0.0.1", 0))
-    place.stop.append(silent.close)
-    place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{silent.getsockname()[1]}")
-
-
 @fault("airflow", "failure", "no answer", "correct CORPUS_AIRFLOW_URL")
 def a_dead_airflow(place: Place) -> None:
     place.set(CORPUS_AIRFLOW_URL=f"http://127.0.0.1:{free_port()}")
@@ -341,11 +337,11 @@ def a_sweep_that_fails_since(place: Place) -> None:
     with place.vault() as vault, vault.database.writing() as connection:
         for days in (4, 1):
             then = place.now - timedelta(days=days)
-            begun, _ = checks.begin(connection, corpus="memes", now=then)
+            begun, _ = sweeps.begin(connection, corpus="memes", now=then)
             if days == 4:
-                checks.succeed(connection, corpus="memes", now=then)
+                sweeps.succeed(connection, corpus="memes", now=then)
             else:
-                checks.take_back(connection, corpus="memes", since=begun, now=then)
+                sweeps.take_back(connection, corpus="memes", since=begun, now=then)
 
 
 # Faults that others follow from.
@@ -416,6 +412,17 @@ def silent_server() -> Iterator[str]:
     """Yield the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_an_mlflow_that_hangs_is_named_before_its_check_ends(place: Place) -> None:
+    with silent_server() as address:
+        place.set(MLFLOW_TRACKING_URI=address)
+        with opened(Settings.from_env(), root=place.root, now=place.now, seconds=30) as (deployment, _):
+            assert deployment is not None
+            asked = [check for check in checks(deployment, seconds=2, deep=False) if check.name == "mlflow"]
+            [(_, found)] = run(asked, seconds=30)
+    assert (found.status, found.found, found.late) == ("failure", "no answer (ReadTimeout)", False)
+    assert "Start it" in found.fix
 
 
 def command(place: Place, *argv: str) -> subprocess.CompletedProcess[str]:
