@@ -246,7 +246,7 @@ class UnknownScheme(ConfigError):
     """There is no label scheme of this name."""
 
     message = "There is no label scheme '{name}'."
-    remedy = "Choose one of {known}, or add {name}.yaml to pipelines/taxonomy/schemes."
+    remedy = "Choose one of {known}, or add {name}.yaml to the folder schemes of the checkout."
 
 
 class BudgetSpent(LabellingError):

@@ -25,12 +25,13 @@ def resolve(root: Path, *, profile: str | None) -> dict[str, Any]:
     import yaml
     from dvc.repo import Repo
 
+    from pipelines.config.added_corpora import complete
     from pipelines.config.params import load, overlay
 
     load(root, profile=profile)
     values = yaml.safe_load((root / "params.yaml").read_text())
     if profile:
-        values = overlay(values, yaml.safe_load((root / "profiles" / f"{profile}.yaml").read_text()) or {})
+        values = complete(overlay(values, yaml.safe_load((root / "profiles" / f"{profile}.yaml").read_text()) or {}))
     with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
         here = Path(folder)
         shutil.copy(root / "dvc.yaml", here)
