@@ -38,8 +38,10 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
 def create_folders(root: Path, corpora: Iterable[str]) -> None:
     """Create the folders in git that stages of a corpus depend on before anything is in them."""
     for name in corpora:
-        for path, text in ((root / "annotations" / name / ".gitignore", "*.parquet\n*.csv\n"),
-                           (root / "models" / name / ".gitkeep", "")):
+        for path, text in (
+            (root / "annotations" / name / ".gitignore", "*.parquet\n*.csv\n"),
+            (root / "models" / name / ".gitkeep", ""),
+        ):
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)

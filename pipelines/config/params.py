@@ -131,7 +131,9 @@ class Params(Section):
     @model_validator(mode="after")
     def _stages(self) -> Params:
         """Refuse a corpus that the stages of its content do not have."""
-        wanted = {content: {n for n, c in self.corpora.items() if c.content == content} for content in ("images", "texts")}
+        wanted: dict[str, set[str]] = {"images": set(), "texts": set()}
+        for name, corpus in self.corpora.items():
+            wanted[corpus.content].add(name)
         for name, corpora in {"corpora": set(self.corpora), **wanted}.items():
             if set(getattr(self.matrix, name)) != corpora:
                 raise ValueError(f"matrix.{name} has to list {', '.join(sorted(corpora)) or 'no corpus'}")

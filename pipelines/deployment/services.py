@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
@@ -101,6 +102,11 @@ def free_port(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
+EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
+# Of the tasks alone: their times, and the process that starts them.
+NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS}
+
+
 class Deployment:
     """The components whose state is in one ``CORPUS_HOME``."""
 
@@ -187,6 +193,11 @@ class Deployment:
             "TQDM_DISABLE": "1",
         }
 
+    def _exports(self) -> str:
+        """Return the lines by which a shell's `airflow`, `mlflow` and `corpus` use these components."""
+        ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
+        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
+
     def _secret(self, name: str) -> str:
         # several threads start components, and all must use the same secret
         return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
@@ -200,6 +211,7 @@ class Deployment:
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         self.run.mkdir(parents=True, exist_ok=True)
+        write_private(self.home / "services.env", self._exports())
         say("the sandbox server, MLflow and Airflow")
         self._forkserver()
         with ThreadPoolExecutor(3) as pool:

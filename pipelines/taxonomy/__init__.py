@@ -7,5 +7,15 @@ from pipelines.taxonomy.loader import BadScheme, available, labels_of_all, load,
 from pipelines.taxonomy.rules import Checked, tiers_of
 from pipelines.taxonomy.scheme import Category, Label, Scheme
 
-__all__ = ["BadScheme", "Category", "Checked", "Label", "Scheme", "available", "labels_of_all", "load", "load_file",
-           "tiers_of"]
+__all__ = [
+    "BadScheme",
+    "Category",
+    "Checked",
+    "Label",
+    "Scheme",
+    "available",
+    "labels_of_all",
+    "load",
+    "load_file",
+    "tiers_of",
+]

@@ -192,7 +192,11 @@ def change(
         commit = None
         if differences and not dry_run:
             names = sorted(map(dotted, keys))
-            commit = clone.commit(_subject(names), paths=[FILE, "annotations", "models"], trailers=_trailers(names, who=who, reason=reason))
+            commit = clone.commit(
+                _subject(names),
+                paths=[FILE, "annotations", "models"],
+                trailers=_trailers(names, who=who, reason=reason),
+            )
     return Changed(commit, differences, stages, below)
 
 
