@@ -1,4 +1,4 @@
-"""Take the pictures of the README and the tutorial from the running demo, with Chromium: `python docs/screenshots.py`."""
+"""Take the pictures of README and tutorial from the running demo, with Chromium: `python docs/screenshots.py`."""
 
 from __future__ import annotations
 
