@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -46,13 +46,11 @@ def test_the_commands_of_a_page_run_after_the_demo(page: str, place: Place) -> N
 
 def work(place: Place, *names: str) -> None:
     """Answer the open items of the round as these people, in Label Studio."""
-    code, environment = place
-    ports = json.loads((code / "var" / "ports.json").read_text())
     with pytest.MonkeyPatch.context() as patch:
-        for name in environment:
-            if name.startswith("CORPUS_"):
-                patch.setenv(name, environment[name])
-        world = SimpleNamespace(settings=Settings.from_env(), ports=ports)
+        for name in [name for name in os.environ if name.startswith("CORPUS_")]:
+            patch.delenv(name)
+        patch.setenv("CORPUS_HOME", place[1]["CORPUS_HOME"])
+        world = SimpleNamespace(settings=Settings.from_env())
         accounts, truth = ensure_accounts(world.settings, pseudonyms=PEOPLE), truth_of(world)
         for seed, name in enumerate(names):
             more = {} if name.startswith("adjudicator") else {"errors": 0.2, "seed": seed}

@@ -182,6 +182,7 @@ def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
     out.mkdir(parents=True, exist_ok=True)
     plain = [None if math.isinf(value) else value for value in thresholds.tolist()]
     stored = {"labels": task.labels, "thresholds": plain, **more}
+    (out / FILE).unlink(missing_ok=True)  # may be a link into DVC's cache
     (out / FILE).write_text(json.dumps(stored, indent=1, sort_keys=True))
 
 
