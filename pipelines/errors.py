@@ -29,8 +29,8 @@ class MissingPartitionKey(ConfigError):
 
     message = "This run of Dag {dag_id} has no partition key."
     remedy = (
-        "Pass a month: `airflow dags trigger {dag_id} --partition-key 2022-12`. For several months: `airflow backfill "
-        "create --dag-id {dag_id} --from-date 2022-01-01 --to-date 2022-12-01`."
+        "Run one month or several: `airflow backfill create --dag-id {dag_id} --from-date 2022-12-01 --to-date "
+        "2022-12-01`, or trigger the Dag in Airflow's interface with a partition key such as 2022-12."
     )
 
 
