@@ -56,6 +56,8 @@ CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
     "silver/posts": {"posts_finetune": None},
     "gold/memes": {"memes_benchmark": None},
 }
+# The corpus whose Dags an added corpus with this content has.
+LIKE = {"images": "memes", "texts": "posts"}
 
 
 class BadPeriod(ConfigError):
@@ -141,9 +143,16 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "usd_expected": None if None in usd else round(sum(usd), 2),
         "budget_usd": params.votes.budget_usd,
         "disk_gb": round(PLACES * each.size * len(months) / GB, 3),
-        "wakes": [named(dag) for dag in woken(corpus)],
+        "wakes": _wakes(corpus, params=params),
         "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *told, *ALWAYS],
     }
+
+
+def _wakes(corpus: str, *, params: Params) -> list[str]:
+    """Return the names of the Dags that a corpus wakes; an added corpus has those of its content."""
+    like = corpus if corpus in CONSUMERS else LIKE[params.corpora[corpus].content]
+    kinds = [dag.removeprefix(like) for dag in woken(like)]
+    return [named(corpus + kind) for kind in kinds if kind != "_scoring" or params.batch_predict.get(corpus)]
 
 
 def woken(asset: str) -> list[str]:

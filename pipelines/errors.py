@@ -29,8 +29,8 @@ class MissingPartitionKey(ConfigError):
 
     message = "This run of Dag {dag_id} has no partition key."
     remedy = (
-        "Pass a month: `airflow dags trigger {dag_id} --partition-key 2022-12`. For several months: `airflow backfill "
-        "create --dag-id {dag_id} --from-date 2022-01-01 --to-date 2022-12-01`."
+        "Run one month or several: `airflow backfill create --dag-id {dag_id} --from-date 2022-12-01 --to-date "
+        "2022-12-01`, or trigger the Dag in Airflow's interface with a partition key such as 2022-12."
     )
 
 
@@ -256,7 +256,7 @@ class UnknownScheme(ConfigError):
     """There is no label scheme of this name."""
 
     message = "There is no label scheme '{name}'."
-    remedy = "Choose one of {known}, or add {name}.yaml to pipelines/taxonomy/schemes."
+    remedy = "Choose one of {known}, or add {name}.yaml to the folder schemes of the checkout."
 
 
 class BudgetSpent(LabellingError):

@@ -91,7 +91,7 @@ CorpusName = Annotated[
     str,
     typer.Argument(
         metavar="CORPUS",
-        help="memes or posts",
+        help="a name in the section corpora, such as memes or posts",
         callback=named("corpus", "corpora"),
         autocompletion=suggested("corpora"),
     ),

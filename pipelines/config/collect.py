@@ -22,6 +22,14 @@ class Corpus(Section):
     last_month: Month | None
 
 
+class Matrix(Section):
+    """The corpora of the stages of ``dvc.yaml``: of all stages, and of those for one kind of content."""
+
+    corpora: tuple[str, ...]
+    images: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
 class Source(Section):
     live: bool
     access_basis: str | None

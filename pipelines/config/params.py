@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.config import renamed
+from pipelines.config.added_corpora import complete
 from pipelines.config.annotate import Agreement, GoldParams, Round
 from pipelines.config.base import Section, faults
 from pipelines.config.collect import (
@@ -24,6 +25,7 @@ from pipelines.config.collect import (
     Dump,
     Images,
     Language,
+    Matrix,
     Reddit,
     Sandbox,
     Source,
@@ -65,6 +67,7 @@ class Params(Section):
     profile: str | None
     revisions: dict[str, int] = Field(default_factory=dict)
     corpora: dict[str, Corpus]
+    matrix: Matrix
     sources: dict[SourceName, Source]
     dump: Dump
     reddit: Reddit
@@ -126,6 +129,17 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _stages(self) -> Params:
+        """Refuse a corpus that the stages of its content do not have."""
+        wanted: dict[str, set[str]] = {"images": set(), "texts": set()}
+        for name, corpus in self.corpora.items():
+            wanted[corpus.content].add(name)
+        for name, corpora in {"corpora": set(self.corpora), **wanted}.items():
+            if set(getattr(self.matrix, name)) != corpora:
+                raise ValueError(f"matrix.{name} has to list {', '.join(sorted(corpora)) or 'no corpus'}")
+        return self
+
+    @model_validator(mode="after")
     def _models(self) -> Params:
         """Refuse a model that asks a labeller that is not described, or whose name DVC would not find."""
         if wrong := ", ".join(repr(name) for name in self.models if not MODEL_NAME.fullmatch(name)):
@@ -168,7 +182,7 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
         values = parse(where.read_text(), where=where.name)
         if profile:
             where = root / "profiles" / f"{profile}.yaml"
-            values = overlay(values, parse(where.read_text(), where=where.name))
+            values = complete(overlay(values, parse(where.read_text(), where=where.name)))
     except FileNotFoundError:
         if profile and (root / "params.yaml").is_file():
             known = sorted(path.stem for path in where.parent.glob("*.yaml"))

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,6 +77,11 @@ def sandbox_variables(port: int) -> dict[str, str]:
     for vendor, path in VENDORS.items():
         variables |= {f"CORPUS_{vendor.upper()}_URL": base + path, f"CORPUS_{vendor.upper()}_KEY": "sandbox"}
     return variables
+
+
+EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
+# Of the tasks alone: their times, and the process that starts them.
+NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS}
 
 
 class LocalDeployment:
@@ -155,6 +161,11 @@ class LocalDeployment:
             "TQDM_DISABLE": "1",
         }
 
+    def _exports(self) -> str:
+        """Return the lines by which a shell's `airflow`, `mlflow` and `corpus` use these components."""
+        ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
+        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
+
     def _secret(self, name: str) -> str:
         # several threads start components, and all must use the same secret
         return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
@@ -168,6 +179,7 @@ class LocalDeployment:
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         self.run.mkdir(parents=True, exist_ok=True)
+        write_private(self.home / "services.env", self._exports())
         say("the sandbox server, MLflow and Airflow")
         self._forkserver()
         with ThreadPoolExecutor(3) as pool:

@@ -29,6 +29,7 @@ from pipelines.errors import BadParams, DataError
 from pipelines.metrics import calibration
 from pipelines.metrics.decoding import worth_of_sets
 from pipelines.metrics.thresholds import BadScores
+from pipelines.taxonomy import labels_of_all
 from pipelines.taxonomy.task import Task
 
 Floats = npt.NDArray[np.float64]
@@ -91,16 +92,17 @@ def fit(
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the floors that have an effect.
+    """Return the floors of the task's labels; labels of other schemes belong to other corpora.
 
     Raises:
-        BadParams: a floor names a label that the task does not have.
+        BadParams: a floor names a label that no scheme has.
     """
     wanted = {label: floor for label, floor in floors.items() if floor > 0}
-    if unknown := sorted(wanted.keys() - set(task.labels)):
-        detail = f"{', '.join(unknown)}: not a label of task '{task.key}'; a floor of 0 removes an entry of params.yaml"
+    elsewhere = wanted.keys() - set(task.labels)
+    if elsewhere and (unknown := sorted(elsewhere - labels_of_all())):
+        detail = f"{', '.join(unknown)}: not a label of any scheme; a floor of 0 removes an entry of params.yaml"
         raise BadParams(where="finetune.recall_floors", detail=detail)
-    return wanted
+    return {label: floor for label, floor in wanted.items() if label not in elsewhere}
 
 
 def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
@@ -180,6 +182,7 @@ def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
     out.mkdir(parents=True, exist_ok=True)
     plain = [None if math.isinf(value) else value for value in thresholds.tolist()]
     stored = {"labels": task.labels, "thresholds": plain, **more}
+    (out / FILE).unlink(missing_ok=True)  # may be a link into DVC's cache
     (out / FILE).write_text(json.dumps(stored, indent=1, sort_keys=True))
 
 

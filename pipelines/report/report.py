@@ -68,6 +68,8 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     digests = {}
     for name, text in (("report.html", report_page.html(page)), ("report.md", report_page.markdown(page))):
         content = text.encode("utf-8")
+        # in a clone the file may be a link into DVC's cache, whose object must not change
+        (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
         digests[name] = hashlib.sha256(content).hexdigest()
     return {**summary(metrics), "sha256": digests}

@@ -15,6 +15,8 @@ from pipelines.taxonomy.rules import Preference, Text, normal
 from pipelines.taxonomy.scheme import Category, Label, Merge, Scheme
 
 FOLDER = Path(__file__).parent / "schemes"
+# Schemes of a team's own, in the checkout or the clone that a command runs in, as params.yaml is.
+OWN = Path("schemes")
 
 
 class BadScheme(ConfigError):
@@ -95,11 +97,15 @@ class _SchemeFile(Section):
 
 
 def available() -> list[str]:
-    """Return the names of the schemes in the package."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    """Return the names of the schemes in the package and in the folder ``schemes``."""
+    return sorted(_files())
 
 
-@cache
+def _files() -> dict[str, Path]:
+    """Return name -> file of every scheme; a scheme in the package takes precedence."""
+    return {path.stem: path for folder in (OWN, FOLDER) for path in folder.glob("*.yaml")}
+
+
 def load(name: str) -> Scheme:
     """Return the scheme ``name``.
 
@@ -107,9 +113,21 @@ def load(name: str) -> Scheme:
         UnknownScheme: there is no such scheme.
         BadScheme: its file is invalid or inconsistent.
     """
-    if name not in available():
-        raise UnknownScheme(name=name, known=", ".join(available()))
-    return load_file(FOLDER / f"{name}.yaml")
+    files = _files()
+    if name not in files:
+        raise UnknownScheme(name=name, known=", ".join(sorted(files)))
+    return _loaded(files[name].resolve())
+
+
+def labels_of_all() -> set[str]:
+    """Return the names of the labels of every scheme."""
+    categories = (category for name in available() for category in load(name).categories.values())
+    return {label.name for category in categories for label in category.labels}
+
+
+@cache
+def _loaded(path: Path) -> Scheme:
+    return load_file(path)
 
 
 def load_file(path: Path) -> Scheme:

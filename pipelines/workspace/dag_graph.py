@@ -16,14 +16,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.added_corpora import complete
 from pipelines.config.params import load, overlay
 from pipelines.config.settings import Settings
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 
-# Read by `dvc_airflow.graph`.
-FILE = Path("graph") / "corpus.json"
 SOURCES = ("dvc.yaml", "params.yaml")
+
+
+def file(home: Path) -> Path:
+    """Return the path of the graph, which `dvc_airflow.graph` reads."""
+    return home / "graph" / "corpus.json"
 
 
 def refresh(settings: Settings) -> bool:
@@ -32,7 +36,7 @@ def refresh(settings: Settings) -> bool:
         texts = read(lambda name: git("--git-dir", str(git_dir), "show", f"{BRANCH}:{name}"))
     if current(settings.home, texts):
         return False
-    write(settings.home / FILE, texts)
+    write(file(settings.home), texts)
     return True
 
 
@@ -44,7 +48,7 @@ def read(show: Callable[[str], str]) -> dict[str, str]:
 def current(home: Path, texts: Mapping[str, str]) -> bool:
     """Return whether the present file is the graph of these sources."""
     try:
-        return bool(json.loads((home / FILE).read_bytes())["digest"] == _digest(texts))
+        return bool(json.loads(file(home).read_bytes())["digest"] == _digest(texts))
     except (OSError, ValueError, KeyError):
         return False
 
@@ -75,7 +79,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
 
     values = yaml.safe_load(texts["params.yaml"])
     if "profile" in texts:
-        values = overlay(values, yaml.safe_load(texts["profile"]) or {})
+        values = complete(overlay(values, yaml.safe_load(texts["profile"]) or {}))
     with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
         here = Path(folder)
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])

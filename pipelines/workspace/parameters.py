@@ -11,6 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from pipelines.config import params_text
+from pipelines.config.added_corpora import complete, create_folders
 from pipelines.config.params import load, parse, validate
 from pipelines.config.params_text import Key, dotted
 from pipelines.config.settings import Settings
@@ -168,16 +169,20 @@ def change(
         keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
         for key, value in keys.items():
             params_text.put(after, key, value)
-        validate(after, where=", ".join(map(dotted, keys)))
+        validate(complete(after), where=", ".join(map(dotted, keys)))
         old = _definitions(clone)
         path.write_text(params_text.rewrite(text, after))
-        load(clone.path)
+        create_folders(clone.path, load(clone.path).corpora)
         stages, below = _to_run(old, _definitions(clone))
         differences = tuple(_differences(before, after))
         commit = None
         if differences and not dry_run:
             names = sorted(map(dotted, keys))
-            commit = clone.commit(_subject(names), paths=[FILE], trailers=_trailers(names, who=who, reason=reason))
+            commit = clone.commit(
+                _subject(names),
+                paths=[FILE, "annotations", "models"],
+                trailers=_trailers(names, who=who, reason=reason),
+            )
     if commit:
         dag_graph.refresh(settings)
     return Changed(commit, differences, stages, below)

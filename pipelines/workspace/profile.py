@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.added_corpora import complete
 from pipelines.config.params import overlay, parse, validate
 from pipelines.errors import ConfigError
 from pipelines.workspace.git import git
@@ -54,7 +55,7 @@ class Profile:
         Raises:
             BadParams: the profile is not YAML.
         """
-        return overlay(values, parse(self.text, where=self.path)) | {"profile": self.name}
+        return complete(overlay(values, parse(self.text, where=self.path))) | {"profile": self.name}
 
 
 def given(profile: str, *, checkout: Path) -> Profile:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.config import params_text
+from pipelines.config.added_corpora import create_folders
 from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed
@@ -24,7 +25,7 @@ from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
 from pipelines.workspace.profile import Profile, given
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
-READ = ("params.yaml", "dvc.yaml", "profiles", "pipelines")
+READ = ("params.yaml", "dvc.yaml", "profiles", "schemes", "pipelines")
 
 
 class NotARepository(ConfigError):
@@ -262,13 +263,13 @@ def _apply(clone: Workspace, *, profile: Profile | None) -> None:
     kept = clone.path / profile.path
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(profile.text)
-    load(clone.path)
+    create_folders(clone.path, load(clone.path).corpora)
 
 
 def _write(clone: Workspace, merged: Merged) -> None:
     path = clone.path / FILE
     path.write_text(params_text.rewrite(path.read_text(), merged.values))
-    load(clone.path)
+    create_folders(clone.path, load(clone.path).corpora)
 
 
 def _remove(path: Path) -> None:

@@ -46,5 +46,5 @@ def test_a_run_of_either_kind_gives_its_month() -> None:
 
 
 def test_a_run_without_a_month_says_what_to_pass() -> None:
-    with pytest.raises(MissingPartitionKey, match="memes_collect --partition-key"):
+    with pytest.raises(MissingPartitionKey, match="backfill create --dag-id memes_collect"):
         Window.from_dag_run(Run(), dag_id="memes_collect")
