@@ -92,7 +92,8 @@ SINKS = (
         writers=(
             "annotate/agreement/agreement", "annotate/manifest", "config/added_corpora", "config/new_profile",
             "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file",
-            "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters", "workspace/repository",
+            "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters",
+            "workspace/repository",
         ),
     ),
     Sink(
