@@ -52,10 +52,17 @@ from pipelines.config.models import (
 )
 from pipelines.config.release import Release
 from pipelines.config.takedown import Sweep, Takedown
-from pipelines.errors import BadParams, UnknownName
+from pipelines.errors import BadParams, ConfigError, UnknownName
 
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+class EarlierNames(ConfigError):
+    """The parameters of a corpus lack sections of the present code, or name them as earlier code did."""
+
+    message = "The corpus's parameters have the form of an earlier version."
+    remedy = "Run `corpus upgrade` first."
 
 
 class Params(Section):
@@ -192,6 +199,11 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     except OSError as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
     return validate(values, where=where.name)
+
+
+def earlier(values: Mapping[str, Any]) -> bool:
+    """Return whether a section is missing, as in the parameters of an earlier version."""
+    return any(field.is_required() and name not in values for name, field in Params.model_fields.items())
 
 
 def parse(text: str, *, where: str) -> dict[str, Any]:

@@ -84,6 +84,11 @@ def graph(deployment: Deployment) -> Finding:
     clone, home = deployment.clone, deployment.settings.home
     if clone is None:
         return warning("not examined without a repository", fix="See the check 'repository'.")
+    if not dag_graph.file(home).exists():
+        return warning(
+            "this CORPUS_HOME has no graph, so that no Dags are rendered from it",
+            fix="On the host of the Dag processor, run `corpus airflow refresh`; elsewhere it is not needed.",
+        )
     if not dag_graph.current(home, dag_graph.read(lambda name: git("show", f"HEAD:{name}", cwd=clone))):
         return failure(
             "the graph in CORPUS_HOME, from which Airflow renders the Dags, is not that of the corpus branch",

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from pipelines.config import params_text
 from pipelines.config.added_corpora import complete, create_folders
-from pipelines.config.params import load, parse, validate
+from pipelines.config.params import EarlierNames, earlier, load, parse, validate
 from pipelines.config.params_text import Key, dotted
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, ConfigError
@@ -40,13 +40,6 @@ class ProfileMissing(ConfigError):
 
     message = "The newer code has no profile '{name}', with which this corpus was created."
     remedy = "Restore profiles/{name}.yaml in the checkout and commit it."
-
-
-class EarlierNames(ConfigError):
-    """The code of the corpus has other names for sections than this one."""
-
-    message = "The corpus's parameters have names of an earlier version."
-    remedy = "Run `corpus upgrade` first."
 
 
 @dataclass(frozen=True)
@@ -163,7 +156,7 @@ def change(
         path = clone.path / FILE
         text = path.read_text()
         before = parse(text, where=FILE)
-        if set(before) != set(YAML(typ="safe").load(text)):
+        if earlier(before) or set(before) != set(YAML(typ="safe").load(text)):
             raise EarlierNames
         after = copy.deepcopy(before)
         keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
@@ -184,7 +177,7 @@ def change(
                 trailers=_trailers(names, who=who, reason=reason),
             )
     if commit:
-        dag_graph.refresh(settings)
+        dag_graph.follow(settings)
     return Changed(commit, differences, stages, below)
 
 

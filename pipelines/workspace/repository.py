@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.config import params_text
-from pipelines.config.added_corpora import create_folders
+from pipelines.config.added_corpora import complete, create_folders
 from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed
@@ -91,7 +91,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     if ".dvc" not in tracked:
         # a corpus with data has a secret and a vault already; other ones could not open its content
         Vault.create(settings).close()
-    dag_graph.refresh(settings)
+    dag_graph.follow(settings)
     return head
 
 
@@ -136,7 +136,7 @@ def upgrade(
     """
     upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
-    dag_graph.refresh(settings)
+    dag_graph.follow(settings)
     return upgraded
 
 
@@ -154,7 +154,11 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         found = results.before(clone)
         layers = Layers.of(clone)
         over = kept_profile(clone, code, layers.present.get("profile"))
-        merged = merge(layers.profile, layers.present, at(clone, code, profile=over), keep=keep, take=take)
+        newer = at(clone, code, profile=over)
+        # follows from the corpora: it is written anew, not merged
+        matrix = {"matrix": newer["matrix"]}
+        merged = merge({**layers.profile, **matrix}, {**layers.present, **matrix}, newer, keep=keep, take=take)
+        complete(merged.values)
         validate(merged.values, where="the merged parameters")
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
         git("checkout", "--quiet", code, "--", FILE, cwd=clone.path)
