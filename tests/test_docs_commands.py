@@ -29,7 +29,9 @@ MARKER = re.compile(r"^ *<!-- needs: ([\w, ]+) -->$")
 COMMAND = re.compile(r"(\.venv/bin/)?(corpus|make|airflow|dvc|git|export|python3?|curl|cd) ")
 # Programs of others that pages print; `corpus` and `make` are checked word by word.
 OTHERS = {
+    ".",
     "airflow",
+    "aws",
     "cat",
     "cd",
     "curl",
@@ -38,10 +40,14 @@ OTHERS = {
     "git",
     "mkdir",
     "mlflow",
+    "pg_dump",
+    "pg_restore",
     "python",
     "python3",
     "read",
+    "set",
     "sha256sum",
+    "source",
 }
 
 
