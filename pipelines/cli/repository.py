@@ -163,7 +163,7 @@ class Beginning:
         if self.env_file:
             new_profile.write_env(self.env_file, env)
         _warn_uncommitted(repository.uncommitted(checkout), written=profile if text else None)
-        _next_steps(self.settings, params=params, env_file=self.env_file)
+        _next_steps(params, choices=self.choices, env_file=self.env_file)
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
@@ -324,9 +324,12 @@ def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
         typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
 
 
-def _next_steps(settings: Settings, *, params: Params, env_file: Path | None) -> None:
-    """Print what to do after `corpus init`; the place from which `corpus doctor` is to be called once it exists."""
-    month = next(iter(params.corpora.values())).first_month
+def _next_steps(params: Params, *, choices: Choices, env_file: Path | None) -> None:
+    """Print what to do after `corpus init`, with a day of the corpus whose subreddits were chosen."""
+    corpus = next(
+        (name for name, fields in choices.corpora.items() if "subreddits" in fields), next(iter(params.corpora))
+    )
+    month = choices.corpora.get(corpus, {}).get("first_month") or params.corpora[corpus].first_month
     steps = [f"set -a; . {env_file}; set +a"] if env_file else []
-    steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus memes --day {month}-01"]
+    steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus {corpus} --day {month}-01"]
     typer.echo("Next:\n" + "\n".join(f"  {step}" for step in steps), err=True)
