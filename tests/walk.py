@@ -230,7 +230,6 @@ class Walk:
         if "daily_cap" not in profile.read_text():
             merged = merge_profile(profile.read_text(), VALUES)
             profile.write_text(merged)
-        self.run("corpus params apply profiles/team.yaml --reason 'the values of our team' --dry-run")
         self.run("corpus params apply profiles/team.yaml --reason 'the values of our team'")
         assert "480" in self.run("corpus params show sample")
         self.run("corpus doctor")

@@ -39,6 +39,8 @@ MONTHS = ("2024-03", "2024-04")
 POSTS = 800
 DATABASES = ("vault", "answers", "journal", "airflow")
 BUCKETS = ("corpus", "corpus-restored")
+# Variables that this program may have and a team's Airflow has not.
+OURS = ("CORPUS_", "AIRFLOW", "MLFLOW", "AWS_", "PYTHONPATH")
 READY_SECONDS = 180.0
 RELEASE = """
 from airflow.sdk import Asset, dag, task
@@ -266,7 +268,7 @@ def airflow_environment(world: World, *, more: Mapping[str, str]) -> dict[str, s
     """Return the environment of the team's Airflow, in an environment of its own, and its programs on the path."""
     home = world.folder / "airflow"
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("CORPUS_", "AIRFLOW", "MLFLOW"))},
+        **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
         "PATH": f"{home / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
         "AIRFLOW_HOME": str(home),
@@ -296,7 +298,7 @@ def install_airflow(world: World, *, versions: list[str]) -> None:
     if not (home / "venv").exists():
         subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(home / "venv")], check=True)
     pip = [uv, "pip", "install", "--quiet", "--python", str(home / "venv" / "bin" / "python")]
-    subprocess.run([*pip, *versions, "psycopg2-binary"], check=True)
+    subprocess.run([*pip, *versions, "psycopg2-binary", "asyncpg"], check=True)
     (home / "dags").mkdir(exist_ok=True)
     (home / "dags" / "release.py").write_text(RELEASE)
     (home / "dags" / "promote.py").write_text(PROMOTE)
@@ -333,7 +335,8 @@ def _mlflow(world: World, folder: Path, *, binary: Path, port: int) -> str:
     url = f"http://127.0.0.1:{port}"
     world.start(f"mlflow-{port}", [str(binary), "server", "--backend-store-uri", f"sqlite:///{folder}/mlflow.sqlite",
                                    "--artifacts-destination", f"{folder}/mlflow", "--host", "127.0.0.1",
-                                   "--port", str(port), "--workers", "1"])  # fmt: skip
+                                   "--port", str(port), "--workers", "1"],
+                environment={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})  # fmt: skip
     wait(lambda: answers(f"{url}/health"), what="MLflow")
     return url
 
