@@ -24,16 +24,6 @@ class LabellingError(CorpusError):
     """Labelling cannot continue."""
 
 
-class MissingPartitionKey(ConfigError):
-    """A run of a partitioned Dag has no partition key (a month, ``YYYY-MM``)."""
-
-    message = "This run of Dag {dag_id} has no partition key."
-    remedy = (
-        "Pass a month: `airflow dags trigger {dag_id} --partition-key 2022-12`. For several months: `airflow backfill "
-        "create --dag-id {dag_id} --from-date 2022-01-01 --to-date 2022-12-01`."
-    )
-
-
 class BadWindow(ConfigError):
     """A partition key is not a month in the form ``YYYY-MM``."""
 

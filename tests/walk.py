@@ -260,8 +260,9 @@ class Walk:
         wait(lambda: f"{PREFIX}posts_collect" in {d["dag_id"] for d in self.api.get("/dags", limit=100)["dags"]},
              what="our Dags")  # fmt: skip
         self.airflow(f"airflow dags unpause {PREFIX}posts_collect")
-        self.airflow(f"airflow backfill create --dag-id {PREFIX}posts_collect "
-                     f"--from-date {MONTHS[0]}-01 --to-date {MONTHS[-1]}-01")  # fmt: skip
+        if not self.going(f"{PREFIX}posts_collect"):
+            self.airflow(f"airflow backfill create --dag-id {PREFIX}posts_collect "
+                         f"--from-date {MONTHS[0]}-01 --to-date {MONTHS[-1]}-01")  # fmt: skip
         self.ended(f"{PREFIX}posts_collect", runs=2)
 
     def dataset(self) -> None:
@@ -269,11 +270,21 @@ class Walk:
         self.trigger("posts_dataset")
 
     def trigger(self, name: str) -> None:
+        """Run a Dag on the snapshot and wait."""
         dag_id = PREFIX + name
-        before = len([run for run in self.api.runs(dag_id) if run["state"] == "success"])
         self.airflow(f"airflow dags unpause {dag_id}")
-        self.airflow(f"airflow dags trigger {dag_id} --partition-key snapshot")
-        self.ended(dag_id, runs=before + 1)
+        if not self.going(dag_id):
+            self.airflow(f"airflow dags trigger {dag_id} --partition-key snapshot")
+        self.ended(dag_id, runs=len(self.api.runs(dag_id)))
+
+    def going(self, dag_id: str) -> bool:
+        """Whether an interrupted walk has started runs; failed ones are cleared, as a person would in the browser."""
+        api = self.api
+        runs = api.runs(dag_id)
+        for run in (run for run in runs if run["state"] == "failed"):
+            body = {"dry_run": False, "dag_run_id": run["dag_run_id"], "only_failed": True, "reset_dag_runs": True}
+            api.post(f"/dags/{dag_id}/clearTaskInstances", body)
+        return bool(runs)
 
     def annotate(self) -> None:
         """Hold the rounds over dev and test with a tool of the team's own, and adjudicate."""
