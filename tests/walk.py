@@ -274,7 +274,7 @@ class Walk:
         dag_id = PREFIX + name
         self.airflow(f"airflow dags unpause {dag_id}")
         if not self.going(dag_id):
-            self.airflow(f"airflow dags trigger {dag_id} --partition-key snapshot")
+            self.run(f"corpus airflow trigger {name} --partition-key snapshot")
         self.ended(dag_id, runs=len(self.api.runs(dag_id)))
 
     def going(self, dag_id: str) -> bool:

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from pipelines.bundle import root
+from pipelines.cli.shared import emit
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
-app = typer.Typer(no_args_is_help=True, help="An Airflow that exists already: pools, connections, folders.")
+app = typer.Typer(no_args_is_help=True, help="An Airflow that exists already: pools, connections, folders, runs.")
 
 
 @app.command("setup")
@@ -32,6 +33,19 @@ def setup(
         airflow, root=folder, providers=providers, environment=os.environ, dry_run=dry_run, reset=reset_slots
     ):
         typer.echo(line)
+
+
+@app.command("trigger")
+def trigger(
+    dag: Annotated[str, typer.Argument(metavar="DAG", help="such as posts_collect, with or without the prefix")],
+    partition_key: Annotated[str | None, typer.Option(help="a month, YYYY-MM, or snapshot; default: none")] = None,
+) -> None:
+    """Start a run of a Dag through the API at CORPUS_AIRFLOW_URL, with a partition key."""
+    from pipelines.deployment import airflow_api, airflow_setup
+
+    dag_id = dag if dag.startswith(airflow_api.prefix()) else airflow_api.named(dag)
+    airflow = airflow_setup.connect(_url(), environment=os.environ)
+    emit({"dag": dag_id, "run": airflow_setup.trigger(airflow, dag_id, key=partition_key)})
 
 
 @app.command("path")

@@ -28,7 +28,7 @@ DEFAULT_ARGS: dict[str, Any] = {
 }
 
 NO_KEY = (
-    "This run of Dag {dag_id} has no partition key. Pass a month: `airflow dags trigger {dag_id} --partition-key "
+    "This run of Dag {dag_id} has no partition key. Pass a month: `corpus airflow trigger {dag_id} --partition-key "
     "2022-12`. For several months: `airflow backfill create --dag-id {dag_id} --from-date 2022-01-01 --to-date "
     "2022-12-01`."
 )
