@@ -347,7 +347,9 @@ class Walk:
 
     def release(self) -> None:
         """Release labels without content."""
-        self.run("corpus release make posts first")
+        self.export(CORPUS_CONTACT="team@example.org")
+        made = json.loads(self.run("corpus release make posts first").strip().splitlines()[-1])
+        self.note(package=made["package"])
         self.run("corpus release approve first --who 'A. Person' --why 'ethics board, request 12'")
         self.run("corpus release list")
 
@@ -395,28 +397,22 @@ class Walk:
 
     def take_down(self) -> None:
         """Take one training record down by its id; it is then in no object, no old version and on the removal list."""
-        old = self.head("corpus.git")
-        record = (
-            self.known.get("record")
-            or re.findall(
-                r"\b[0-9a-f]{32,64}\b", self.run("corpus registry crisis-posts --records-of 1").partition("records")[2]
-            )[0]
-        )
-        self.note(record=record, old=self.known.get("old", old))
-        if not self.known.get("removed"):
-            assert self.world.naming(record, bucket="corpus")
-        [package] = (self.var / "releases" / "first").rglob("removal.csv")
+        if "record" not in self.known:
+            listed = json.loads(self.run("corpus registry crisis-posts --records-of 1").strip().splitlines()[-1])
+            self.note(record=listed["record_ids"][0], old=self.head("corpus.git"))
+            assert self.world.naming(listed["record_ids"][0], bucket="corpus")
+        record = self.known["record"]
         self.run(f"corpus takedown --post {record} --dry-run")
         self.run(f"corpus takedown --post {record} --reason request-7 --who 'A. Person' --yes")
         self.run("corpus vault tombstones > tombstones.json", cwd=self.home)
         assert record in (self.home / "tombstones.json").read_text()
         assert not self.world.naming(record, bucket="corpus")
-        assert len(package.read_text().splitlines()) == 2
+        assert len((Path(self.known["package"]) / "removal.csv").read_text().splitlines()) == 2
         lab = self.home / "lab"
         shutil.rmtree(lab, ignore_errors=True)
         self.run(f"corpus clone {lab} --revision {self.known['old']}")
         self.run("dvc pull --allow-missing", cwd=lab)
-        pulled = [path for path in (lab / "snapshot").rglob("*") if path.is_file()]
+        pulled = [path for part in ("data", "snapshot") for path in (lab / part).rglob("*") if path.is_file()]
         assert pulled and not [path for path in pulled if names(path.read_bytes(), record)]
         self.run("python predict.py", cwd=self.home / "consumer", more=self.consumer())
 
