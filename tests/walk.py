@@ -387,7 +387,7 @@ class Walk:
         self.world.copy_bucket("corpus", folder / "remote")
         shutil.copytree(self.var / "releases", folder / "releases")
         self.world.copy_mlflow(folder)
-        (self.home / "secret").write_text((self.var / "secret").read_text())
+        shutil.copy(self.var / "secret", self.home / "secret")
 
     def postgres(self, name: str) -> dict[str, str]:
         """Return what PostgreSQL's programs need: their place, and a login as the owner of a database."""

@@ -29,7 +29,7 @@ def versions(deployment: Deployment) -> Finding:
     """Compare Python, git, DVC, Airflow and MLflow with what the project is tested with."""
     if sys.version_info[:2] != PYTHON:
         found = ".".join(map(str, sys.version_info[:2]))
-        return failure(f"Python {found}, not 3.11", fix="Install Python 3.11, then run `make install` again.")
+        return failure(f"Python {found}, not 3.11", fix="Install Python 3.11, then run `make setup` again.")
     if shutil.which("git") is None:
         return failure("git is not on PATH", fix="Install git.")
     try:
