@@ -48,11 +48,13 @@ docs: .venv/.installed .docs/.installed  ## draw docs/images/flow.svg, generate 
 	$(BIN)/python docs/reference.py
 	.docs/bin/zensical build --strict
 
-lint: .venv/.installed  ## ruff, mypy and the layers of pipelines/
+lint: .venv/.installed  ## ruff, mypy, the layers of pipelines/ and the declared requirements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry .
+	$(BIN)/deptry crisis_corpus --config client/pyproject.toml
 test: .venv/.installed  ## everything but the slow tiers, the real Airflow included
 	@$(MAKE) --no-print-directory --jobs 2 lint .label-studio/.installed need.tesseract.tesseract-ocr
 	@$(BIN)/python tests/tiers.py

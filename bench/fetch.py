@@ -24,7 +24,7 @@ from PIL import Image as Pillow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.collect.fetch import Image, fetch_images
+from pipelines.collect.image_fetch import fetch_images
 from pipelines.config.params import load
 from pipelines.extract.decode import DecodedPicture, Decoder
 
@@ -75,7 +75,7 @@ def sequential(addresses: list[str]) -> list[str]:
 def concurrent(addresses: list[str]) -> list[str]:
     params = load(Path(__file__).resolve().parents[1], profile="sandbox").fetch
     found = asyncio.run(fetch_images([(address,) for address in addresses], params=params))
-    return [hashlib.sha256(item.data).hexdigest() if isinstance(item, Image) else item for item in found]
+    return [hashlib.sha256(item).hexdigest() if isinstance(item, bytes) else item for item in found]
 
 
 def decoded(body: bytes) -> dict[str, float]:

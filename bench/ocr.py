@@ -17,7 +17,7 @@ import onnxruntime
 
 from pipelines.config.params import load
 from pipelines.extract.ocr.rapidocr import RapidOcr
-from pipelines.sandbox.reddit.captions import sentence
+from pipelines.sandbox.reddit.caption_grammar import sentence
 from pipelines.sandbox.reddit.draw import Meme, draw
 
 PICTURES = 24

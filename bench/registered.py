@@ -49,7 +49,7 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
-from pipelines.sandbox.reddit import labels, narratives
+from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.loader import FOLDER
 from pipelines.taxonomy.task import task_of
@@ -120,7 +120,7 @@ def packed(shape: str, *, to: Path) -> Path:
 def posts() -> list[dict[str, str]]:
     """Return posts of very different lengths, as in reality."""
     rng = random.Random(1)
-    chosen = labels.cradle(POSTS, rng=rng)
+    chosen = label_quotas.cradle(POSTS, rng=rng)
     told = [narratives.write(c, rng=rng, words=min(400, int(rng.lognormvariate(4.3, 0.9)) + 5)) for c in chosen]
     return [{"title": post.title, "body": post.body} for post in told]
 

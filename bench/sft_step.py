@@ -31,7 +31,7 @@ from pipelines.config.models import SftModel
 from pipelines.models import tiny
 from pipelines.train.sft import packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
-from pipelines.train.sft.tuner import Keeper, RowCollator, Steps, Tuner
+from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner
 
 GPU = torch.cuda.is_available()
 STEP = 32 if GPU else 8  # conversations per optimiser step

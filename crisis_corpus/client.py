@@ -25,7 +25,7 @@ from crisis_corpus.journal import BEGINNING, opened
 from crisis_corpus.model_opening import opening
 from crisis_corpus.trusted import Trusted
 from crisis_corpus.verified import verified
-from crisis_corpus.versions import NoRegistry, Registry, Version
+from crisis_corpus.versions import NoRegistry, RegistryReader, Version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,7 +159,7 @@ def _had(
         raise NoRegistry()
     # imports MLflow
     with opening():
-        registry = Registry(uri)
+        registry = RegistryReader(uri)
     with opened(journal_url or _journal_url()) as journal:
         found = trusted.find(name, number, registry=registry, journal=journal)
     return found, verified(found, registry=registry, cache=cache or _home() / "models")

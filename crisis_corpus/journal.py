@@ -111,7 +111,7 @@ class JournalRow:
     digest: str = field(repr=False)
 
 
-class Database(Protocol):
+class JournalDatabase(Protocol):
     """An open database that translates its driver's errors."""
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
@@ -142,7 +142,7 @@ class _Connection:
 class JournalReader:
     """The journal of all models in an open database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: JournalDatabase) -> None:
         """Use :func:`opened` instead."""
         self._database = database
 

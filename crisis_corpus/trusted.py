@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
 from crisis_corpus.state import MOVES, Standing, of_rows
-from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, Registry, Version, checked
+from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, RegistryReader, Version, checked
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
@@ -109,7 +109,7 @@ def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
     return _token(_rows(name, journal=journal, known=known))
 
 
-def find(name: str, number: int | None, *, registry: Registry, journal: JournalReader) -> Trusted:
+def find(name: str, number: int | None, *, registry: RegistryReader, journal: JournalReader) -> Trusted:
     """Return the version with this number, or the champion, if it may be loaded.
 
     During a change of the champion the earlier champion is returned: a decision takes effect with the journal row that
@@ -142,7 +142,7 @@ def find(name: str, number: int | None, *, registry: Registry, journal: JournalR
     return Trusted(version, registered[-1], _token(rows))
 
 
-def _champion(name: str, *, registry: Registry, journal: JournalReader) -> tuple[int, list[JournalRow]]:
+def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) -> tuple[int, list[JournalRow]]:
     for _ in range(LOOKS):
         rows = _rows(name, journal=journal)
         now, alias = of_rows(name, rows), registry.alias(name)

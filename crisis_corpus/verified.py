@@ -12,7 +12,7 @@ from crisis_corpus.errors import RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.trusted import Trusted
-from crisis_corpus.versions import Registry
+from crisis_corpus.versions import RegistryReader
 
 
 class FilesChanged(RegistryError):
@@ -23,7 +23,7 @@ class FilesChanged(RegistryError):
     exit_code = 65
 
 
-def verified(trusted: Trusted, *, registry: Registry, cache: Path) -> Path:
+def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path:
     """Return the folder of a version's verified files; only one process at a time downloads a version.
 
     Args:

@@ -96,7 +96,7 @@ def checked(name: str) -> tuple[str, str | None]:
     return NAMES[name]
 
 
-class Registry:
+class RegistryReader:
     """The MLflow registry, limited to what consumers use."""
 
     def __init__(self, uri: str) -> None:

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from airflow.sdk import CronTriggerTimetable
 
-from dvc_airflow import operations
 from dvc_airflow.dags import corpus_dag
+from dvc_airflow.tasks import doctor
 
 with corpus_dag(
     "doctor",
@@ -24,4 +24,4 @@ with corpus_dag(
     start_date=datetime(2022, 1, 1, tzinfo=UTC),
     max_active_runs=1,
 ) as dag:
-    operations.doctor()
+    doctor()

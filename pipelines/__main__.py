@@ -1,9 +1,28 @@
-"""``python -m pipelines``: the same commands as ``corpus``, run from a clone's root."""
+"""``python -m pipelines``, run from a clone's root, and the command ``corpus``."""
 
-from pipelines.forkserver import delegate
+from __future__ import annotations
 
-delegate()
+import sys
 
-from pipelines.cli.main import main  # noqa: E402 - a command that is delegated imports nothing
 
-main()
+def run() -> None:
+    """Run a command; without the packages of an extra, say in one line which extra to install."""
+    try:
+        from pipelines.cli.main import main
+
+        main()
+    except ModuleNotFoundError as error:
+        from pipelines.errors import ExtraMissing
+
+        if (error.name or "").partition(".")[0] in ("", "pipelines", "crisis_corpus"):
+            raise
+        missing = ExtraMissing(package=error.name)
+        sys.stderr.write(f"{type(missing).__name__}: {missing}\n")
+        sys.exit(missing.exit_code)
+
+
+if __name__ == "__main__":
+    from pipelines.forkclient import delegate
+
+    delegate()  # a command that is delegated imports nothing
+    run()

@@ -22,7 +22,7 @@ from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.deployment.airflow_api import named
-from pipelines.errors import ConfigError, NoCorpus, StepFailed, UnknownName
+from pipelines.errors import ConfigError, UnknownName
 from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
 from pipelines.llm.prompts import build
@@ -226,19 +226,16 @@ def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Hi
     """Return the parameters in force and what the corpus branch has; without a repository, those of the checkout."""
     if "://" not in settings.repo and not Path(settings.repo).exists():
         return load(root, profile=os.environ.get("CORPUS_PROFILE") or None), History()
-    try:
-        with workspace(settings) as clone:
-            pointers = sorted((clone.path / "data" / corpus).rglob("*.dvc"))
-            collect = _metrics(clone, corpus=corpus, name="quality").get("collect", {})
-            return load(clone.path), History(
-                months=frozenset(path.relative_to(clone.path).parts[2] for path in pointers),
-                size=sum(read_pointer(path.read_text()).size for path in pointers),
-                submissions=collect.get("submissions", 0),
-                kept=collect.get("kept", 0),
-                sampled=_metrics(clone, corpus=corpus, name="sample").get("taken", 0),
-            )
-    except StepFailed:
-        raise NoCorpus(place="CORPUS_REPO") from None
+    with workspace(settings) as clone:
+        pointers = sorted((clone.path / "data" / corpus).rglob("*.dvc"))
+        collect = _metrics(clone, corpus=corpus, name="quality").get("collect", {})
+        return load(clone.path), History(
+            months=frozenset(path.relative_to(clone.path).parts[2] for path in pointers),
+            size=sum(read_pointer(path.read_text()).size for path in pointers),
+            submissions=collect.get("submissions", 0),
+            kept=collect.get("kept", 0),
+            sampled=_metrics(clone, corpus=corpus, name="sample").get("taken", 0),
+        )
 
 
 def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:

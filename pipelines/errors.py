@@ -39,6 +39,16 @@ class UnknownName(ConfigError):
     exit_code = 64
 
 
+class ExtraMissing(ConfigError):
+    """A Python package is not installed, because its extra was left out."""
+
+    message = "The Python package '{package}' is not installed."
+    remedy = (
+        "Run `pip install 'crisis-corpus[core]'`, with further extras as needed: `airflow` (the embedded one), `gpu`, "
+        "`names`, `s3`, `gs`, `azure`, `ssh`."
+    )
+
+
 class NotConfirmed(ConfigError):
     """A command that destroys keys or data was not confirmed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,28 @@ from tests import built_once
 os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
 # compiled once, not once a home or a checkout
 os.environ.update(compiled_kernels(Path(__file__).parents[1] / "var"))
+
+
+# The files that take longest: begun last, one would keep a worker busy after the others have ended.
+LONG = (
+    "annotate/test_label_studio.py", "doctor/test_doctor.py", "label/test_labelling.py", "train/test_sft.py",
+    "privacy/test_takedown.py", "store/test_parameters.py", "registry/test_promote.py", "registry/test_model.py",
+    "train/test_generate.py", "store/test_results.py", "curate/test_stratify.py", "train/test_sft_processes.py",
+    "label/test_local_model.py", "registry/test_predicting.py", "train/test_own_labels.py", "train/test_checkpoint.py",
+    "label/test_aggregate.py", "registry/test_register.py", "train/models/test_learning.py", "train/test_loop.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first, in the order of ``LONG``; `tests/tiers.py` hands files out in this order."""
+    place = {Path(__file__).parent / name: n for n, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what collection imported from garbage collection: each full one would visit a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,8 +14,8 @@ from pipelines.workspace.stages import Definition, StageRun, in_graph_order
 
 def reproduce(clone: Workspace, *targets: str, run: str = "a run") -> list[Token]:
     """Run target stages, or all, and those above them; write the lock, place the outs, return the tokens."""
-    names = [stage.name for stage in clone.repo.stage.load_file(str(clone.path / "dvc.yaml"))]
-    defined = {name: Definition.resolve(clone.repo, name) for name in names}
+    names = clone.graph.names()
+    defined = Definition.resolve_all(clone.repo, names)
     context = StageRun.of(clone, name=run, base=clone.head)
     tokens: list[Token] = []
     entries = {}

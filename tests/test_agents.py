@@ -1,7 +1,8 @@
-"""AGENTS.md fits one screen, its packages are the layers of the import contract, and the paths that it names exist."""
+"""AGENTS.md fits one screen and names what exists, and a class or module name of the tree is used once."""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -32,3 +33,31 @@ def test_the_paths_of_the_flow_exist() -> None:
             places = [path for path in (ROOT / name, folder / name, previous / name) if path.exists()]
             assert places, f"AGENTS.md names {name}, which does not exist"
             previous = places[0].parent
+
+
+# Each package has its view of a subject under the subject's name, and each paper's report its own parts.
+SAME_NAME = {"cli", "config", "crisis_corpus", "dags", "dvc_airflow", "figsim", "cradle"}
+
+
+def modules() -> list[Path]:
+    folders = ("pipelines", "crisis_corpus", "plugins", "dags")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_a_class_name_is_used_once() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.strip("_"), []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert not twice, "rename the less prominent class to the field's term"
+
+
+def test_a_module_name_is_used_once() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        if path.stem != "__init__" and path.parent.name not in SAME_NAME:
+            places.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert not twice, "rename the less prominent module to the field's term"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import built_wheels
+from tests.built_once import built_once
+
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("crisis_corpus", "pipelines", "dags", "plugins", "profiles", "client")
-FILES = ("pyproject.toml", "README.md", "LICENSE", "dvc.yaml", "params.yaml")
 BLOCKED = """
 import sys
 for name in ("fcntl", "resource", "pipelines", "airflow", "dvc"):
@@ -28,17 +28,8 @@ sys.addaudithook(refuse)
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    # a copy, because setuptools writes into the folder that it builds
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
-    for name in SOURCES:
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in FILES:
-        shutil.copy2(ROOT / name, source / name)
-    for folder in (source / "client", source):
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(out)]
-        subprocess.run([*pip, str(folder)], check=True)
-    return {path.name.split("-")[0]: path for path in out.glob("*.whl")}
+def wheels() -> dict[str, Path]:
+    return built_wheels.wheels(built_once("wheels", built_wheels.build))
 
 
 def names(wheel: Path) -> set[str]:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.bundle import root
-from pipelines.cli.shared import emit
+from pipelines.cli.shared import emit, project_root
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
@@ -26,7 +25,7 @@ def setup(
     """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL; repeatable."""
     from pipelines.deployment import airflow_setup
 
-    folder = root()
+    folder = project_root()
     providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
     airflow = airflow_setup.connect(_url(), environment=os.environ)
     for line in airflow_setup.setup(
@@ -51,7 +50,7 @@ def trigger(
 @app.command("path")
 def path() -> None:
     """Print the folders of the Dags and of the plugin, and how to configure Airflow 3 with them."""
-    dags, plugins = root() / "dags", root() / "plugins"
+    dags, plugins = project_root() / "dags", project_root() / "plugins"
     local = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [
         {"name": "dags-folder", "classpath": local, "kwargs": {}},
@@ -62,15 +61,39 @@ def path() -> None:
     typer.echo("\nEnvironment of every component of Airflow (dags-folder keeps the Dags that you have):")
     typer.echo(f"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(bundles)}'")
     typer.echo(f"PYTHONPATH={plugins}")
-    typer.echo(f"CORPUS_ROOT={root()}")
+    typer.echo(f"CORPUS_ROOT={project_root()}")
+
+
+@app.command("refresh")
+def refresh() -> None:
+    """Write the graph of the corpus branch to CORPUS_HOME, from which the Dags are rendered, and have them parsed."""
+    from pipelines.workspace import dag_graph
+    from pipelines.workspace.clone import require_corpus
+
+    settings = Settings.from_env()
+    require_corpus(settings)
+    changed = dag_graph.refresh(settings)
+    typer.echo("The graph has changed." if changed else "The graph is unchanged.")
+    tell_airflow(settings)
+
+
+def tell_airflow(settings: Settings) -> None:
+    """Have Airflow parse the Dags, and say on stderr when the new graph takes effect."""
+    from pipelines.deployment.airflow_setup import parse_again
+
+    parsed = parse_again(settings.home, root=project_root(), environment=os.environ)
+    typer.echo(
+        f"Airflow parses {parsed} Dags again."
+        if parsed
+        else "No Airflow was reached: the Dags follow when they are next parsed on the host of this CORPUS_HOME.",
+        err=True,
+    )
 
 
 def _url() -> str:
-    if url := os.environ.get("CORPUS_AIRFLOW_URL"):
+    from pipelines.deployment.airflow_setup import address
+
+    if url := address(Settings.from_env().home):
         return url
-    ports = Settings.from_env().home / "ports.json"
-    try:
-        return f"http://127.0.0.1:{json.loads(ports.read_text())['airflow']}"
-    except (OSError, ValueError, KeyError):
-        detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
-        raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail) from None
+    detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
+    raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail)

@@ -20,7 +20,7 @@ def annotate(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="the port of Label Studio; default 8081")] = None,
 ) -> None:
     """Start the embedded Label Studio; print its address and the file of the annotators' passwords."""
-    from pipelines.deployment import label_studio as server
+    from pipelines.deployment import label_studio_server as server
 
     emit(server.serve(Settings.from_env(), params=load(), port=port))
 

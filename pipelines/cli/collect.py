@@ -1,12 +1,16 @@
-"""Define the commands that collect one month of a source and write its tables."""
+"""Define the commands that collect one month of a source and write its tables, and the trial of one day."""
 
 from __future__ import annotations
+
+from datetime import date
+from typing import Annotated
 
 import typer
 
 from pipelines.cli.shared import STEPS, CorpusName, Month, Shard, emit, open_vault, run_stage
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
+from pipelines.errors import BadParams
 from pipelines.process import now
 
 app = typer.Typer()
@@ -59,3 +63,18 @@ def partition(corpus: CorpusName, month: Month) -> None:
     from pipelines.collect.month import Window
 
     run_stage(step.run, corpus, window=Window.from_key(month), needs_settings=False)
+
+
+@app.command("try", rich_help_panel="Repository")
+def try_day(
+    corpus: Annotated[str, typer.Option(help="memes or posts")],
+    day: Annotated[str, typer.Option(help="the day to read, YYYY-MM-DD")],
+) -> None:
+    """Read one day from the source of a corpus and print the counts by outcome; nothing is kept."""
+    from pipelines.collect import trial
+
+    try:
+        chosen = date.fromisoformat(day)
+    except ValueError:
+        raise BadParams(where="--day", detail="is not a date YYYY-MM-DD") from None
+    emit(trial.run(Settings.from_env(), corpus=corpus, day=chosen, now=now()))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.shared import emit
 from pipelines.config.params_text import Key
 from pipelines.config.settings import Settings
@@ -121,9 +122,12 @@ def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: s
 
     if not reason.strip():
         raise BadParams(where="--reason", detail="is empty")
-    changed = parameters.change(Settings.from_env(), values, reason=reason, who=by or _who(), dry_run=dry_run)
+    settings = Settings.from_env()
+    changed = parameters.change(settings, values, reason=reason, who=by or _who(), dry_run=dry_run)
     tell(("set", changed.differences))
     _tell_stages(changed)
+    if changed.commit:
+        tell_airflow(settings)
     keys = [one.key for one in changed.differences]
     emit({"commit": changed.commit, "changed": keys, "to_run": changed.stages, "below": changed.below})
 

@@ -240,9 +240,9 @@ def _opened(settings: Settings, **given: Any) -> Iterator[Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
     from pipelines.registry.candidate import opened
     from pipelines.registry.versions import Registry
-    from pipelines.workspace.clone import require
+    from pipelines.workspace.clone import require_corpus
 
-    require(settings)
+    require_corpus(settings)
     Registry.open(settings)
     require_mlflow(settings)
     with (

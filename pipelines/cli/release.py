@@ -60,9 +60,9 @@ def approve(
 @app.command("list")
 def list_() -> None:
     """List the releases with their status and number of withdrawn records."""
-    from pipelines.release import register
+    from pipelines.release import release_store
 
-    emit({"releases": register.summary(Settings.from_env())})
+    emit({"releases": release_store.summary(Settings.from_env())})
 
 
 @app.command("refresh")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.params import tell
 from pipelines.cli.shared import doing, emit
 from pipelines.config.settings import Settings
@@ -34,6 +36,8 @@ ADDRESSES = {
     "CORPUS_ANSWERS_URL": "answers_url",
     "CORPUS_JOURNAL_URL": "journal_url",
 }
+# More than its slowest check may take, on a machine that is busy.
+DOCTOR_SECONDS = 120
 ASKED = {
     "repo": "Corpus repository: a path, or the git address of an empty repository",
     "remote": "DVC remote: a path, or an address such as s3://bucket/path",
@@ -163,7 +167,7 @@ class Beginning:
         if self.env_file:
             new_profile.write_env(self.env_file, env)
         _warn_uncommitted(repository.uncommitted(checkout), written=profile if text else None)
-        _next_steps(params, choices=self.choices, env_file=self.env_file)
+        _next_steps(self.settings, params=params, choices=self.choices, env_file=self.env_file)
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
@@ -178,25 +182,6 @@ class Beginning:
         return env_text(values, secrets=sorted(keys))
 
 
-@app.command("try", rich_help_panel="Repository")
-def try_day(
-    corpus: Annotated[str, typer.Option(help="memes or posts")],
-    day: Annotated[str, typer.Option(help="the day to read, YYYY-MM-DD")],
-) -> None:
-    """Read one day from the source of a corpus and print the counts by outcome; nothing is kept."""
-    from pipelines.collect import trial
-    from pipelines.process import now
-    from pipelines.workspace.parameters import require_corpus
-
-    try:
-        chosen = date.fromisoformat(day)
-    except ValueError:
-        raise BadParams(where="--day", detail="is not a date YYYY-MM-DD") from None
-    settings = Settings.from_env()
-    require_corpus(settings)
-    emit(trial.run(settings, corpus=corpus, day=chosen, now=now()))
-
-
 @app.command(rich_help_panel="Repository")
 def upgrade(
     keep: Annotated[list[str] | None, typer.Option(help="in a conflict, keep the corpus's value of this key")] = None,
@@ -205,7 +190,9 @@ def upgrade(
     """Merge this checkout's HEAD into the corpus branch, and its parameters by key."""
     from pipelines.workspace import repository
 
-    upgraded = repository.upgrade(Settings.from_env(), checkout=Path.cwd(), keep=keep or (), take=take or ())
+    settings = Settings.from_env()
+    upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
+    tell_airflow(settings)
     if upgraded is None:
         emit({"commit": None})
         return
@@ -324,12 +311,40 @@ def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
         typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
 
 
-def _next_steps(params: Params, *, choices: Choices, env_file: Path | None) -> None:
-    """Print what to do after `corpus init`, with a day of the corpus whose subreddits were chosen."""
-    corpus = next(
-        (name for name, fields in choices.corpora.items() if "subreddits" in fields), next(iter(params.corpora))
-    )
-    month = choices.corpora.get(corpus, {}).get("first_month") or params.corpora[corpus].first_month
+def _next_steps(settings: Settings, *, params: Params, choices: Choices, env_file: Path | None) -> None:
+    """Print what `corpus doctor` finds in the new deployment, and what to do next."""
+    from pipelines.workspace import parameters
+
+    findings = _examined(settings)
+    if findings:
+        typer.echo("Findings of `corpus doctor`, to fix before the first month:\n" + "\n".join(findings), err=True)
+    chosen = (name for name, fields in choices.corpora.items() if "subreddits" in fields)
+    corpus = next(chosen, next(iter(params.corpora)))
+    month = parameters.show(settings, section=f"corpora.{corpus}.first_month")
     steps = [f"set -a; . {env_file}; set +a"] if env_file else []
+    # a trial reads a dump to its last byte, which may take hours, so it is left to the person
     steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus {corpus} --day {month}-01"]
     typer.echo("Next:\n" + "\n".join(f"  {step}" for step in steps), err=True)
+
+
+def _examined(settings: Settings) -> list[str]:
+    """Return a line for each finding that is not ok.
+
+    The doctor runs in a process of its own: whatever it finds, and even if it hangs, the corpus is created.
+    """
+    addresses = {name: str(getattr(settings, field)) for name, field in ADDRESSES.items()}
+    argv = [sys.executable, "-m", "pipelines", "doctor", "--json"]
+    try:
+        with doing("examining the deployment"):
+            done = subprocess.run(
+                argv,
+                env={**os.environ, **addresses},
+                capture_output=True,
+                text=True,
+                timeout=DOCTOR_SECONDS,
+                check=False,
+            )
+        checks = json.loads(done.stdout.strip().rpartition("\n")[2])["checks"]
+    except (subprocess.TimeoutExpired, ValueError, KeyError):
+        return ["  the doctor did not end; run `corpus doctor`"]
+    return [f"  {c['status']} {c['check']}: {c['found']}. {c['fix']}" for c in checks if c["status"] != "ok"]

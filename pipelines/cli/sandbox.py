@@ -46,15 +46,15 @@ def up(profile: str = "sandbox") -> None:
 
     settings = Settings.from_env()
     port = _sandbox(profile, settings=settings).port
-    services.Deployment(settings, root=Path.cwd(), profile=profile, sandbox_port=port).up(say=typer.echo)
+    services.LocalDeployment(settings, root=Path.cwd(), profile=profile, sandbox_port=port).up(say=typer.echo)
 
 
 @app.command("down")
 def down() -> None:
     """Stop the services that `up` started."""
-    from pipelines.deployment import services
+    from pipelines.deployment import components
 
-    for name in services.down(Settings.from_env()):
+    for name in components.down(Settings.from_env()):
         typer.echo(f"stopped {name}")
 
 

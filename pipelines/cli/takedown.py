@@ -231,7 +231,7 @@ def _taken_down(
 
 def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
     """Return the selected records, and the takedown parameters of the corpus."""
-    from pipelines.takedown.objects import Objects
+    from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import select
     from pipelines.workspace.clone import workspace
 

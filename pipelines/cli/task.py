@@ -123,7 +123,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
 @app.command("champions")
 def champions(corpus: CorpusName) -> None:
     """Commit the version numbers of the champions that the stage batch_predict runs on a corpus."""
-    from pipelines.predict import batch_predict
+    from pipelines.predict import pins
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
     from pipelines.workspace import publish
@@ -134,7 +134,7 @@ def champions(corpus: CorpusName) -> None:
     def write(root: Path) -> None:
         with Journal.open(settings.journal_url) as journal:
             given: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
-            pinned.extend(pin.model for pin in batch_predict.champions(corpus, root=root, **given))
+            pinned.extend(pin.model for pin in pins.champions(corpus, root=root, **given))
 
     emit(publish.publish_champions(settings, corpus=corpus, write=write) | {"champions": pinned})
 

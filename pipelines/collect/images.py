@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.collect import work
-from pipelines.collect.fetch import Image, fetch_images
+from pipelines.collect.image_fetch import fetch_images
 from pipelines.collect.month import Window
 from pipelines.config.params import Params
 from pipelines.extract.decode import DecodedPicture, Decoder
@@ -67,7 +67,7 @@ def run(
     progress = reporter(STEP, total=len(jobs))
     with Decoder(params.images.decode) as decoder:
         for done, (job, fetched) in enumerate(_fetched(jobs, params=params, contact=contact), start=1):
-            picture = decoder.decode(fetched.data) if isinstance(fetched, Image) else fetched
+            picture = decoder.decode(fetched) if isinstance(fetched, bytes) else fetched
             row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str):
                 drops[job.record_id, job.image] = row
@@ -91,10 +91,10 @@ def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJ
             yield ImageJob(record_id=record_id, image=image, addresses=tuple(addresses))
 
 
-def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[tuple[ImageJob, Image | str]]:
+def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[tuple[ImageJob, bytes | str]]:
     """Yield every job with its bytes or drop reason; the next batch is fetched while the current one is read."""
 
-    def fetch(batch: list[ImageJob]) -> list[Image | str]:
+    def fetch(batch: list[ImageJob]) -> list[bytes | str]:
         return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
 
     batches = [jobs[i : i + BATCH] for i in range(0, len(jobs), BATCH)]

@@ -150,6 +150,13 @@ class Airflow:
         runs = list(self._all("/dags/~/dagRuns", "dag_runs", order_by="id"))
         return runs, list(self._all("/dags/~/dagRuns/~/taskInstances", "task_instances", order_by="id"))
 
+    def parse(self, dag_id: str) -> bool:
+        """Request that the Dag processor parses a Dag's file next; return whether Airflow has the Dag."""
+        found = self.find(f"/dags/{dag_id}")
+        if found:
+            self._call("PUT", f"/parseDagFile/{found['file_token']}", expected=HTTPStatus.CONFLICT)
+        return found is not None
+
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """Send a repeatable POST; return the JSON of the response, or ``None`` if the object already exists (409)."""
         answer = self._call("POST", path, json=dict(body), expected=HTTPStatus.CONFLICT)

@@ -1,8 +1,9 @@
-"""Create the pools and connections that the Dags use in an existing Airflow, and start runs, through its REST API."""
+"""Prepare an existing Airflow through its REST API: pools, connections, a new parse of the Dags, runs with a key."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +17,28 @@ PATIENCE, SECONDS = 2.0, 8.0
 Environment = Mapping[str, str]
 # Which variable each field of each connection has, by connection.
 Fields = Mapping[str, Mapping[str, str]]
+
+
+def address(home: Path) -> str | None:
+    """Return the address of Airflow's API server: the setting, or the embedded server's; ``None`` without both."""
+    if base := os.environ.get("CORPUS_AIRFLOW_URL"):
+        return base.rstrip("/")
+    try:
+        return f"http://127.0.0.1:{int(json.loads((home / 'ports.json').read_text())['airflow'])}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def parse_again(home: Path, *, root: Path, environment: Environment) -> int | None:
+    """Have the Dags of ``root`` parsed now, not at their interval; return their number, or ``None`` without Airflow."""
+    base = address(home)
+    try:
+        if base is None:
+            return None
+        airflow = connect(base, environment=environment)
+        return sum(airflow.parse(named(path.stem)) for path in (root / "dags").glob("*.py"))
+    except (AirflowUnavailable, requests.RequestException):
+        return None
 
 
 def connect(url: str, *, environment: Environment) -> Airflow:

@@ -1,23 +1,17 @@
 """Run the embedded deployment: the sandbox's server, MLflow, PostgreSQL and Airflow's components, all on loopback.
 
-Each component runs in its own session, with a log and a pid file under ``var``: ``airflow standalone`` leaves orphans,
-and an open port does not show which process listens on it. ``up`` may be killed at any time: the next ``up`` detects
-running components, and files are written under a temporary name and then renamed.
+``up`` may be killed at any time: the next ``up`` detects running components, and files are written under a temporary
+name and then renamed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import secrets
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
@@ -31,31 +25,15 @@ from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings
 from pipelines.deployment import postgres
 from pipelines.deployment.airflow_api import Airflow, named
+from pipelines.deployment.components import PortTaken, ServiceFailed, answers, free_port, running, wait
 from pipelines.deployment.postgres import Postgres
-from pipelines.errors import ConfigError
 
 # An idle machine takes 15; with four busy processes per core it took 70.
 READY_SECONDS = 240.0
 # URL paths of the sandbox's three vendors.
 VENDORS = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
-# Time between SIGTERM and SIGKILL.
-STOP_SECONDS = 15.0
 # Write the pid file, then exec the component: `down` cannot stop a component without a pid file.
 NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
-
-
-class ServiceFailed(ConfigError):
-    """A component did not start."""
-
-    message = "{name} did not start: {detail}."
-    remedy = "Read the log {log}, remove the cause, then repeat the command."
-
-
-class PortTaken(ConfigError):
-    """Another program listens on a component's port."""
-
-    message = "Port {port} of {name} is taken by another program."
-    remedy = "Stop that program, or run `make down`; the next start then chooses other ports."
 
 
 @dataclass(frozen=True)
@@ -90,18 +68,17 @@ def _chosen(path: Path) -> dict[str, int]:
         return {}
 
 
-def free_port(port: int) -> int:
-    """Return ``port`` if it is free on the loopback interface, else any free port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def sandbox_variables(port: int) -> dict[str, str]:
+    """Return the addresses and credentials of the simulated Reddit and vendors on a port."""
+    base = f"http://127.0.0.1:{port}"
+    variables = dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), base)
+    variables |= dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "sandbox")
+    for vendor, path in VENDORS.items():
+        variables |= {f"CORPUS_{vendor.upper()}_URL": base + path, f"CORPUS_{vendor.upper()}_KEY": "sandbox"}
+    return variables
 
 
-class Deployment:
+class LocalDeployment:
     """The components whose state is in one ``CORPUS_HOME``."""
 
     def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:
@@ -126,16 +103,7 @@ class Deployment:
             "CORPUS_ROOT": str(self.root),
             "CORPUS_PROFILE": self.profile,
             "CORPUS_SANDBOX_PORT": str(self.ports.sandbox),
-            "CORPUS_REDDIT_URL": f"http://127.0.0.1:{self.ports.sandbox}",
-            "CORPUS_REDDIT_OAUTH_URL": f"http://127.0.0.1:{self.ports.sandbox}",
-            "CORPUS_ARCTIC_SHIFT_URL": f"http://127.0.0.1:{self.ports.sandbox}",
-            "CORPUS_REDDIT_CLIENT_ID": "sandbox",
-            "CORPUS_REDDIT_CLIENT_SECRET": "sandbox",
-            **{
-                f"CORPUS_{vendor.upper()}_{what}": value
-                for vendor, path in VENDORS.items()
-                for what, value in (("URL", f"http://127.0.0.1:{self.ports.sandbox}{path}"), ("KEY", "sandbox"))
-            },
+            **sandbox_variables(self.ports.sandbox),
             "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
             "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
@@ -253,7 +221,10 @@ class Deployment:
         if not _says(noted, digest):
             Airflow(base).set_pools(wanted_pools)
             write_private(noted, digest)
-        # No triggerer: no task is deferred, and since Airflow 3.3 a task that waits for a person does not need one.
+        # No task is deferred, and since Airflow 3.3 a task that waits for a person needs no triggerer: it would only
+        # notify of missed deadlines. Idle it takes 170 MB and .01 core.
+        if os.environ.get("CORPUS_AIRFLOW_NOTIFY"):
+            self._start("airflow-triggerer", [*airflow, "triggerer", "--skip-serve-logs"])
         self._start("airflow-scheduler", [*airflow, "scheduler", "--skip-serve-logs"])
 
     def _postgres(self) -> None:
@@ -298,70 +269,5 @@ class Deployment:
         wait(name, ready, note=note, log=log, seconds=READY_SECONDS)
 
 
-def answers(address: str) -> bool:
-    """Return whether a component responds to a request."""
-    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10):  # noqa: S310 - loopback
-        return True
-    return False
-
-
-def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds: float) -> None:
-    """Wait until a component is ready.
-
-    Raises:
-        ServiceFailed: the component's process ended, or the component is not ready in time.
-    """
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not running(note):
-            raise ServiceFailed(name=name, detail="its process ended", log=log)
-        if ready():
-            return
-        time.sleep(0.3)
-    raise ServiceFailed(name=name, detail=f"no answer in {seconds:.0f} s", log=log)
-
-
 def _says(path: Path, wanted: str) -> bool:
     return path.exists() and path.read_text() == wanted
-
-
-def running(path: Path) -> psutil.Process | None:
-    """Return the process of a pid file if it still runs; the stored start time detects a reused pid."""
-    try:
-        noted = json.loads(path.read_text())
-        process = psutil.Process(noted["pid"])
-        # a pid file written by the component itself has no start time: it was written while the component started
-        started = noted.get("started") or min(process.create_time(), path.stat().st_mtime)
-        if abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE:
-            return process
-    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
-        pass
-    return None
-
-
-def down(settings: Settings) -> list[str]:
-    """Stop every process with a pid file, including its children; return the names of those that were running."""
-    notes = sorted((settings.home / "run").glob("*.pid"))
-    found = {path.stem: process for path in notes if (process := running(path))}
-    database = found.get("postgres")
-    clients = [process for process in found.values() if process is not database]
-    _stop([member for process in clients for member in [process, *process.children(recursive=True)]], signal.SIGTERM)
-    # PostgreSQL waits for its last connection after SIGTERM, and its connection processes must not be signalled
-    _stop([database] if database else [], signal.SIGINT)
-    for path in [*notes, settings.home / "ports.json"]:
-        path.unlink(missing_ok=True)
-    return list(found)
-
-
-def _stop(family: list[psutil.Process], number: int) -> None:
-    for member in family:
-        _signal(member, number)
-    _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS)
-    for member in alive:
-        _signal(member, signal.SIGKILL)
-    psutil.wait_procs(alive, timeout=5)
-
-
-def _signal(process: psutil.Process, number: int) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.send_signal(number)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,9 +15,11 @@ from pathlib import Path
 from pipelines.config.doctor import Doctor
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
+from pipelines.deployment.services import sandbox_variables
 from pipelines.doctor.finding import Finding, failure, of_error, ok
 from pipelines.errors import ConfigError
 from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.scratch import prefix
 
 # A prompt for a password would wait forever.
 SILENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=5"}
@@ -63,8 +65,7 @@ def opened(
     """Yield the deployment, or ``None`` without valid parameters, and the findings on repository and parameters."""
     # with other clones, so that the next task removes it if this process is killed
     scratch = settings.home / "scratch"
-    prefix = f"{socket.gethostname()}-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=scratch if scratch.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix(), dir=scratch if scratch.is_dir() else None) as folder:
         clone: Path | None = Path(folder) / CLONE
         found = {"repository": _clone(settings, folder=Path(folder), seconds=seconds)}
         if found["repository"].status == "failure":
@@ -79,7 +80,28 @@ def opened(
             yield None, found | {"parameters": of_error(error)}
             return
         found["parameters"] = ok(f"profile {params.profile or 'none'}")
-        yield Deployment(settings, params, root, clone, now), found
+        with _sandbox(settings, params=params) as known:
+            yield Deployment(known, params, root, clone, now), found
+
+
+@contextmanager
+def _sandbox(settings: Settings, *, params: Params) -> Iterator[Settings]:
+    """Set the variables of the embedded sandbox that are not set: its services have them, a person's shell does not."""
+    try:
+        port = int(json.loads((settings.home / "ports.json").read_text())["sandbox"]) if params.sandbox else None
+    except (OSError, ValueError, KeyError, TypeError):
+        port = None
+    if port is None:
+        yield settings
+        return
+    contact = {"CORPUS_CONTACT": "sandbox@localhost"}
+    added = {k: v for k, v in (sandbox_variables(port) | contact).items() if k not in os.environ}
+    os.environ.update(added)
+    try:
+        yield Settings.from_env()
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _clone(settings: Settings, *, folder: Path, seconds: float) -> Finding:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.config.settings import Settings
-from pipelines.doctor import accounts, machine, objects, services, stores
+from pipelines.doctor import accounts, machine, remotes, servers, stores
 from pipelines.doctor.deployment import Deployment, opened
 from pipelines.doctor.finding import Check, Finding
 from pipelines.doctor.runner import run
@@ -40,24 +40,26 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
     used = accounts.sources(params)
     # requests end before the check does, so that their finding names the server
     soon = seconds * 0.8
-    ocr = [Check("ocr", partial(machine.ocr, deployment))]
+    ocr = [Check("ocr", partial(machine.ocr, deployment), times=3)]
     return [
         # first, because it compares a server's clock with the time at which the examination began
         Check("clock", partial(machine.clock, deployment, seconds=soon)),
         *(ocr if any(corpus.content == "images" for corpus in params.corpora.values()) else []),
-        Check("remote", partial(objects.remote, deployment)),
-        Check("cache", partial(objects.cache, deployment, deep=deep), patient=deep),
-        Check("push", partial(objects.push, deployment, seconds=soon)),
+        Check("remote", partial(remotes.remote, deployment)),
+        Check("cache", partial(remotes.cache, deployment, deep=deep), patient=deep),
+        Check("push", partial(remotes.push, deployment, seconds=soon)),
         *(Check(f"source {name}", partial(accounts.source, deployment, name)) for name in used),
         *(Check(f"approval {name}", partial(accounts.approval, deployment, name)) for name in used),
         *(
             Check(f"labeller {name}", partial(accounts.labeller, deployment, name, seconds=soon))
             for name in accounts.labellers(params)
         ),
-        Check("mlflow", partial(services.mlflow, deployment, seconds=soon)),
-        Check("airflow", partial(services.airflow, deployment, seconds=soon)),
-        Check("pools", partial(services.pools, deployment)),
-        Check("queues", partial(services.queues, deployment)),
+        Check("mlflow", partial(servers.mlflow, deployment, seconds=soon)),
+        Check("airflow", partial(servers.airflow, deployment, seconds=soon)),
+        Check("deadlines", partial(servers.deadlines, deployment, seconds=soon)),
+        Check("graph", partial(servers.graph, deployment)),
+        Check("pools", partial(servers.pools, deployment)),
+        Check("queues", partial(servers.queues, deployment)),
         Check("secret", partial(stores.secret, deployment)),
         Check("vault", partial(stores.vault, deployment)),
         Check("backup", partial(stores.backup, deployment)),

@@ -27,10 +27,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A named examination; ``patient`` ones may take longer than the time-out."""
+    """A named examination.
+
+    Args:
+        name: the name that a person sees.
+        run: the function that examines.
+        times: how many times the time-out it may take: more than 1 if it computes instead of waiting.
+        patient: whether it may take as long as it needs.
+    """
 
     name: str
     run: Callable[[], Finding]
+    times: int = 1
     patient: bool = False
 
 
@@ -51,4 +59,5 @@ def failure(found: str, *, fix: str) -> Finding:
 
 def of_error(error: CorpusError, *, status: Status = "failure") -> Finding:
     """Return the finding of an error of this project: its message, and its remedy as the fix."""
-    return Finding(status, error.message.format(**error.fields), error.remedy.format(**error.fields))
+    found = error.message.format(**error.fields).rstrip(".")
+    return Finding(status, found, error.remedy.format(**error.fields))

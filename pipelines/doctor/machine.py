@@ -57,9 +57,9 @@ def clock(deployment: Deployment, *, seconds: float) -> Finding:
     for name, address in _servers(deployment):
         try:
             answer = requests.head(address, timeout=seconds / 4, allow_redirects=False)
-            # MLflow sends the header twice, which `requests` joins to one that is no date
-            sent = parsedate_to_datetime(answer.raw.headers.getlist("Date")[0])
-        except (requests.RequestException, IndexError, ValueError):
+            # uvicorn behind MLflow sends the header twice, and requests joins both with a comma
+            sent = parsedate_to_datetime(", ".join(answer.headers["Date"].split(", ")[:2]))
+        except (requests.RequestException, KeyError, ValueError, TypeError):
             continue
         skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()
         if skew > deployment.limits.skew_seconds:

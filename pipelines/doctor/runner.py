@@ -29,7 +29,7 @@ def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str,
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
             number, check = waiting.popleft()
-            running[number] = time.monotonic() + (PATIENCE if check.patient else seconds)
+            running[number] = time.monotonic() + (PATIENCE if check.patient else seconds * check.times)
             Thread(target=_work, args=(number, check, finished), name=check.name, daemon=True).start()
         try:
             number, finding = finished.get(timeout=max(0.0, min(running.values()) - time.monotonic()))
@@ -38,7 +38,7 @@ def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str,
         except Empty:
             for number in [number for number, end in running.items() if end <= time.monotonic()]:
                 del running[number]
-                found[number] = _late(seconds)
+                found[number] = _late(seconds * checks[number].times)
     return [(check.name, found[number]) for number, check in enumerate(checks)]
 
 

@@ -44,7 +44,7 @@ BINS = 10  # of equal width, as in Guo et al. (2017); fewer than their 15, for 6
 
 
 @dataclass(frozen=True)
-class _Scored:
+class _Probabilities:
     """The items with probabilities in one run: ``known`` (items,), ``said`` and ``true`` (items, labels)."""
 
     known: Bools
@@ -52,7 +52,7 @@ class _Scored:
     true: Bools
 
     @classmethod
-    def of(cls, board: Board, *, run: Run) -> _Scored:
+    def of(cls, board: Board, *, run: Run) -> _Probabilities:
         nothing = (math.nan,) * len(board.task.labels)
         said = np.array([run.scores.get(item, nothing) for item in board.items], dtype=np.float64)
         return cls(np.asarray(~np.isnan(said).any(axis=1)), said, matrix(board.gold, labels=board.task.labels))
@@ -60,7 +60,7 @@ class _Scored:
 
 def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
     """Return ``Calibration`` of ``evaluate.json`` over all runs; ``None`` if no run has probabilities."""
-    scored = [_Scored.of(board, run=run) for run in runs]
+    scored = [_Probabilities.of(board, run=run) for run in runs]
     said = np.concatenate([s.said[s.known] for s in scored])
     true = np.concatenate([s.true[s.known] for s in scored]).astype(np.float64)
     if not len(said):
@@ -147,7 +147,7 @@ def _tuned(
     both = sorted((run for run in runs if run.scores and run.seed in by_seed), key=lambda run: run.seed)
     if not both:
         return None
-    on_dev, on_test = _Scored.of(dev, run=by_seed[both[0].seed]), _Scored.of(board, run=both[0])
+    on_dev, on_test = _Probabilities.of(dev, run=by_seed[both[0].seed]), _Probabilities.of(board, run=both[0])
     p, y = on_dev.said[on_dev.known, label], on_dev.true[on_dev.known, label]
     at = highest(p, truth=y, floor=floor) if y.sum() >= MIN_POSITIVES else None
     found: Json = {"positives": int(y.sum()), "threshold": at, "dev": {"recall": None, "precision": None}}

@@ -26,7 +26,7 @@ from pipelines.evaluate.inputs import COLUMNS
 from pipelines.evaluate.model_scores import Json, number
 from pipelines.storage import tables
 
-FINETUNED, UNTUNED = "finetuned", "untuned"
+FINETUNED = "finetuned"
 AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
 
 

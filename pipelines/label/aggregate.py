@@ -1,10 +1,8 @@
 """Aggregate votes into one decision per record, independent of the order of labellers and rows; a tie stays a tie.
 
-:func:`valid` is the only source of votes: rows whose outcome is not ``vote`` never pass it, and a missing answer equals
-nothing, not even another missing one. Every aggregator returns a :class:`Decision` per record; ``agreement`` says how
-far the members' label *sets* agree (CRADLE 4.3, Table 5), however the labels were decided, so that *unanimous* and
-*consensus* always mean the same; it is ``none`` if nothing was decided. Only a given fallback breaks a tie (CRADLE 4.3:
-on test, by a named member).
+Every aggregator returns a :class:`Decision` per record; ``agreement`` says how far the members' label *sets* agree
+(CRADLE 4.3, Table 5), however the labels were decided, so that *unanimous* and *consensus* always mean the same; it is
+``none`` if nothing was decided. Only a given fallback breaks a tie (CRADLE 4.3: on test, by a named member).
 
 An aggregator takes a :class:`Panel`, the inputs of all, and returns the function that chooses a record's labels from
 its valid votes. Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the
@@ -19,11 +17,11 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from pipelines.errors import DataError
+from pipelines.label.ballots import Agreement, LabelSet, agree, quorum, valid, valid_scores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,10 +32,8 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-LabelSet = frozenset[str]
 Ballots = Mapping[str, Mapping[str, LabelSet]]
 Scores = Mapping[str, Mapping[str, tuple[float, ...]]]
-Agreement = Literal["unanimous", "consensus", "none"]
 Choice = Callable[[str, Mapping[str, LabelSet]], LabelSet | None]
 """Takes a record and the members' votes on it; returns the chosen labels, ``None`` if undecided."""
 
@@ -52,15 +48,6 @@ HARD = frozenset({"base", "improved"})
 FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 
 
-class TwoVotes(DataError):
-    """A labeller has two votes on one record, so the result would depend on the order of rows."""
-
-    message = (
-        "Labeller '{labeller}' has {votes} valid votes in one category of record {record_id}; only one is allowed."
-    )
-    remedy = "Run `dvc repro --force votes@posts-{labeller}`, which writes this labeller's votes again."
-
-
 @dataclass(frozen=True)
 class Decision:
     """The decision on a record: labels (``None``: undecided), the members' agreement, and ``how`` it was decided."""
@@ -68,52 +55,6 @@ class Decision:
     labels: LabelSet | None
     agreement: Agreement
     how: str
-
-
-def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
-    """Return record -> labeller -> label set of the rows whose outcome is ``vote``.
-
-    Raises:
-        TwoVotes: a labeller has two rows with the outcome ``vote`` for one record.
-    """
-    ballots: dict[str, dict[str, LabelSet]] = {}
-    for row in _valid_rows(votes, category=category):
-        ballots.setdefault(row["record_id"], {})[row["labeller"]] = frozenset(row["labels"] or ())
-    return ballots
-
-
-def valid_scores(votes: pa.Table, *, category: str) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Return record -> labeller -> probabilities, in the order of the category's names, for valid votes with scores."""
-    scores: dict[str, dict[str, tuple[float, ...]]] = {}
-    for row in _valid_rows(votes, category=category):
-        if row["scores"]:
-            scores.setdefault(row["record_id"], {})[row["labeller"]] = tuple(row["scores"])
-    return scores
-
-
-def _valid_rows(votes: pa.Table, *, category: str) -> list[dict[str, Any]]:
-    votes = votes.select(["record_id", "labeller", "category", "outcome", "labels", "scores"])
-    rows: list[dict[str, Any]] = [
-        row for row in votes.to_pylist() if row["outcome"] == "vote" and row["category"] == category
-    ]
-    for (record, labeller), times in sorted(Counter((row["record_id"], row["labeller"]) for row in rows).items()):
-        if times > 1:
-            raise TwoVotes(labeller=labeller, votes=times, record_id=record)
-    return rows
-
-
-def quorum(members: Sequence[str]) -> int:
-    """Return the number of votes that is a majority of all members, including absent ones: two of three."""
-    return len(set(members)) // 2 + 1
-
-
-def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
-    """Return the agreement of one record's valid votes, and the agreed set; unanimous requires every member's vote."""
-    backers = Counter(votes[member] for member in set(members) if member in votes)
-    for labels, count in backers.items():
-        if count >= quorum(members):
-            return ("unanimous" if count == len(set(members)) else "consensus"), labels
-    return "none", None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.datasets.example import TRAIN, only
 from pipelines.errors import ConfigError
-from pipelines.label.memes import meme
+from pipelines.label.meme_labels import meme
 from pipelines.llm import prompts
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from pipelines.label.aggregate import Decision, Panel, quorum
+from pipelines.label.aggregate import Decision, Panel
+from pipelines.label.ballots import quorum
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.vault.vault import Vault

@@ -17,9 +17,10 @@ import pyarrow as pa
 from pipelines.config.label import Ensemble, OfflineLabeller
 from pipelines.config.params import Params
 from pipelines.errors import BadParams, EnsembleTooWeak
-from pipelines.label import compare, review_queue, statistics
-from pipelines.label.aggregate import Decision, LabelSet, Panel
-from pipelines.metrics.tables import Distribution
+from pipelines.label import ensemble_comparison, review_queue, statistics
+from pipelines.label.aggregate import Decision, Panel
+from pipelines.label.ballots import LabelSet
+from pipelines.metrics.label_tables import Distribution
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Category, load
@@ -90,8 +91,8 @@ def run(
     Returns:
         the metrics: ``agreement`` and ``how`` by split, ``distributions`` (for CRADLE's tables), ``labellers``
         (outcomes, reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules,
-        ``refusals`` by gold label, ``queue``, ``comparison`` on dev (see :func:`pipelines.label.compare.table`),
-        ``test`` (scores), ``by_agreement``.
+        ``refusals`` by gold label, ``queue``, ``comparison`` on dev (see
+        :func:`pipelines.label.ensemble_comparison.table`), ``test`` (scores), ``by_agreement``.
 
     Raises:
         BadParams: there is no such ensemble, the votes of a member are missing, or the aggregator needs scores that the
@@ -117,7 +118,7 @@ def run(
         raise BadParams(
             where=f"ensembles.{ensemble}.aggregate", detail=f"its members give no scores for {described.aggregate}"
         )
-    comparison = compare.table(panel, resamples=params.silver.resamples, seed=params.silver.seed)
+    comparison = ensemble_comparison.table(panel, resamples=params.silver.resamples, seed=params.silver.seed)
     offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
     if offline:
         check_strength(comparison, ensemble=ensemble, described=described, least=params.silver.min_probability)

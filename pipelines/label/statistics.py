@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.label.aggregate import Decision, LabelSet, Panel
+from pipelines.label.aggregate import Decision, Panel
+from pipelines.label.ballots import LabelSet
 from pipelines.metrics import label_sets
-from pipelines.metrics.tables import Distribution
+from pipelines.metrics.label_tables import Distribution
 
 AGREEMENTS = ("unanimous", "consensus", "none")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.label.statistics import AGREEMENTS
-from pipelines.metrics import tables
-from pipelines.metrics.tables import UNDEFINED, Distribution, Layout, Sheet, percent
+from pipelines.metrics import label_tables
+from pipelines.metrics.label_tables import UNDEFINED, Distribution, Layout, Sheet, percent
 from pipelines.workspace.clone import workspace
 
 OUTCOMES = ("vote", "abstained", "refused", "malformed", "failed")
@@ -76,7 +76,7 @@ def overview(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
 
 def _agreed(found: Mapping[str, Any]) -> Sheet:
     agreed = {HEADINGS.get(split, split): found["agreement"][split] for split in _in_order(found["agreement"])}
-    return tables.table_5(agreed, members=len(found["members"]))
+    return label_tables.table_5(agreed, members=len(found["members"]))
 
 
 def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:
@@ -92,15 +92,15 @@ def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:
     yield _titled(_agreed(found), name)
     yield _titled(right_by_agreement(found["by_agreement"]), name)
     if people:
-        yield tables.table_1(people, layout=layout)
-        yield tables.table_2(people)
+        yield label_tables.table_1(people, layout=layout)
+        yield label_tables.table_2(people)
         if layout.times:
-            yield tables.table_3(people, layout=layout)
+            yield label_tables.table_3(people, layout=layout)
     if train:
-        yield _titled(tables.table_6(train, layout=layout), name)
-        yield _titled(tables.table_7(train, layout=layout), name)
+        yield _titled(label_tables.table_6(train, layout=layout), name)
+        yield _titled(label_tables.table_7(train, layout=layout), name)
     if given:
-        yield _titled(tables.table_11(given, layout=layout), name)
+        yield _titled(label_tables.table_11(given, layout=layout), name)
     if any(found["violations"].values()):
         yield _titled(violations(found["violations"]), name)
     if found["refusals"]:
@@ -108,7 +108,7 @@ def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:
     if found["comparison"]:
         yield _titled(comparison(found["comparison"]), name)
     for system, scored in found["test"].items():
-        yield tables.table_12(scored, name=f"Test: {name if system == 'ensemble' else system}")
+        yield label_tables.table_12(scored, name=f"Test: {name if system == 'ensemble' else system}")
     yield _titled(queue(found["queue"], records=found["records"]), name)
 
 

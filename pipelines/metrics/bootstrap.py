@@ -29,7 +29,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """A paired difference between two systems; ``probability`` is the share of resamples above 0 (ties count half)."""
 
     value: float
@@ -49,14 +49,14 @@ class Draws:
         """Return each metric with its interval."""
         return {name: Interval(self.values[name], *_bounds(self.resampled[name])) for name in NAMES}
 
-    def minus(self, other: Draws) -> dict[str, Difference]:
+    def minus(self, other: Draws) -> dict[str, PairedDifference]:
         """Return each metric's difference from another system that was drawn with the same gold, groups and seed."""
         differences = {}
         for name in NAMES:
             more = self.resampled[name] - other.resampled[name]
             # rounding may change the last bit of equal sums: count that as a tie
             probability = float(np.mean((more > 1e-12) + 0.5 * (np.abs(more) <= 1e-12)))
-            differences[name] = Difference(self.values[name] - other.values[name], *_bounds(more), probability)
+            differences[name] = PairedDifference(self.values[name] - other.values[name], *_bounds(more), probability)
         return differences
 
 

@@ -1,6 +1,6 @@
 """Load a saved text encoder with a classification head and tokenize its input, without training code.
 
-This module is separate from ``train/classifiers/encoder.py``, so that registered models load without training
+This module is separate from ``train/classifiers/encoder_training.py``, so that registered models load without training
 dependencies.
 """
 

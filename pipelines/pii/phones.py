@@ -33,7 +33,7 @@ _BETWEEN = " \u00a0-./)\u2010\u2011\u2012\u2013"
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _DigitGroup:
     start: int
     end: int
     digits: str
@@ -52,7 +52,7 @@ def spans(text: str) -> list[tuple[int, int]]:
 def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
     groups, before = [], start
     for match in _GROUP.finditer(text, start, end):
-        groups.append(_Group(match.start(), match.end(), match.group(), text[before : match.start()]))
+        groups.append(_DigitGroup(match.start(), match.end(), match.group(), text[before : match.start()]))
         before = match.end()
     if text[end : end + 1].isalnum() and not _EXTENSION.match(text, end):
         groups.pop()  # "4567px" is not a group of a number
@@ -75,7 +75,7 @@ def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
     return found
 
 
-def _date(groups: list[_Group]) -> int:
+def _date(groups: list[_DigitGroup]) -> int:
     """Return 3 if the groups start with a date of three groups, else 0."""
     if len(groups) < 3 or groups[1].before not in {"-", ".", "/"} or groups[1].before != groups[2].before:
         return 0
@@ -87,7 +87,7 @@ def _date(groups: list[_Group]) -> int:
     return 3 if fits else 0
 
 
-def _phone(groups: list[_Group], *, announced: bool, continued: bool) -> int:
+def _phone(groups: list[_DigitGroup], *, announced: bool, continued: bool) -> int:
     """Return the number of groups of the telephone number at the start, or 0 if there is none."""
     first = groups[0]
     if "+" in first.before or _EXIT.match(first.digits):
@@ -105,7 +105,7 @@ def _phone(groups: list[_Group], *, announced: bool, continued: bool) -> int:
     return 0
 
 
-def _north_american(groups: list[_Group]) -> int:
+def _north_american(groups: list[_DigitGroup]) -> int:
     trunk = 1 if groups[0].digits == "1" and len(groups) > 1 else 0
     rest = groups[trunk : trunk + 3]
     sizes = tuple(len(g.digits) for g in rest)
@@ -118,7 +118,7 @@ def _north_american(groups: list[_Group]) -> int:
     return 2 if trunk and sizes[0] == 10 and "-" in rest[0].before else 0
 
 
-def _longest(groups: list[_Group], *, allowed: range) -> int:
+def _longest(groups: list[_DigitGroup], *, allowed: range) -> int:
     """Return the largest number of groups, up to the next date, whose total number of digits is ``allowed``."""
     best = total = 0
     for count, group in enumerate(groups, start=1):
@@ -130,7 +130,7 @@ def _longest(groups: list[_Group], *, allowed: range) -> int:
     return best
 
 
-def _span(text: str, *, first: _Group, last: _Group) -> tuple[int, int]:
+def _span(text: str, *, first: _DigitGroup, last: _DigitGroup) -> tuple[int, int]:
     start = first.start - len(first.before.lstrip(_BETWEEN))
     end = last.end
     if extension := _EXTENSION.match(text, end):

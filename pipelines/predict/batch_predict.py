@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from crisis_corpus import client, trusted
 from crisis_corpus import journal as journals
 from crisis_corpus.integrity import sha256
-from crisis_corpus.versions import NAMES
-from pipelines.config.base import Positive, Section
 from pipelines.config.models import Drift
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, CorpusError, RegistryError
+from pipelines.errors import CorpusError, RegistryError
+from pipelines.predict import pins
+from pipelines.predict.pins import NotPinned, Pin
 from pipelines.predict.registered import BadAnswer, read_answers
 from pipelines.registry import drift
-from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry, subject
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
@@ -49,16 +46,6 @@ TABLE = "predictions"
 Json = dict[str, Any]
 
 
-class NotPinned(ConfigError):
-    """A corpus has no valid file ``models/<corpus>/<name>.json`` that pins the version to run."""
-
-    message = "The model version to run cannot be read from the files in models/: {detail}."
-    remedy = (
-        "Run `corpus task champions CORPUS` (memes or posts), which writes and commits these files for the current "
-        "champions."
-    )
-
-
 class CannotScore(RegistryError):
     """A model fails, or its answers do not match its signature."""
 
@@ -70,25 +57,8 @@ class CannotScore(RegistryError):
     exit_code = 65
 
 
-class Pin(Section):
-    """``models/<corpus>/<name>.json``: the version to run, the digest of its files, and its predictions of the test.
-
-    ``test`` is ``None`` for a champion of an earlier release, until the gate compares a candidate with it.
-    """
-
-    name: str
-    version: Positive
-    files: str
-    test: drift.Counts | None = None
-
-    @property
-    def model(self) -> str:
-        """Return ``<name>/<version>``, the name of the model in the table ``predictions``."""
-        return f"{self.name}/{self.version}"
-
-
 @dataclass
-class _Task:
+class _PinnedModel:
     """One version that predicts one corpus; it is loaded at the first prediction."""
 
     pin: Pin
@@ -116,35 +86,6 @@ class _Task:
         return CannotScore(uri=f"models:/{self.pin.model}", detail=detail)
 
 
-def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
-    """Rewrite the pins of a corpus: one for each model in the section ``batch_predict`` that has a champion.
-
-    Raises:
-        AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
-    """
-    pinned = []
-    for old in _folder(corpus, root=root).glob("*.json"):
-        old.unlink()
-    for name in params.batch_predict.get(corpus, ()):
-        with suppress(trusted.NoChampion):
-            pinned.append(pin(name, registry=registry, journal=journal, root=root))
-    return pinned
-
-
-def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path()) -> Pin:
-    """Write the champion into ``models/<corpus>/<name>.json`` of a clone; the same champion gives the same bytes.
-
-    Raises:
-        NoChampion, AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
-    """
-    found = trusted.find(name, None, registry=registry, journal=journal)
-    version = found.version.version
-    test = drift.reference(journal, name=name, version=version)
-    made = Pin(name=name, version=version, files=found.files, test=test)
-    write_metrics(made.model_dump(mode="json"), _folder(NAMES[name][0], root=root) / f"{name}.json")
-    return made
-
-
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
     """Predict the live records of a corpus with every pinned model.
 
@@ -167,8 +108,8 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         CorpusError: see :func:`crisis_corpus.client.load`.
         SealBroken: a value was altered, or belongs to another vault.
     """
-    pins = list(_pins(corpus, root=root))
-    if not pins:
+    champions = list(pins.read(corpus, root=root))
+    if not champions:
         raise NotPinned(detail=f"no model of {corpus} is pinned")
     content, folder = params.corpora[corpus].content, root / "data" / corpus
     texts = content == "texts"
@@ -177,9 +118,9 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     inputs = {month: drift.inputs_of(paths) for month, paths in _months(folder, drift.INPUTS[content]).items()}
     everybody = {r for path in files for r in pq.read_table(path, columns=["record_id"])["record_id"].to_pylist()}
     metrics = {}
-    for one in pins:
+    for one in champions:
         task = task_of(scheme_of(params.corpora[corpus].scheme), subject(one.name, params=params)[1])
-        asked = _Task(one, task, _loader(one, settings=settings), vault)
+        asked = _PinnedModel(one, task, _loader(one, settings=settings), vault)
         found = _all(asked, months, kept=settings.home / "scored" / one.name, texts=texts)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
         gone = vault.tombstoned(everybody)
@@ -188,21 +129,6 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         metrics[one.name] = _counts(found, asked=asked, gone=len(gone))
         metrics[one.name]["drift"] = _drift(found, asked=asked, inputs=inputs, bounds=params.drift)
     return write_metrics(metrics, root / "metrics" / corpus / "batch_predict.json")
-
-
-def _folder(corpus: str, *, root: Path) -> Path:
-    return root / "models" / corpus
-
-
-def _pins(corpus: str, *, root: Path) -> Iterator[Pin]:
-    for path in sorted(_folder(corpus, root=root).glob("*.json")):
-        try:
-            found = Pin.model_validate_json(path.read_bytes())
-        except ValidationError as error:
-            raise NotPinned(detail=f"{error.error_count()} entries of {path.name} are invalid") from None
-        if found.name != path.stem:
-            raise NotPinned(detail=f"{path.name} names another model")
-        yield found
 
 
 def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
@@ -223,7 +149,7 @@ def _months(folder: Path, pattern: str) -> dict[str, list[Path]]:
     return months
 
 
-def _all(asked: _Task, months: Mapping[str, Sequence[Path]], *, kept: Path, texts: bool) -> pa.Table:
+def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Path, texts: bool) -> pa.Table:
     """Return the predictions of all partitions; only partitions that are not cached are predicted."""
     kept.mkdir(parents=True, exist_ok=True)
     places = []
@@ -248,7 +174,7 @@ def _key(pinned: Pin, paths: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _said(asked: _Task, path: Path, *, texts: bool) -> Iterator[Json]:
+def _said(asked: _PinnedModel, path: Path, *, texts: bool) -> Iterator[Json]:
     """Predict the records of a file in batches, without those that were taken down."""
     name, columns = ("posts", ["title", "body"]) if texts else ("images", ["bytes", "text"])
     identity = ["record_id"] if texts else ["record_id", "image"]
@@ -281,7 +207,7 @@ def _meme(picture: bytes | None, text: bytes | None) -> Json:
     return {"image": picture, "text": (text or b"").decode()}
 
 
-def _answers(answer: Any, *, asked: _Task, count: int) -> Iterator[Json]:
+def _answers(answer: Any, *, asked: _PinnedModel, count: int) -> Iterator[Json]:
     """Yield the rest of the row of each answer."""
     try:
         for one in read_answers(answer, task=asked.task, count=count):
@@ -296,7 +222,7 @@ def _answers(answer: Any, *, asked: _Task, count: int) -> Iterator[Json]:
         raise asked.unfit(f"an answer is not valid for '{asked.task.key}': {bad}") from None
 
 
-def _counts(found: pa.Table, *, asked: _Task, gone: int) -> Json:
+def _counts(found: pa.Table, *, asked: _PinnedModel, gone: int) -> Json:
     labels = Counter(label for row in found["labels"].to_pylist() for label in row)
     return {
         "version": asked.pin.version,
@@ -309,7 +235,7 @@ def _counts(found: pa.Table, *, asked: _Task, gone: int) -> Json:
     }
 
 
-def _drift(found: pa.Table, *, asked: _Task, inputs: Mapping[str, drift.Inputs], bounds: Drift) -> Json | None:
+def _drift(found: pa.Table, *, asked: _PinnedModel, inputs: Mapping[str, drift.Inputs], bounds: Drift) -> Json | None:
     """Compare the predictions of each month with those of the test; ``None`` if the pin has no counts of the test.
 
     Returns:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.annotate.imports.files import FORMATS, UnreadableFile, first, list_of, read_file
-from pipelines.annotate.imports.files import FileRow as Line
+from pipelines.annotate.imports.published_files import FORMATS, UnreadableFile, first, list_of, read_file
+from pipelines.annotate.imports.published_files import FileRow as Line
 from pipelines.errors import DataError
 from pipelines.llm.outcome import Outcome
 from pipelines.taxonomy import tiers_of

@@ -24,7 +24,7 @@ from pipelines.datasets.example import TEST, Example, only
 from pipelines.datasets.memes import load
 from pipelines.errors import ConfigError
 from pipelines.label import few_shot
-from pipelines.label.memes import MemeLabeller, described, meme
+from pipelines.label.meme_labels import MemeLabeller, described, meme
 from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
 from pipelines.llm.prompts import Prompt, build, register
 from pipelines.progress import reporter

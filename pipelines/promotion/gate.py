@@ -83,7 +83,7 @@ class GateVerdict:
 
 
 @dataclass
-class _Case:
+class _GateCase:
     """The state of judging a candidate."""
 
     test: Frozen
@@ -146,7 +146,7 @@ def judge(name: str, version: int, *, context: Context) -> GateVerdict:
     with scratch(context.settings) as folder:
         versions = [candidate, *([context.registry.version(name, now.champion)] if now.champion else [])]
         entries = {v.version: enter(v, context=context, folder=folder) for v in versions}
-        case = _Case(test, entries, now.champion)
+        case = _GateCase(test, entries, now.champion)
         _look(case, entries[version], standing=now, context=context)
         basis = _basis(case, terms=context.terms)
         _score(case, version, basis=basis, context=context)
@@ -154,7 +154,7 @@ def judge(name: str, version: int, *, context: Context) -> GateVerdict:
     return GateVerdict(name, version, now.champion, reasons, case.figures, basis, entries[version].found)
 
 
-def _look(case: _Case, entry: Candidate, *, standing: Standing, context: Context) -> None:
+def _look(case: _GateCase, entry: Candidate, *, standing: Standing, context: Context) -> None:
     """Make every check that does not run the model."""
     version = entry.version.version
     gone = [f"version {version} was withdrawn"] if version in standing.withdrawn else []
@@ -176,7 +176,7 @@ def _look(case: _Case, entry: Candidate, *, standing: Standing, context: Context
         case.reasons["labels"].append(f"its {found} labels are not the {wanted} of '{case.test.task.key}'")
 
 
-def _learnt(case: _Case, entry: Candidate, *, candidate: bool, vault: Vault) -> None:
+def _learnt(case: _GateCase, entry: Candidate, *, candidate: bool, vault: Vault) -> None:
     """Check the records that a model has learnt from; takedowns count only against the candidate."""
     if entry.pack is None:
         return
@@ -201,7 +201,7 @@ def _learnt(case: _Case, entry: Candidate, *, candidate: bool, vault: Vault) -> 
         )
 
 
-def _basis(case: _Case, *, terms: Promote) -> str:
+def _basis(case: _GateCase, *, terms: Promote) -> str:
     """Return a digest of everything that determines the scores."""
     files = {str(version): entry.found for version, entry in case.entries.items()}
     sampling = case.test.board.sampling
@@ -217,7 +217,7 @@ def _basis(case: _Case, *, terms: Promote) -> str:
     return hashlib.sha256(canonical(values).encode()).hexdigest()
 
 
-def _score(case: _Case, version: int, *, basis: str, context: Context) -> None:
+def _score(case: _GateCase, version: int, *, basis: str, context: Context) -> None:
     """Run and compare both models, or reuse their earlier scores."""
     name = case.entries[version].version.name
     known = _known(context.journal, name=name, version=version, basis=basis)
@@ -245,7 +245,7 @@ def _score(case: _Case, version: int, *, basis: str, context: Context) -> None:
     case.reasons |= {check: list(reasons) for check, reasons in case.figures["scores"]["reasons"].items()}
 
 
-def _asked(case: _Case, version: int) -> dict[int, Run] | None:
+def _asked(case: _GateCase, version: int) -> dict[int, Run] | None:
     """Return the answers of candidate and champion; add a reason and return ``None`` if one cannot be run."""
     if not case.test.board.items:
         case.reasons["asked"] = ["the test has no item with gold, so nothing was scored"]

@@ -50,7 +50,7 @@ def subject(name: str, *, params: Params) -> tuple[str, str]:
     return corpus, category or params.finetune.category
 
 
-class Registry(versions.Registry):
+class Registry(versions.RegistryReader):
     """The MLflow registry, limited to what this project uses; safe for use by several processes."""
 
     @classmethod

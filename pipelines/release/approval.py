@@ -8,8 +8,8 @@ from typing import Any
 from pipelines.config.settings import Settings
 from pipelines.errors import DataError
 from pipelines.registry.journal import signed
-from pipelines.release.register import APPROVED, DRAFT, ReleaseEntry, locked
 from pipelines.release.rekey import release_ids
+from pipelines.release.release_store import APPROVED, DRAFT, ReleaseEntry, locked
 from pipelines.vault.vault import Vault
 
 

@@ -19,11 +19,10 @@ from pipelines.config.params import Params
 from pipelines.config.release import Release, Shape
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
-from pipelines.release import datasheet, material
+from pipelines.release import datasheet, released_posts
 from pipelines.release.anonymity import coarsen
-from pipelines.release.form import Released, categories, files, labelled, written
-from pipelines.release.material import ReleasedPost
-from pipelines.release.register import (
+from pipelines.release.rekey import fetch_row, own_key, release_ids
+from pipelines.release.release_store import (
     APPROVED,
     DRAFT,
     MANIFEST,
@@ -37,7 +36,8 @@ from pipelines.release.register import (
     manifest_of,
     write,
 )
-from pipelines.release.rekey import fetch_row, own_key, release_ids
+from pipelines.release.release_tables import Released, categories, files, labelled, written
+from pipelines.release.released_posts import ReleasedPost
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import git
 
@@ -169,7 +169,7 @@ def _choose(
     found = categories(corpus, shape=shape, params=params)
     items, unlabelled = labelled(corpus, found=found, shape=shape, params=params, root=root)
     ids = release_ids({r for r, _ in items}, release=release, vault=vault)
-    opened = material.read(corpus, record_ids=ids.keys(), vault=vault, root=root)
+    opened = released_posts.read(corpus, record_ids=ids.keys(), vault=vault, root=root)
     order = sorted((ids[r], image, r) for r, image in items if r in opened.posts)
     coarse = coarsen([opened.posts[r].person for _, _, r in order], columns=shape.metadata, k=k)
     rows = [

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pipelines.config.settings import Settings
 from pipelines.progress import silent
-from pipelines.release.form import without, written
-from pipelines.release.register import REMOVAL, ReleaseEntry, digest, entries, locked, manifest_of, write
 from pipelines.release.rekey import release_ids
+from pipelines.release.release_store import REMOVAL, ReleaseEntry, digest, entries, locked, manifest_of, write
+from pipelines.release.release_tables import without, written
 from pipelines.vault.vault import Vault
 
 # Tests kill the process after these steps.

@@ -18,7 +18,7 @@ import numpy as np
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.metrics import agreement_coefficients as c
-from pipelines.metrics.tables import UNDEFINED, Sheet
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import papers
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.rules import normal

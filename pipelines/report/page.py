@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
 
-from pipelines.metrics.tables import Sheet
+from pipelines.metrics.label_tables import Sheet
 
 FIGURE = re.compile(r"^(?:to|[-−–+±<>=≈≠.,\d\s%()\[\]/;:→·|×])*$")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics.tables import UNDEFINED, Sheet
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import figures
 from pipelines.report.page import Drawing, Heat
 from pipelines.taxonomy.task import TASKS

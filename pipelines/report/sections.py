@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics.tables import UNDEFINED, Sheet
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import parts
 from pipelines.report.page import Block, Folded, PageSection, Prose
 from pipelines.report.papers import printed

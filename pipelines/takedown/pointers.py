@@ -17,7 +17,7 @@ from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import GitFailed, UnknownName
-from pipelines.takedown.objects import Change, Objects, remember, replaced
+from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.inventory import read_yaml

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pipelines.takedown.redaction import Gone, is_table
 from pipelines.vault.engine import Engine, chunks
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
+from pipelines.workspace.scratch import in_use
 
 
 @dataclass(frozen=True)
@@ -179,12 +179,12 @@ def _clear_train(site: Site) -> None:
 
 
 def _scratch(site: Site) -> int:
-    return sum(not _running(folder) for folder in _inside(site.settings.home / "scratch"))
+    return sum(not in_use(folder) for folder in _inside(site.settings.home / "scratch"))
 
 
 def _clear_scratch(site: Site) -> None:
     for folder in _inside(site.settings.home / "scratch"):
-        if not _running(folder):
+        if not in_use(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -194,13 +194,7 @@ def running(settings: Settings) -> int:
     Such a clone may contain deleted records, and is removed after its process has ended. If the process pushes deleted
     records, the next takedown or daily sweep finds them, because both read every object again.
     """
-    return sum(_running(folder) for folder in _inside(settings.home / "scratch"))
-
-
-def _running(folder: Path) -> bool:
-    # <host>-<process>-<anything>, as workspace.clone names them; folders with other names are never removed
-    host, number = (*folder.name.rsplit("-", 2), "", "")[:2]
-    return host != socket.gethostname() or not number.isdigit() or Path("/proc", number).exists()
+    return sum(in_use(folder) for folder in _inside(settings.home / "scratch"))
 
 
 def _lineage(site: Site) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import BadArgument, DataError
-from pipelines.takedown.objects import write_whole
+from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Tombstone, Vault
 

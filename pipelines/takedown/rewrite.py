@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost
-from pipelines.takedown.objects import Change, Objects, replaced
+from pipelines.takedown.object_versions import Change, Objects, replaced
 from pipelines.takedown.pointers import Pointers, as_changes, mend
 from pipelines.takedown.redaction import Gone
 from pipelines.workspace.clone import Workspace, workspace

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines.config.params import Params
 from pipelines.errors import BadArgument
-from pipelines.takedown.objects import Objects
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import TOKEN, is_table
 from pipelines.vault.vault import Vault
 from pipelines.workspace.objects import TREE

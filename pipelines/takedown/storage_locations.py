@@ -71,11 +71,11 @@ SINKS = (
         settings=("cache", "remote", "remote_options"),
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
-            "annotate/agreement/figure", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
+            "annotate/agreement/kappa_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
-            "curate/sample", "curate/split/split", "doctor/objects", "label/rationales", "label/silver", "label/votes",
+            "curate/sample", "curate/split/split", "doctor/remotes", "label/rationales", "label/silver", "label/votes",
             "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
-            "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/objects",
+            "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions",
             "takedown/redaction",
             "train/classifiers/train", "train/finetuned", "train/knn/neighbours", "workspace/results",
             "workspace/stages",
@@ -91,7 +91,7 @@ SINKS = (
         outs=("metrics/*",),
         writers=(
             "annotate/agreement/agreement", "annotate/manifest", "config/new_profile", "curate/quality",
-            "evaluate/evaluate", "label/injection_test", "storage/metrics_file", "takedown/pointers",
+            "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file", "takedown/pointers",
             "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters", "workspace/repository",
         ),
     ),
@@ -110,7 +110,7 @@ SINKS = (
         "",
         keeps="`tombstones.json`, to be kept apart from the vault and replayed after a restore; receipts hold counts",
         paths=_home("takedowns"),
-        writers=("takedown/objects", "takedown/receipts", "takedown/takedown"),
+        writers=("takedown/object_versions", "takedown/receipts", "takedown/takedown"),
     ),
     Sink(
         "requests",
@@ -135,8 +135,8 @@ SINKS = (
         settings=("annotation_files", "label_studio"),
         writers=(
             "annotate/backends/files/files", "annotate/backends/label_studio/label_studio",
-            "annotate/backends/label_studio/store", "deployment/label_studio", "deployment/label_studio_accounts",
-            "label/memes",
+            "annotate/backends/label_studio/erasure", "deployment/label_studio_server",
+            "deployment/label_studio_accounts", "label/meme_labels",
         ),
     ),
     Sink(
@@ -151,7 +151,7 @@ SINKS = (
         "content",
         "emptied, because pages of live sources are sealed under a key of the project and have no record ids (`purge`)",
         paths=_home("resume"),
-        writers=("collect/sources/journal",),
+        writers=("collect/sources/page_cache",),
     ),
     Sink(
         "train",
@@ -159,8 +159,8 @@ SINKS = (
         "checkpoints of the corpus are removed, because their training data cannot be published any more (`purge`)",
         paths=_home("train"),
         writers=(
-            "train/classifiers/checkpoint", "train/classifiers/encoder", "train/classifiers/loop", "train/knn/knn",
-            "train/sft/tuner",
+            "train/classifiers/checkpoint", "train/classifiers/encoder_training", "train/classifiers/loop",
+            "train/knn/knn", "train/sft/trainer",
         ),
     ),
     Sink(
@@ -168,7 +168,7 @@ SINKS = (
         "content",
         "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
-        writers=("doctor/deployment", "models/backbones", "registry/candidate"),
+        writers=("doctor/deployment", "models/backbones", "registry/candidate", "workspace/scratch"),
     ),
     Sink(
         "lineage",
@@ -204,7 +204,7 @@ SINKS = (
         "rows are removed from packages and added to the removal lists, by the release's own ids (`purge`)",
         keeps="the release's own id on its removal list; copies that consumers have",
         paths=_home("releases"),
-        writers=("crisis_corpus/hydrate", "release/register", "release/rekey"),
+        writers=("crisis_corpus/hydrate", "release/release_store", "release/rekey"),
     ),
     Sink(
         "sources",
@@ -244,7 +244,7 @@ SINKS = (
         "",
         paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
         writers=(
-            "cli/airflow", "deployment/postgres", "deployment/services", "doctor/services", "forkserver",
+            "cli/airflow", "deployment/postgres", "deployment/services", "doctor/servers", "forkclient", "forkserver",
             "plugins/dvc_airflow/resolve", "sandbox/demo/promotions", "timing",
         ),
     ),

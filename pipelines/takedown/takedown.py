@@ -21,14 +21,13 @@ from pipelines.errors import BadArgument, CorpusError, DataError
 from pipelines.progress import silent
 from pipelines.registry.candidate import Context
 from pipelines.takedown import affected_models, purge, receipts, rewrite
-from pipelines.takedown.objects import Objects, remember, replaced
+from pipelines.takedown.object_versions import Objects, remember, replaced
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
-STEPS = ("tombstone", "rewrite", "purge", "objects", "models", "receipt")
 # A code or the number of a request, shown in tombstones, commits and journal.
 REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 

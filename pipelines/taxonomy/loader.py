@@ -29,7 +29,7 @@ class _Severity(Section):
     level: Annotated[int, Field(alias="is", ge=0)]
 
 
-class _Category(Section):
+class _CategoryFile(Section):
     kind: Literal["single", "multi"]
     ordinal: bool = False
     none: str | None = None
@@ -44,7 +44,7 @@ class _Category(Section):
     brief: tuple[Text, ...] = ()
 
     @model_validator(mode="after")
-    def _consistent(self) -> _Category:
+    def _consistent(self) -> _CategoryFile:
         for rule in self.rules:
             if rule.keep == rule.drop or rule.of in rule.same:
                 raise ValueError(f"rule {rule.name} compares a value with itself")
@@ -76,7 +76,7 @@ class _Category(Section):
         return Category(key=key, severities=severities, **{name: v for name, v in self if name != "severity"})
 
 
-class _Scheme(Section):
+class _SchemeFile(Section):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     version: Annotated[int, Field(ge=1)]
     title: Text
@@ -84,10 +84,10 @@ class _Scheme(Section):
     role: Text
     purpose: Text
     display: dict[str, tuple[Text, ...]] = Field(default_factory=dict)
-    categories: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], _Category], Field(min_length=1)]
+    categories: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], _CategoryFile], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _displayed(self) -> _Scheme:
+    def _displayed(self) -> _SchemeFile:
         names = {label.name for category in self.categories.values() for label in category.labels}
         if unknown := {name for row in self.display.values() for name in row} - names:
             raise ValueError(f"display names unknown labels: {', '.join(sorted(unknown))}")
@@ -118,6 +118,6 @@ def load_file(path: Path) -> Scheme:
     Raises:
         BadScheme: the file is invalid; the error names the file and every invalid key.
     """
-    described = read_section(_Scheme, path, refuse=lambda detail: BadScheme(file=path.name, detail=detail))
+    described = read_section(_SchemeFile, path, refuse=lambda detail: BadScheme(file=path.name, detail=detail))
     categories = {key: category.made(key) for key, category in described.categories.items()}
     return Scheme(**dict(described) | {"categories": categories}, digest=hashlib.sha256(path.read_bytes()).hexdigest())

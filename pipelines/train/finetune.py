@@ -100,9 +100,9 @@ class FinetuneRun:
             job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, **given)
             return asdict(sft.fit(job, say=say))
         if isinstance(self.spec, EncoderModel):
-            from pipelines.train.classifiers import encoder
+            from pipelines.train.classifiers import encoder_training
 
-            return encoder.fit(self.spec, folder=self.folder, say=say, **given)
+            return encoder_training.fit(self.spec, folder=self.folder, say=say, **given)
         from pipelines.train.knn import knn
 
         said = finetuned.votes_for(self.spec, corpus=self.corpus, task=self.task, root=self.root)

@@ -10,11 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -24,14 +21,15 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, GitFailed, NoCorpus, StepFailed, UnknownName
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
-from pipelines.workspace import remote
-from pipelines.workspace.address import local_path
+from pipelines.workspace import dvc_remote
+from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph
 from pipelines.workspace.inventory import Inventory, read_yaml
 from pipelines.workspace.objects import ObjectStore
 from pipelines.workspace.pointer import pointer_text, read_pointer
 from pipelines.workspace.results import Results, StageResult
+from pipelines.workspace.scratch import scratch_folder
 
 BRANCH = "corpus"
 CODE = "code"
@@ -65,7 +63,7 @@ class Workspace:
     @cached_property
     def repo(self) -> Any:
         """The clone as a DVC repository object, without an index of its stages."""
-        return remote.opened(self.path)
+        return dvc_remote.opened(self.path)
 
     @cached_property
     def objects(self) -> ObjectStore:
@@ -236,15 +234,15 @@ class Workspace:
         return git("rev-parse", "HEAD", cwd=self.path)
 
 
-def require(settings: Settings) -> None:
-    """Check that the corpus repository exists if it is a local folder.
+def require_corpus(settings: Settings) -> None:
+    """Check that there is a corpus repository.
 
     Raises:
-        NoCorpus: it does not.
+        NoCorpus: there is none.
+        RepositoryUnreachable: git cannot read it.
     """
-    path = local_path(settings.repo)
-    if path and not any((path / name).exists() for name in ("HEAD", ".git")):
-        raise NoCorpus(place=settings.repo)
+    if BRANCH not in (branches(settings.repo) or {}):
+        raise NoCorpus(place=shown(settings.repo))
 
 
 def compiled_kernels(home: Path) -> dict[str, str]:
@@ -273,11 +271,11 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
     The clone is at the tip of the corpus branch, or at ``revision``.
 
     Raises:
-        NoCorpus: there is no corpus repository.
+        NoCorpus, RepositoryUnreachable: see :func:`require_corpus`.
         UnknownName: it has no such revision.
     """
-    require(settings)
-    with _scratch(settings) as folder:
+    require_corpus(settings)
+    with scratch_folder(settings.home) as folder:
         path = folder / "corpus"
         with phase("git"):
             git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
@@ -285,7 +283,7 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
                 git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
             except GitFailed:
                 raise UnknownName(kind="commit", name=revision or BRANCH, known="those of branch corpus") from None
-            remote.configure(path, settings=settings)
+            dvc_remote.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
 
@@ -297,26 +295,6 @@ def history(settings: Settings) -> Iterator[Path]:
     if path:
         yield path
         return
-    with _scratch(settings) as folder:
+    with scratch_folder(settings.home) as folder:
         git("clone", "--quiet", "--bare", "--single-branch", "--branch", BRANCH, settings.repo, str(folder / "git"))
         yield folder / "git"
-
-
-@contextlib.contextmanager
-def _scratch(settings: Settings) -> Iterator[Path]:
-    scratch = settings.home / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
-    _sweep(scratch)
-    folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=scratch))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep(scratch: Path) -> None:
-    """Remove the clones that killed processes of this host left behind."""
-    for folder in scratch.glob(f"{socket.gethostname()}-*-*"):
-        owner = int(folder.name.rsplit("-", 2)[1])
-        if not Path("/proc", str(owner)).exists():
-            shutil.rmtree(folder, ignore_errors=True)

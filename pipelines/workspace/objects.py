@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import DataError
-from pipelines.workspace.remote import storage
+from pipelines.workspace.dvc_remote import storage
 
 TREE = ".dir"
 # Ours: concurrent requests when many objects of a distant remote are checked.

@@ -14,9 +14,9 @@ from pipelines.config import params_text
 from pipelines.config.params import load, parse, validate
 from pipelines.config.params_text import Key, dotted
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, ConfigError, NoCorpus
+from pipelines.errors import BadParams, ConfigError
+from pipelines.workspace import dag_graph
 from pipelines.workspace import profile as profiles
-from pipelines.workspace.address import branches, shown
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.inventory import overlap
@@ -109,24 +109,12 @@ class Changed:
     below: tuple[str, ...]
 
 
-def require_corpus(settings: Settings) -> None:
-    """Raise if there is no corpus repository.
-
-    Raises:
-        NoCorpus: there is none.
-        RepositoryUnreachable: git cannot read it.
-    """
-    if BRANCH not in (branches(settings.repo) or {}):
-        raise NoCorpus(place=shown(settings.repo))
-
-
 def show(settings: Settings, *, section: str | None) -> Any:
     """Return the present value of a dotted key, or all parameters.
 
     Raises:
         UnknownParameter: there is no such section or value.
     """
-    require_corpus(settings)
     with workspace(settings) as clone:
         values: Any = parse((clone.path / FILE).read_text(), where=FILE)
     for name in params_text.find(values, section) if section else ():
@@ -138,7 +126,6 @@ def show(settings: Settings, *, section: str | None) -> Any:
 
 def diff(settings: Settings) -> list[Row]:
     """Return every value that differs from the code's default, in the order of ``params.yaml``."""
-    require_corpus(settings)
     with workspace(settings) as clone:
         layers, known = Layers.of(clone), records(clone)
     default, profile, present = (
@@ -169,7 +156,6 @@ def change(
         BadParams: the parameters would be invalid; the error names every faulty key.
         CommitLost: another publisher moved the branch first.
     """
-    require_corpus(settings)
     if "profile" in values or ("profile",) in values:
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
     with workspace(settings) as clone:
@@ -192,6 +178,8 @@ def change(
         if differences and not dry_run:
             names = sorted(map(dotted, keys))
             commit = clone.commit(_subject(names), paths=[FILE], trailers=_trailers(names, who=who, reason=reason))
+    if commit:
+        dag_graph.refresh(settings)
     return Changed(commit, differences, stages, below)
 
 
@@ -277,7 +265,7 @@ def _definitions(clone: Workspace) -> dict[str, Definition]:
     """Return every stage of a clone with its present parameters."""
     opened = Workspace(clone.path, settings=clone.settings)
     try:
-        return {name: Definition.resolve(opened.repo, name) for name in opened.graph.names()}
+        return Definition.resolve_all(opened.repo, opened.graph.names())
     finally:
         opened.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import DataError
-from pipelines.workspace.clone import BRANCH, Workspace, require, workspace
+from pipelines.workspace.clone import BRANCH, Workspace, require_corpus, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.pointer import check_handed_over
 from pipelines.workspace.results import StageResult, Token
@@ -180,5 +180,5 @@ def _result(commit: str | None, *, head: str) -> dict[str, Any]:
 
 def head(settings: Settings) -> str:
     """Return the commit at the tip of the corpus branch of a local or remote repository."""
-    require(settings)
+    require_corpus(settings)
     return git("ls-remote", "--exit-code", settings.repo, f"refs/heads/{BRANCH}").split()[0]

@@ -13,14 +13,15 @@ from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed
 from pipelines.vault.vault import Vault
+from pipelines.workspace import dag_graph
 from pipelines.workspace import upgrade as results
 from pipelines.workspace.address import branches, local_path, shown
-from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require, workspace
+from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_corpus, workspace
+from pipelines.workspace.dvc_remote import configure
 from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
-from pipelines.workspace.parameters import FILE, Layers, at, kept_profile, require_corpus
+from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
 from pipelines.workspace.profile import Profile, given
-from pipelines.workspace.remote import configure
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
 READ = ("params.yaml", "dvc.yaml", "profiles", "pipelines")
@@ -89,6 +90,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     if ".dvc" not in tracked:
         # a corpus with data has a secret and a vault already; other ones could not open its content
         Vault.create(settings).close()
+    dag_graph.refresh(settings)
     return head
 
 
@@ -131,9 +133,15 @@ def upgrade(
         Uncommitted: the checkout has edits that are not in a commit.
         UnknownCode: the checkout is not based on the code that the corpus runs.
     """
+    upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
+    # also without newer code, for a commit that was made without a command
+    dag_graph.refresh(settings)
+    return upgraded
+
+
+def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str]) -> Upgraded | None:
     code = _head(checkout)
     _require_committed(checkout)
-    require_corpus(settings)
     with workspace(settings) as clone:
         clone.objects.remove_run_cache()
         git("fetch", "--quiet", str(checkout.resolve()), "HEAD", cwd=clone.path)
@@ -166,7 +174,7 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     Raises:
         NoCorpus: there is no corpus repository.
     """
-    require(settings)
+    require_corpus(settings)
     git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
     configure(folder.resolve(), settings=settings, scratch=False)
     (folder / HOME_FILE).write_text(str(settings.home))

@@ -49,20 +49,44 @@ class Definition:
         Raises:
             dvc.exceptions.DvcException: there is no such stage, or it cannot be resolved.
         """
-        from dvc.dependency import ParamsDependency
+        return cls.resolve_all(repo, [name])[name]
 
-        stage = repo.stage.load_one(str(Path(repo.root_dir, "dvc.yaml")), name)
-        params: dict[str, Any] = {}
-        for dep in (dep for dep in stage.deps if isinstance(dep, ParamsDependency)):
-            dep.save()
-            params[dep.def_path] = dict(sorted(dep.hash_info.value.items()))
-        return cls(
-            name,
-            stage.cmd,
-            tuple(sorted(dep.def_path for dep in stage.deps if not isinstance(dep, ParamsDependency))),
-            json.loads(json.dumps(params)),
-            tuple(sorted(out.def_path for out in stage.outs)),
-        )
+    @classmethod
+    def resolve_all(cls, repo: Any, names: Iterable[str]) -> dict[str, Definition]:
+        """Return stages by name; ``dvc.yaml`` and the parameters are read once, which DVC would do for each stage.
+
+        Raises:
+            dvc.exceptions.DvcException: there is no such stage, or one cannot be resolved.
+        """
+        from dvc.dependency import ParamsDependency
+        from dvc.dvcfile import load_file
+
+        file = load_file(repo, str(Path(repo.root_dir, "dvc.yaml")))
+        # without names no file is needed; `stages` reads it each time
+        loader = file.stages if (names := list(names)) else {}
+        stages = {name: loader[name] for name in names}
+        keys: dict[str, set[str]] = {}
+        for dep in (dep for stage in stages.values() for dep in stage.deps if isinstance(dep, ParamsDependency)):
+            keys.setdefault(dep.def_path, set()).update(dep.params)
+        values = {}
+        for path, wanted in keys.items():
+            read = ParamsDependency(next(iter(stages.values())), path, sorted(wanted))
+            read.save()
+            values[path] = json.loads(json.dumps(read.hash_info.value))
+        return {
+            name: cls(
+                name,
+                stage.cmd,
+                tuple(sorted(dep.def_path for dep in stage.deps if not isinstance(dep, ParamsDependency))),
+                {
+                    dep.def_path: {key: values[dep.def_path][key] for key in sorted(dep.params)}
+                    for dep in stage.deps
+                    if isinstance(dep, ParamsDependency)
+                },
+                tuple(sorted(out.def_path for out in stage.outs)),
+            )
+            for name, stage in stages.items()
+        }
 
     def matches(self, entry: Mapping[str, Any]) -> bool:
         """Return whether an entry of ``dvc.lock`` has exactly this command, these names and these params."""

@@ -40,14 +40,14 @@ def before(clone: Workspace) -> Before:
     """Return the results of a clone's commit; call it before the newer code is merged."""
     inventory = clone.inventory()
     lock, current = {}, set()
-    for name, entry in clone.lock().items():
-        if not clone.graph.defines(name):
-            continue
+    entries = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
+    stages = Definition.resolve_all(clone.repo, entries)
+    for name, entry in entries.items():
+        defined = stages[name]
         now = renamed.stage(name)
         outs = [out | {"path": renamed.path(out["path"])} for out in entry.get("outs", ())]
         lock[now] = entry | {"outs": outs} if outs else entry
         try:
-            defined = Definition.resolve(clone.repo, name)
             digests = {path: inventory.digest(path) for path in defined.deps}
         except DataError:
             continue
@@ -73,12 +73,12 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     merged.write_lock(found.lock)
     lock, kept = dict(found.lock), []
     inventory, revisions = merged.inventory(), _params(merged).get(REVISIONS, {})
-    for name, entry in found.lock.items():
-        step = name.partition("@")[0]
+    stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, found.current))
+    for name, defined in stages.items():
+        entry, step = found.lock[name], name.partition("@")[0]
         same = found.params.get(REVISIONS, {}).get(step, 1) == revisions.get(step, 1)
-        if name not in found.current or not same or not merged.graph.defines(name):
+        if not same:
             continue
-        defined = Definition.resolve(merged.repo, name)
         try:
             deps = [inventory.entry(path) for path in defined.deps]
         except DataError:

@@ -1,4 +1,8 @@
-"""Read the resolved stage graph from a cached file, rebuilt when dvc.yaml, params.yaml or the profile change."""
+"""Read the resolved stage graph from the small file that ``pipelines.workspace.dag_graph`` writes.
+
+Every command that changes the graph of the corpus writes the file. Before there is a corpus, the graph is that of the
+checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile.
+"""
 
 from __future__ import annotations
 
@@ -36,28 +40,40 @@ class Stage:
 
 
 def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
-    """Return the resolved stage graph of :mod:`dvc_airflow.resolve` for the current files, from the cache if possible.
+    """Return the resolved stage graph of the corpus, else that of the checkout.
+
+    Args:
+        root: a checkout whose graph to read, whether or not there is a corpus.
+        profile: the profile of the checkout.
 
     Raises:
         RuntimeError: DVC cannot resolve the graph; the error contains DVC's message, which Airflow shows as an import
             error of the Dag.
     """
-    root = root or settings.ROOT
-    resolver = Path(__file__).with_name("resolve.py")
-    sources = [root / "dvc.yaml", root / "params.yaml", *([root / "profiles" / f"{profile}.yaml"] if profile else [])]
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in [*sources, resolver]))
-    cached = settings.HOME / "graph" / f"{digest.hexdigest()[:16]}.json"
+    path = settings.HOME / "graph" / "corpus.json"
+    if root or not path.exists():
+        path = _of_checkout(root or settings.ROOT, profile=profile)
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def _of_checkout(root: Path, *, profile: str | None) -> Path:
+    texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml")}
+    texts |= {"profile": (root / "profiles" / f"{profile}.yaml").read_text()} if profile else {}
+    given = json.dumps(texts)
+    cached = settings.HOME / "graph" / f"{hashlib.sha256(given.encode()).hexdigest()[:16]}.json"
     if not cached.exists():
         done = subprocess.run(
-            [settings.PYTHON, str(resolver), str(root), profile or "", str(cached)],
+            [settings.PYTHON, "-m", "pipelines.workspace.dag_graph", str(cached)],
+            cwd=root,
+            input=given,
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
             raise RuntimeError(f"dvc.yaml cannot be resolved: {done.stderr.strip()[-2000:]}")
-    found: dict[str, Any] = json.loads(cached.read_text())
-    return found
+    return cached
 
 
 def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Stage]:
@@ -116,6 +132,8 @@ def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
     ordered: dict[str, Stage] = {}
 
     def visit(name: str) -> None:
+        if name not in stages:
+            raise RuntimeError(f"dvc.yaml of the corpus has no stage {name}: run `corpus upgrade` in this checkout")
         if name not in ordered:
             for above in stages[name].upstream:
                 visit(above)

@@ -18,8 +18,9 @@ import pytest
 
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.deployment.label_studio import start
-from pipelines.deployment.services import Deployment, down
+from pipelines.deployment.components import down
+from pipelines.deployment.label_studio_server import start
+from pipelines.deployment.services import LocalDeployment
 from pipelines.sandbox.reddit.build import build
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
@@ -44,7 +45,7 @@ class World:
 
     root: Path
     settings: Settings
-    deployment: Deployment
+    deployment: LocalDeployment
     airflow: AirflowClient
 
     def run(self, *argv: str) -> str:
@@ -153,7 +154,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     sandbox = sandbox.model_copy(update={"port": settings.sandbox_port})
     build(settings.sandbox, sandbox=sandbox)
     repository.init(settings, checkout=root, profile="sandbox")
-    deployment = Deployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
+    deployment = LocalDeployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
     try:
         deployment.up(say=lambda _: None)
         airflow = AirflowClient(f"http://127.0.0.1:{deployment.ports.airflow}")

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from pipelines.annotate.form import Form, build_form
-from pipelines.deployment.label_studio import Account, address, ensure_accounts
+from pipelines.deployment.label_studio_server import Account, address, ensure_accounts
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy import Scheme, load

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.settings import Settings
-from pipelines.deployment.label_studio import Account, ensure_accounts, start
-from pipelines.deployment.services import down
+from pipelines.deployment.components import down
+from pipelines.deployment.label_studio_server import Account, ensure_accounts, start
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus
-from pipelines.metrics.tables import Sheet
+from pipelines.metrics.label_tables import Sheet
 from pipelines.report import agreement_tables as report
 from pipelines.report.agreement_tables import paper_tables, published
 from pipelines.taxonomy import load

@@ -13,8 +13,15 @@ import pytest
 
 from pipelines import taxonomy
 from pipelines.annotate.imports import mapping
-from pipelines.annotate.imports.files import UnreadableFile, flag_of, fullname_of, list_of, moment_of, read_file
 from pipelines.annotate.imports.gather import GatheredEntries, gather
+from pipelines.annotate.imports.published_files import (
+    UnreadableFile,
+    flag_of,
+    fullname_of,
+    list_of,
+    moment_of,
+    read_file,
+)
 
 CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
 

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from pipelines.annotate import gold
 from pipelines.annotate.imports import imports
-from pipelines.annotate.imports.files import UnreadableFile
+from pipelines.annotate.imports.published_files import UnreadableFile
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.curate.published import published
+from pipelines.curate.published_split import published
 from pipelines.errors import BadImport, BadParams
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows

@@ -10,8 +10,8 @@ import pytest
 from pipelines.annotate.backends.backend import Queue
 from pipelines.annotate.backends.label_studio.label_studio import LONGEST_TITLE, open_label_studio, title
 from pipelines.config.settings import Settings
-from pipelines.deployment.label_studio import address, environment, start
-from pipelines.deployment.services import ServiceFailed
+from pipelines.deployment.components import ServiceFailed
+from pipelines.deployment.label_studio_server import address, environment, start
 from pipelines.errors import BackendUnavailable
 
 

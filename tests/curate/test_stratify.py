@@ -66,8 +66,8 @@ def test_the_certificate_finds_the_papers_own_deviations() -> None:
     assert (round(report["bound_max"], 3), round(report["bound_mean"], 3)) == (0.654, 0.240)
 
 
-# 2046, 2140 and 2188 froze before fresh starts were added
-@pytest.mark.parametrize("seed", [0, 1, 2, 2046, 2140, 2188])
+# 2046, 2140 and 2188 froze before fresh starts were added: 7 s each
+@pytest.mark.parametrize("seed", [0, 1, 2188, *(pytest.param(n, marks=pytest.mark.faults) for n in (2, 2046, 2140))])
 def test_gates_on_the_papers_marginals(seed: int) -> None:
     matrix, group = figsim(seed, alike=seed % 2 == 0)
     assert 0.11 < (np.bincount(group)[group] > 1).mean() < 0.13
@@ -81,12 +81,14 @@ def test_gates_on_the_papers_marginals(seed: int) -> None:
     assert baseline["mean_deviation"] > report["mean_deviation"]
 
 
-def test_a_million_items_in_under_20_seconds() -> None:
+# a million items, the requirement, and a tenth of them
+@pytest.mark.parametrize(("times", "seconds"), [(95, 6), pytest.param(954, 20, marks=pytest.mark.faults)])
+def test_time_at_scale(times: int, seconds: float) -> None:
     ours(*figsim(0), seed=0, proposals=1)  # compiles
-    matrix, group = figsim(0, times=954)
+    matrix, group = figsim(0, times=times)
     begin = time.process_time()
     split = ours(matrix, group, seed=0, proposals=PROPOSALS)
-    assert time.process_time() - begin < 20
+    assert time.process_time() - begin < seconds
     report = figures(matrix, group, split)
     assert report["sizes"] == report["target_sizes"]
     assert report["max_deviation"] < 2

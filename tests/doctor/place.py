@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +18,10 @@ import yaml
 from pipelines.config.settings import Settings
 from pipelines.doctor.doctor import examine
 from pipelines.doctor.finding import Finding
+from pipelines.errors import BadParams
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.vault.vault import Vault
-from pipelines.workspace import repository
+from pipelines.workspace import dag_graph, repository
 from pipelines.workspace.git import git
 from tests.doctor.small_airflow import SmallAirflow
 from tests.small_checkout import checkout
@@ -95,6 +97,8 @@ class Place:
             section = section[key]
         section[keys[-1]] = to
         self.write("params.yaml", yaml.safe_dump(values))
+        with suppress(BadParams):
+            dag_graph.refresh(Settings.from_env())
 
     def publish(self, *paths: str) -> None:
         """Commit pointers to the corpus branch, as published months have them."""

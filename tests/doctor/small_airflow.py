@@ -1,4 +1,4 @@
-"""A server with the few endpoints of Airflow's REST API that the doctor reads; a test edits its answers."""
+"""A server with the few endpoints of Airflow's REST API that commands use; a test edits its answers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ class SmallAirflow:
     jobs: list[dict[str, Any]] = field(default_factory=lambda: [{"id": 1, "job_type": "SchedulerJob"}])
     queued: list[dict[str, Any]] = field(default_factory=list)
     refuses: bool = False
+    parsed: list[str] = field(default_factory=list)
 
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
         if path == "/api/v2/monitor/health":
             return 200, self.health
         if self.refuses:
             return 401, {}
+        if path.startswith("/api/v2/dags/") and "~" not in path:
+            return 200, {"file_token": path.rpartition("/")[2]}
         return 200, {
             "/auth/token": {"access_token": "token"},
             "/api/v2/pools": {"pools": [{"name": name, "slots": slots} for name, slots in self.pools.items()]},
@@ -49,12 +52,18 @@ def small_airflow() -> Iterator[SmallAirflow]:
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
 
+        def do_PUT(self) -> None:
+            airflow.parsed.append(urlsplit(self.path).path.removeprefix("/api/v2/parseDagFile/"))
+            self.send_response(201)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def log_message(self, *_: object) -> None:
             return None
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     pools = {name: pool["slots"] for name, pool in json.loads((ROOT / "profiles" / "pools.json").read_text()).items()}
-    health = {"metadatabase": HEALTHY, "scheduler": HEALTHY, "dag_processor": HEALTHY, "triggerer": {"status": None}}
+    health = {"metadatabase": HEALTHY, "scheduler": HEALTHY, "dag_processor": HEALTHY, "triggerer": HEALTHY}
     airflow = SmallAirflow(f"http://127.0.0.1:{server.server_address[1]}", health, pools)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:

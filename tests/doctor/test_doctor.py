@@ -17,9 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.settings import Settings
+from pipelines.doctor.deployment import opened
+from pipelines.doctor.doctor import checks
 from pipelines.doctor.finding import Check, ok
 from pipelines.doctor.runner import run
-from pipelines.vault import checks
+from pipelines.vault import checks as sweeps
 from tests.doctor.place import SECRET, WHOLE, Place
 from tests.ports import free_port
 
@@ -30,6 +33,31 @@ def test_a_healthy_deployment_has_no_fault(place: Place) -> None:
     found = place.examine(seconds=60)
     assert {name: f"{f.status}: {f.found}" for name, f in found.items() if f.status != "ok"} == {}
     assert {"repository", "push", "vault", "queues", "ocr", "labeller claude", "source reddit"} <= set(found)
+
+
+def test_the_sandbox_needs_no_variables_in_the_shell(place: Place) -> None:
+    for name in [name for name in os.environ if name.startswith(("CORPUS_REDDIT", "CORPUS_ARCTIC"))]:
+        place.patch.delenv(name)
+    for vendor in ("OPENAI", "ANTHROPIC", "GOOGLE"):
+        place.patch.delenv(f"CORPUS_{vendor}_KEY")
+        place.patch.delenv(f"CORPUS_{vendor}_URL")
+    (place.home / "ports.json").write_text(json.dumps({"sandbox": place.sandbox.server_address[1]}))
+    found = place.examine(seconds=60)
+    checked = ("source reddit", "labeller claude", "labeller gemini", "labeller gpt", "clock")
+    assert {name: found[name].status for name in checked} == dict.fromkeys(checked, "ok")
+    assert "CORPUS_OPENAI_KEY" not in os.environ
+
+
+def test_a_finding_ends_without_a_full_stop_because_its_fix_follows(place: Place) -> None:
+    place.set(CORPUS_REDDIT_CLIENT_ID="")
+    found = place.examine(seconds=60)["source reddit"]
+    assert found.status == "failure" and not found.found.endswith(".") and found.fix.endswith(".")
+
+
+def test_a_header_that_a_server_sends_twice_is_read_once(place: Place) -> None:
+    # MLflow is the only server that is asked for its clock here
+    place.set(CORPUS_REDDIT_CLIENT_ID="")
+    assert place.examine(seconds=60)["clock"].found == "agrees with MLflow"
 
 
 # What is planted -> the check that names it, its status, and words of the finding and of the fix.
@@ -210,13 +238,6 @@ def a_dead_mlflow(place: Place) -> None:
     place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}")
 
 
-@fault("mlflow", "failure", "no answer (ReadTimeout)", "Start it")
-def an_mlflow_that_hangs(place: Place) -> None:
-    silent = socket.create_server(("127.0.0.1", 0))
-    place.stop.append(silent.close)
-    place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{silent.getsockname()[1]}")
-
-
 @fault("airflow", "failure", "no answer", "correct CORPUS_AIRFLOW_URL")
 def a_dead_airflow(place: Place) -> None:
     place.set(CORPUS_AIRFLOW_URL=f"http://127.0.0.1:{free_port()}")
@@ -225,6 +246,22 @@ def a_dead_airflow(place: Place) -> None:
 @fault("airflow", "failure", "not healthy: scheduler", "Restart Airflow's component scheduler")
 def a_scheduler_without_a_heartbeat(place: Place) -> None:
     place.airflow.health["scheduler"] = {"status": "unhealthy"}
+
+
+@fault("deadlines", "warning", "notifies no one", "Set CORPUS_AIRFLOW_NOTIFY and start `airflow triggerer`")
+def an_airflow_without_a_triggerer(place: Place) -> None:
+    place.airflow.health["triggerer"] = {"status": None}
+
+
+@fault("deadlines", "failure", "notifies no one", "Start `airflow triggerer`")
+def a_notifier_without_a_triggerer(place: Place) -> None:
+    place.airflow.health["triggerer"] = {"status": "unhealthy"}
+    place.set(CORPUS_AIRFLOW_NOTIFY="team_alerts.notify")
+
+
+@fault("graph", "failure", "is not that of the corpus branch", "corpus airflow refresh")
+def a_graph_of_an_earlier_commit(place: Place) -> None:
+    place.write("dvc.yaml", "stages: {}\n")
 
 
 @fault("pools", "failure", "missing: publish", "corpus airflow setup")
@@ -300,22 +337,22 @@ def a_sweep_that_fails_since(place: Place) -> None:
     with place.vault() as vault, vault.database.writing() as connection:
         for days in (4, 1):
             then = place.now - timedelta(days=days)
-            begun, _ = checks.begin(connection, corpus="memes", now=then)
+            begun, _ = sweeps.begin(connection, corpus="memes", now=then)
             if days == 4:
-                checks.succeed(connection, corpus="memes", now=then)
+                sweeps.succeed(connection, corpus="memes", now=then)
             else:
-                checks.take_back(connection, corpus="memes", since=begun, now=then)
+                sweeps.take_back(connection, corpus="memes", since=begun, now=then)
 
 
 # Faults that others follow from.
 FOLLOWS = {
-    "no_repository": {"push"},
+    "no_repository": {"push", "graph"},
     "no_secret": {"vault"},
     "a_secret_that_was_cut_off": {"vault", "sweep memes", "sweep posts"},
     "the_secret_of_another_vault": {"sweep memes", "sweep posts"},
     "an_expired_approval": {"source reddit"},
     "a_wrong_key": {"labeller gpt-5-mini"},
-    "a_dead_airflow": {"pools", "queues"},
+    "a_dead_airflow": {"pools", "queues", "deadlines"},
     "a_full_disk": {"disk cache", "disk remote"},
     "an_airflow_that_asks_for_a_login": {"queues"},
 }
@@ -375,6 +412,17 @@ def silent_server() -> Iterator[str]:
     """Yield the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_an_mlflow_that_hangs_is_named_before_its_check_ends(place: Place) -> None:
+    with silent_server() as address:
+        place.set(MLFLOW_TRACKING_URI=address)
+        with opened(Settings.from_env(), root=place.root, now=place.now, seconds=30) as (deployment, _):
+            assert deployment is not None
+            asked = [check for check in checks(deployment, seconds=2, deep=False) if check.name == "mlflow"]
+            [(_, found)] = run(asked, seconds=30)
+    assert (found.status, found.found, found.late) == ("failure", "no answer (ReadTimeout)", False)
+    assert "Start it" in found.fix
 
 
 def command(place: Place, *argv: str) -> subprocess.CompletedProcess[str]:

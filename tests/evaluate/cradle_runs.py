@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from pipelines.report.cradle import paper
+from pipelines.report.cradle import recomputed_figures
 
 Sets = dict[str, frozenset[str]]
 NO, RAPE, HARASSED = "no_crisis", "rape_past", "sexualharassment_past"
@@ -26,7 +26,7 @@ BLOCKED = [
 def gold() -> Sets:
     """Return the sets of 600 test posts; the first 14 are those that Gemini blocked."""
     sets = [set(labels) for labels in BLOCKED]
-    left = paper.support()
+    left = recomputed_figures.support()
     for label in chain.from_iterable(BLOCKED):
         left[label] -= 1
     sets += [{NO} for _ in range(left.pop(NO))]
@@ -39,13 +39,13 @@ def gold() -> Sets:
 
 def answers(key: str, truth: Sets) -> tuple[Sets, dict[str, str]]:
     """Return what a model of the paper could have said, and the outcome of what it did not answer."""
-    lost = dict.fromkeys(list(truth)[: len(BLOCKED)], "refused") if paper.refused(key) else {}
+    lost = dict.fromkeys(list(truth)[: len(BLOCKED)], "refused") if recomputed_figures.refused(key) else {}
     asked = {record: labels for record, labels in truth.items() if record not in lost}
     said = {record: set(labels) for record, labels in asked.items()}
     wrong: dict[str, None] = {}
-    misses = sum(counts[2] for counts in paper.counts(key).values())
-    most = len(asked) - paper.exact_hits(key)
-    for label, (_, _, lacking) in paper.counts(key).items():
+    misses = sum(counts[2] for counts in recomputed_figures.counts(key).values())
+    most = len(asked) - recomputed_figures.exact_hits(key)
+    for label, (_, _, lacking) in recomputed_figures.counts(key).items():
         carriers = [record for record in asked if label in said[record]]
         # where there are more misses than wrong posts some must fall on one post, else none need
         if misses > most:
@@ -58,7 +58,7 @@ def answers(key: str, truth: Sets) -> tuple[Sets, dict[str, str]]:
     room = most - len(wrong)
     if room < 0:
         raise ValueError(f"{key}: more posts are wrong than may be")
-    for label, (_, more, _) in paper.counts(key).items():
+    for label, (_, more, _) in recomputed_figures.counts(key).items():
         fresh = [record for record in asked if label not in asked[record] and record not in wrong][: min(room, more)]
         again = [record for record in wrong if label not in asked[record] and label not in said[record]]
         for record in [*fresh, *again[: more - len(fresh)]]:

@@ -14,11 +14,10 @@ from scipy.stats import binomtest
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.metrics import tables
-from pipelines.metrics.tables import SCORES, Sheet
+from pipelines.metrics import label_tables
+from pipelines.metrics.label_tables import SCORES, Sheet
 from pipelines.report import sections
-from pipelines.report.cradle import crisis_parts, parts
-from pipelines.report.cradle import paper as cradle_paper
+from pipelines.report.cradle import crisis_parts, parts, recomputed_figures
 from pipelines.report.cradle import tables as cradle_tables
 from pipelines.taxonomy import load
 from tests.evaluate import cradle_runs
@@ -28,7 +27,7 @@ REPO = Path(__file__).resolve().parents[2]
 PARAMS = load_params(REPO)
 KNOWN = json.loads((REPO / "tests" / "known_answers.json").read_text())
 FEW = Sampling(resamples=20, seed=1)
-KEYS = list(cradle_paper.names())
+KEYS = list(recomputed_figures.names())
 # known_answers.json spells Tables 13 to 16 as the paper does, which is not as Table 4
 SPELLED = dict(
     zip(
@@ -63,59 +62,59 @@ def by_name(sheet: Sheet, *, whose: str) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_data_is_the_papers() -> None:
-    for key, name in cradle_paper.names().items():
+    for key, name in recomputed_figures.names().items():
         printed = KNOWN["table4"][name]
-        assert list(cradle_paper.row_4(key).values()) == printed
-        assert cradle_paper.by_label(key) == {
-            label: dict(zip(cradle_paper.PARTS, values, strict=True))
+        assert list(recomputed_figures.row_4(key).values()) == printed
+        assert recomputed_figures.by_label(key) == {
+            label: dict(zip(recomputed_figures.PARTS, values, strict=True))
             for label, values in KNOWN["table13_16"][SPELLED[key]].items()
         }
-    table = cradle_paper.published()["table_12"]
+    table = recomputed_figures.published()["table_12"]
     assert table["valid"] == KNOWN["table4"]["Valid samples only (n=586)"]
     assert table["all"] == KNOWN["table4"]["All samples (n=600, blocked=14)"]
     assert table["blocked"] == KNOWN["reconstructed"]["Gemini-2.5-Pro"]["labels_lost_in_blocked"]
-    assert cradle_paper.published()["table_11"]["labels"] == {
+    assert recomputed_figures.published()["table_11"]["labels"] == {
         label: [row["cons"], row["unan"], row["dev"], row["test"]] for label, row in KNOWN["table11"].items()
     }
 
 
 def test_labels_and_columns_are_the_schemes_and_the_softwares() -> None:
     names = set(load("cradle").category().names)
-    assert set(cradle_paper.support()) == names
-    assert set(cradle_paper.by_label("gpt")) == names
-    assert set(cradle_paper.published()["table_12"]["blocked"]) <= names
-    assert cradle_paper.published()["metrics"] == list(SCORES)
+    assert set(recomputed_figures.support()) == names
+    assert set(recomputed_figures.by_label("gpt")) == names
+    assert set(recomputed_figures.published()["table_12"]["blocked"]) <= names
+    assert recomputed_figures.published()["metrics"] == list(SCORES)
 
 
 def test_sums_are_spec_1_5s() -> None:
-    rows = cradle_paper.published()["table_11"]["labels"].values()
+    rows = recomputed_figures.published()["table_11"]["labels"].values()
     assert [sum(row[i] for row in rows) for i in range(4)] == [4649, 3257, 443, 670]
-    agreed = cradle_paper.published()["table_5"]
+    agreed = recomputed_figures.published()["table_5"]
     assert [sum(counts.values()) for counts in agreed.values()] == [4287, 600]
-    assert sum(cradle_paper.refused("gemini").values()) == 21
-    assert cradle_paper.refused("gpt") == {}
+    assert sum(recomputed_figures.refused("gemini").values()) == 21
+    assert recomputed_figures.refused("gpt") == {}
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_counts_follow_from_the_tables_that_print_rates(key: str) -> None:
     known = KNOWN["reconstructed"][SPELLED[key]]
     counts = known.get("counts_tp_fp_fn") or known["counts_tp_fp_fn_valid586"]
-    assert cradle_paper.counts(key) == {label: tuple(values) for label, values in counts.items()}
-    assert cradle_paper.exact_hits(key) == known["exact_hits"]
+    assert recomputed_figures.counts(key) == {label: tuple(values) for label, values in counts.items()}
+    assert recomputed_figures.exact_hits(key) == known["exact_hits"]
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_table_4_follows_from_the_counts_to_its_rounding(key: str) -> None:
     # Jaccard is the mean over posts, which counts of labels do not give (SPEC 26)
-    again = cradle_paper.recomputed(key)
-    printed = {name: f"{value:.4f}" for name, value in cradle_paper.row_4(key).items() if name != "jaccard"}
+    again = recomputed_figures.recomputed(key)
+    printed = {name: f"{value:.4f}" for name, value in recomputed_figures.row_4(key).items() if name != "jaccard"}
     assert {name: f"{value:.4f}" for name, value in again.items()} == printed
 
 
 def test_both_rows_of_table_12_follow_from_one_set_of_counts() -> None:
-    table = cradle_paper.published()["table_12"]
+    table = recomputed_figures.published()["table_12"]
     for row, whole in ((table["valid"], False), (table["all"], True)):
-        again = cradle_paper.recomputed("gemini", whole=whole)
+        again = recomputed_figures.recomputed("gemini", whole=whole)
         printed = dict(zip(SCORES, row, strict=True))
         assert {name: f"{value:.4f}" for name, value in again.items()} == {
             name: f"{value:.4f}" for name, value in printed.items() if name != "jaccard"
@@ -128,7 +127,7 @@ def test_both_rows_of_table_12_follow_from_one_set_of_counts() -> None:
 def test_table_4_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
     sheet = cradle_tables.table_4(scored)
     paper, ours = by_name(sheet, whose="paper"), by_name(sheet, whose="ours")
-    assert list(paper) == list(ours) == list(cradle_paper.names().values())
+    assert list(paper) == list(ours) == list(recomputed_figures.names().values())
     place = 1 + list(SCORES).index("jaccard")
     for name, row in paper.items():
         assert ours[name][:place] + ours[name][place + 1 :] == row[:place] + row[place + 1 :]
@@ -156,7 +155,9 @@ def test_table_12_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
 
 def test_refusals_by_label_are_the_only_ones_that_fit(scored: dict[str, Any]) -> None:
     sheet = crisis_parts.refusals(
-        cradle_tables.task_of(scored), paper={"paper": cradle_paper.refused("gemini")}, carried=cradle_paper.support()
+        cradle_tables.task_of(scored),
+        paper={"paper": recomputed_figures.refused("gemini")},
+        carried=recomputed_figures.support(),
     )
     assert sheet is not None
     assert sheet.columns == ("Label", "paper", "gemini")
@@ -170,7 +171,7 @@ def test_severity_of_the_papers_models_is_that_of_runs_with_their_counts(scored:
     assert task is not None
     ours = {row[0]: row[1:] for row in next(crisis_parts.severity(task)).rows}
     severities = load("cradle").category().severities
-    theirs = {key: cradle_paper.severity_recall(key, severities=severities) for key in KEYS}
+    theirs = {key: recomputed_figures.severity_recall(key, severities=severities) for key in KEYS}
     paper = {row[0]: row[1:] for row in crisis_parts.published_severity(theirs).rows}
     assert ours.keys() == paper.keys() == set(KEYS)
     for key, row in paper.items():
@@ -236,7 +237,7 @@ def test_table_8_prints_changes_and_what_the_paper_misprints(scored: dict[str, A
 
 def test_tables_5_and_11_stand_beside_our_silver(scored: dict[str, Any]) -> None:
     agreement = {"train": {"unanimous": 3, "consensus": 1, "none": 1}, "dev": {"unanimous": 9}}
-    train = tables.Distribution.of([frozenset({"rape_past", "selfharm_past"}), frozenset({"rape_past"})]).plain()
+    train = label_tables.Distribution.of([frozenset({"rape_past", "selfharm_past"}), frozenset({"rape_past"})]).plain()
     silver = {"members": ["a", "b", "c"], "agreement": agreement, "distributions": {"train_consensus": train}}
     sheet = cradle_tables.table_5(silver)
     assert sheet.columns == ("Agreement", "Train, paper", "Train, ours", "Test, paper")
@@ -259,8 +260,10 @@ def test_settings_stand_beside_ours() -> None:
 
 
 def test_our_recipes_are_the_papers() -> None:
-    rows = {row["setting"]: row["paper"] for row in cradle_paper.published()["table_f"]["rows"] if "setting" in row}
-    for i, key in enumerate(cradle_paper.published()["table_f"]["columns"]):
+    rows = {
+        row["setting"]: row["paper"] for row in recomputed_figures.published()["table_f"]["rows"] if "setting" in row
+    }
+    for i, key in enumerate(recomputed_figures.published()["table_f"]["columns"]):
         ours = PARAMS.models[key].model_dump()
         assert ours["tuning"] == rows["tuning"][i].lower()
         for setting in ("rank", "alpha", "dropout", "accumulation", "max_length", "learning_rate", "epochs"):
@@ -282,10 +285,10 @@ def test_without_runs_only_the_paper_is_shown() -> None:
 
 
 def test_what_drawings_need_are_fractions() -> None:
-    assert cradle_paper.macro_f1()["gpt"] == 0.8163
-    assert cradle_paper.macro_f1()["llama-70b-consensus"] == pytest.approx(0.6955)
-    assert cradle_paper.label_f1("gpt")["rape_ongoing"] == 0.815
-    assert cradle_paper.label_f1("tiny-consensus") == {}
+    assert recomputed_figures.macro_f1()["gpt"] == 0.8163
+    assert recomputed_figures.macro_f1()["llama-70b-consensus"] == pytest.approx(0.6955)
+    assert recomputed_figures.label_f1("gpt")["rape_ongoing"] == 0.815
+    assert recomputed_figures.label_f1("tiny-consensus") == {}
 
 
 # ------------------------------------------------------------------ the paper's discrepancies, computed again
@@ -308,7 +311,7 @@ def wilson(hits: int, n: int = 600) -> tuple[float, float]:
 
 def test_the_ensembles_lead_is_not_tested() -> None:
     text = said("Abstract", claim="significantly")
-    hits = [cradle_paper.exact_hits(key) for key in ("cradle", "claude")]
+    hits = [recomputed_figures.exact_hits(key) for key in ("cradle", "claude")]
     assert f"{hits[0]} of 600" in text
     assert f"alone {hits[1]}" in text
     (low, high), (other_low, other_high) = map(wilson, hits)
@@ -321,7 +324,7 @@ def test_the_ensembles_lead_is_not_tested() -> None:
 
 def test_subsets_cannot_be_told_apart() -> None:
     text = said("Section 5.3", claim="subset")
-    rows = {(key, subset): cells for key, subset, _, _, *cells in cradle_paper.published()["table_8"]["rows"]}
+    rows = {(key, subset): cells for key, subset, _, _, *cells in recomputed_figures.published()["table_8"]["rows"]}
     for key in ("qwen3-14b", "llama-70b", "qwen2-72b"):
         hits = [round(6 * rows[key, subset][0][0]) for subset in ("consensus", "unanimous")]
         assert str(hits[0]) in text
@@ -332,32 +335,34 @@ def test_subsets_cannot_be_told_apart() -> None:
 
 def test_one_tuned_llama_is_not_alone_above_80() -> None:
     text = said("Section 5.3", claim="exceed 80")
-    (twin,) = [row for row in cradle_paper.published()["table_8"]["rows"] if row[:2] == ["llama-70b", "unanimous"]]
+    (twin,) = [
+        row for row in recomputed_figures.published()["table_8"]["rows"] if row[:2] == ["llama-70b", "unanimous"]
+    ]
     values = {figure: cell[0] for figure, cell in zip(SCORES, twin[4:], strict=True)}
     shown = [values[figure] for figure in ("micro_f1", "micro_recall", "jaccard")]
     assert min(shown) > 80
     assert "({:.2f}, {:.2f} and {:.2f})".format(*shown) in text
-    open_source = [key for key, _, family, *_ in cradle_paper.published()["table_4"]["rows"][:12]]
-    above = [cradle_paper.row_4(key)["micro_recall"] for key in open_source]
+    open_source = [key for key, _, family, *_ in recomputed_figures.published()["table_4"]["rows"][:12]]
+    above = [recomputed_figures.row_4(key)["micro_recall"] for key in open_source]
     above = [100 * value for value in above if value > 0.8]
     assert "({:.2f}, {:.2f} and {:.2f})".format(*above) in text
 
 
 def test_geminis_recall_is_not_the_strongest_over_all_posts() -> None:
     text = said("Section 4.2", claim="Gemini")
-    whole = dict(zip(SCORES, cradle_paper.published()["table_12"]["all"], strict=True))
+    whole = dict(zip(SCORES, recomputed_figures.published()["table_12"]["all"], strict=True))
     for figure in ("micro_recall", "macro_recall"):
-        assert whole[figure] < cradle_paper.row_4("gpt")[figure]
+        assert whole[figure] < recomputed_figures.row_4("gpt")[figure]
         assert short(whole[figure], 4) in text
-        assert short(cradle_paper.row_4("gpt")[figure], 4) in text
-    assert whole["micro_recall"] < cradle_paper.row_4("claude")["micro_recall"]
-    assert whole["macro_recall"] > cradle_paper.row_4("claude")["macro_recall"]
+        assert short(recomputed_figures.row_4("gpt")[figure], 4) in text
+    assert whole["micro_recall"] < recomputed_figures.row_4("claude")["micro_recall"]
+    assert whole["macro_recall"] > recomputed_figures.row_4("claude")["macro_recall"]
 
 
 def test_what_was_blocked_is_sexual_violence() -> None:
     text = said("Appendix D", claim="blocked")
     kinds = load("cradle").category().attributes
-    lost = list(chain.from_iterable([label] * n for label, n in cradle_paper.refused("gemini").items()))
+    lost = list(chain.from_iterable([label] * n for label, n in recomputed_figures.refused("gemini").items()))
     violent = [label for label in lost if kinds[label]["type"] in ("rape", "sexual_harassment", "child_abuse")]
     past = [label for label in violent if kinds[label]["time"] == "past"]
     assert f"set of {len(lost)} labels" in text
@@ -368,19 +373,19 @@ def test_what_was_blocked_is_sexual_violence() -> None:
 
 def test_recall_falls_for_more_than_llama() -> None:
     text = said("Limitations", claim="recall")
-    rows = {(key, subset): cells for key, subset, _, _, *cells in cradle_paper.published()["table_8"]["rows"]}
+    rows = {(key, subset): cells for key, subset, _, _, *cells in recomputed_figures.published()["table_8"]["rows"]}
     for key in ("llama-70b", "qwen2-72b"):
         for subset in ("consensus", "unanimous"):
-            base = 100 * cradle_paper.row_4(f"{key}-zero")["macro_recall"]
+            base = 100 * recomputed_figures.row_4(f"{key}-zero")["macro_recall"]
             assert f"{base - rows[key, subset][5][0]:.2f}" in text
 
 
 def test_misprinted_changes_are_named() -> None:
     text = said("Table 8", claim="Changes")
     wrong = 0
-    for _, _, _, base, *cells in cradle_paper.published()["table_8"]["rows"]:
+    for _, _, _, base, *cells in recomputed_figures.published()["table_8"]["rows"]:
         for (value, printed), figure in zip(cells, SCORES, strict=True):
-            right = round(value - 100 * cradle_paper.row_4(base)[figure], 2)
+            right = round(value - 100 * recomputed_figures.row_4(base)[figure], 2)
             if right != printed:
                 wrong += 1
                 assert f"{printed:+.2f}" in text
@@ -392,11 +397,11 @@ def test_misprinted_changes_are_named() -> None:
 def test_shares_of_table_11_are_rounded_up() -> None:
     text = said("Table 11", claim="percent")
     for label in ("rape_past", "domesticviolence_past"):
-        n = cradle_paper.published()["table_11"]["labels"][label][2]
+        n = recomputed_figures.published()["table_11"]["labels"][label][2]
         assert str(n) in text
-        assert tables.percent(n, 443) in text
+        assert label_tables.percent(n, 443) in text
         assert f"{KNOWN['table11'][label]['pct']['dev']:.2f}" in text
-        assert tables.percent(n, 443) != f"{KNOWN['table11'][label]['pct']['dev']:.2f}"
+        assert label_tables.percent(n, 443) != f"{KNOWN['table11'][label]['pct']['dev']:.2f}"
 
 
 def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:

@@ -12,7 +12,7 @@ from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.evaluate.model_scores import Board, Run, Sampling
-from pipelines.metrics.tables import Sheet
+from pipelines.metrics.label_tables import Sheet
 from pipelines.report.figsim import tables
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of

@@ -19,7 +19,7 @@ from pipelines.config.params import Params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import Item, Sampling
-from pipelines.metrics.tables import Sheet
+from pipelines.metrics.label_tables import Sheet
 from pipelines.report import agreement_tables, parts, report, sections
 from pipelines.report import page as report_page
 from pipelines.report.figsim import tables

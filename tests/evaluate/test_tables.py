@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelines.metrics import tables
-from pipelines.metrics.tables import Distribution, Layout
+from pipelines.metrics import label_tables
+from pipelines.metrics.label_tables import Distribution, Layout
 from pipelines.taxonomy import load
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())
@@ -57,7 +57,7 @@ MISPRINTS = {
 }
 
 
-def check(number: str, sheet: tables.Sheet, printed: str) -> None:
+def check(number: str, sheet: label_tables.Sheet, printed: str) -> None:
     """Compare a sheet with the paper's, cell by cell, printed as lines of ``name | cell | cell``."""
     expected = []
     for line in printed.strip().splitlines():
@@ -73,7 +73,7 @@ def check(number: str, sheet: tables.Sheet, printed: str) -> None:
 def test_table_1() -> None:
     check(
         "1",
-        tables.table_1(GOLD, layout=LAYOUT),
+        label_tables.table_1(GOLD, layout=LAYOUT),
         """
         No crisis           | 134 (30.3%) | 186 (27.8%)
         Self-harm           | 79 (17.8%)  | 104 (15.5%)
@@ -92,7 +92,7 @@ def test_table_1() -> None:
 def test_table_2() -> None:
     check(
         "2",
-        tables.table_2(GOLD),
+        label_tables.table_2(GOLD),
         """
         1 | 398 | 94.76 | 539 | 89.83
         2 | 21  | 5.00  | 53  | 8.83
@@ -105,7 +105,7 @@ def test_table_2() -> None:
 def test_table_3() -> None:
     check(
         "3",
-        tables.table_3(GOLD, layout=LAYOUT),
+        label_tables.table_3(GOLD, layout=LAYOUT),
         """
         Ongoing   | 196 (44.2%) | 275 (41.0%)
         Past      | 113 (25.5%) | 209 (31.2%)
@@ -121,7 +121,7 @@ def test_table_5() -> None:
     }
     check(
         "5",
-        tables.table_5(counts),
+        label_tables.table_5(counts),
         """
         All three agree     | 3,058 (71.3%) | 411 (68.5%)
         Partial agree (2:1) | 1,123 (26.2%) | 163 (27.2%)
@@ -134,7 +134,7 @@ def test_table_5() -> None:
 def test_table_6() -> None:
     check(
         "6",
-        tables.table_6(TRAIN, layout=LAYOUT),
+        label_tables.table_6(TRAIN, layout=LAYOUT),
         """
         No crisis           | 1,160 (24.95%) | 1,020 (31.32%)
         Self-harm           | 917 (19.72%)   | 615 (18.88%)
@@ -153,7 +153,7 @@ def test_table_6() -> None:
 def test_table_7() -> None:
     check(
         "7",
-        tables.table_7(TRAIN, layout=LAYOUT),
+        label_tables.table_7(TRAIN, layout=LAYOUT),
         """
         1 label   | 3,746 | 89.60 | 2,872 | 93.92
         2 labels  | 405   | 9.69  | 175   | 5.72
@@ -171,7 +171,7 @@ def test_table_11() -> None:
         " | ".join([label, *(f"{row[s]:,} | {row['pct'][s]:.2f}" for s in PAPER)])
         for label, row in KNOWN["table11"].items()
     )
-    check("11", tables.table_11(PAPER, layout=LAYOUT), printed)
+    check("11", label_tables.table_11(PAPER, layout=LAYOUT), printed)
 
 
 def test_the_taxonomy_has_the_papers_layout() -> None:
@@ -179,9 +179,9 @@ def test_the_taxonomy_has_the_papers_layout() -> None:
     layout = Layout.of(scheme, category=scheme.category())
     assert list(layout.types) == list(TYPES)
     assert list(layout.times) == ["Ongoing", "Past", "No crisis"]
-    assert tables.table_1(GOLD, layout=layout) == tables.table_1(GOLD, layout=LAYOUT)
-    assert tables.table_7(TRAIN, layout=layout) == tables.table_7(TRAIN, layout=LAYOUT)
-    assert tables.table_11(PAPER, layout=layout) == tables.table_11(PAPER, layout=LAYOUT)
+    assert label_tables.table_1(GOLD, layout=layout) == label_tables.table_1(GOLD, layout=LAYOUT)
+    assert label_tables.table_7(TRAIN, layout=layout) == label_tables.table_7(TRAIN, layout=LAYOUT)
+    assert label_tables.table_11(PAPER, layout=layout) == label_tables.table_11(PAPER, layout=LAYOUT)
 
 
 def test_a_category_without_types_or_times_has_a_row_a_label() -> None:
@@ -191,16 +191,16 @@ def test_a_category_without_types_or_times_has_a_row_a_label() -> None:
     assert list(layout.types) == list(category.names)
     assert layout.times == {}
     counted = {"Train": Distribution.of([frozenset(category.names[:2]), frozenset()])}
-    assert tables.table_1(counted, layout=layout).rows[0][1] == "1 (50.0%)"
-    assert [row[:2] for row in tables.table_2(counted).rows] == [("0", "1"), ("2", "1")]
+    assert label_tables.table_1(counted, layout=layout).rows[0][1] == "1 (50.0%)"
+    assert [row[:2] for row in label_tables.table_2(counted).rows] == [("0", "1"), ("2", "1")]
 
 
 def test_table_12() -> None:
     valid, whole = (
-        dict(zip(tables.SCORES, KNOWN["table4"][row], strict=True))
+        dict(zip(label_tables.SCORES, KNOWN["table4"][row], strict=True))
         for row in ("Valid samples only (n=586)", "All samples (n=600, blocked=14)")
     )
-    sheet = tables.table_12({"n": 600, "n_valid": 586, "valid": valid, "all": whole}, name="Gemini-2.5-Pro")
+    sheet = label_tables.table_12({"n": 600, "n_valid": 586, "valid": valid, "all": whole}, name="Gemini-2.5-Pro")
     assert sheet.rows[0][1:] == ("0.7816", "0.8356", "0.8349", "0.7924", "0.8844", "0.9057")
     assert sheet.rows[1][1:] == ("0.7633", "0.8161", "0.8223", "0.7788", "0.8567", "0.8724")
     assert "14" in sheet.rows[1][0]
@@ -216,7 +216,7 @@ def test_counts_are_taken_from_label_sets() -> None:
 
 def test_an_empty_split_has_undefined_shares() -> None:
     empty = {"Dev": Distribution.of([])}
-    assert tables.table_3(empty, layout=LAYOUT).rows[0] == ("Ongoing", f"0 ({tables.UNDEFINED}%)")
+    assert label_tables.table_3(empty, layout=LAYOUT).rows[0] == ("Ongoing", f"0 ({label_tables.UNDEFINED}%)")
 
 
 @pytest.mark.parametrize(
@@ -224,11 +224,11 @@ def test_an_empty_split_has_undefined_shares() -> None:
     [(1, 8, 2, "12.50"), (1, 16, 1, "6.3"), (1, 1, 0, "100"), (0, 3, 2, "0.00"), (1, 800, 2, "0.13")],
 )
 def test_halves_round_up_and_only_once(part: int, whole: int, digits: int, shown: str) -> None:
-    assert tables.percent(part, whole, digits=digits) == shown
+    assert label_tables.percent(part, whole, digits=digits) == shown
 
 
 def test_a_sheet_prints_for_a_terminal_and_for_a_page() -> None:
-    sheet = tables.table_2(GOLD)
+    sheet = label_tables.table_2(GOLD)
     console = Console(record=True, width=100)
     console.print(sheet.rich())
     assert "94.76" in console.export_text()

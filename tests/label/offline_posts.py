@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from pipelines.datasets.post import Post
-from pipelines.sandbox.reddit import labels, narratives
+from pipelines.sandbox.reddit import label_quotas, narratives
 
 Gold = list[tuple[Post, frozenset[str]]]
 
@@ -14,7 +14,7 @@ def written(count: int, *, seed: int, words: int = 40) -> Gold:
     """Return posts with CRADLE's marginals and the labels that their sentences carry."""
     rng = Random(seed)
     made = []
-    for number, chosen in enumerate(labels.cradle(count, rng=rng)):
+    for number, chosen in enumerate(label_quotas.cradle(count, rng=rng)):
         told = narratives.write(chosen, rng=rng, words=words)
         made.append((Post(f"{seed:04x}{number:04x}", told.title, told.body), frozenset(chosen)))
     return made

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.label import aggregate
 from pipelines.label.aggregate import AGGREGATORS, Decision, Panel
+from pipelines.label.ballots import TwoVotes, valid, valid_scores
 from pipelines.storage import tables
 from pipelines.taxonomy import load
 
@@ -63,14 +64,14 @@ def table(rows: Sequence[dict[str, object]], *, seed: int | None = None, labelle
 
 
 def decide(votes: pa.Table, name: str, *, members: Sequence[str] = MEMBERS, fallback: str | None = None) -> dict:
-    ballots = aggregate.valid(votes, category="labels")
+    ballots = valid(votes, category="labels")
     panel = Panel(
         ballots=ballots,
         members=members,
         records=votes["record_id"].to_pylist(),
         category=CATEGORY,
         fallback=fallback,
-        scores=aggregate.valid_scores(votes, category="labels"),
+        scores=valid_scores(votes, category="labels"),
         gold={record: SETS[int(record) % len(SETS)] for record in votes["record_id"].to_pylist()},
     )
     return panel.decide(name)
@@ -134,7 +135,7 @@ def test_nor_does_it_change_dawid_skene(rows: list[dict[str, object]], seed: int
 @given(rows=vote_sets, data=st.data())
 def test_what_is_no_vote_never_gets_through(rows: list[dict[str, object]], data: st.DataObject) -> None:
     votes = table(rows, labelled=True)
-    ballots = aggregate.valid(votes, category="labels")
+    ballots = valid(votes, category="labels")
     let_in = {(record, member) for record, cast in ballots.items() for member in cast}
     voted = {(f"{i:04d}", m) for i, row in enumerate(rows) for m in row if isinstance(row[m], frozenset)}
     assert let_in == voted
@@ -149,18 +150,18 @@ def test_what_is_no_vote_never_gets_through(rows: list[dict[str, object]], data:
 
 def test_an_unknown_outcome_is_no_vote_either() -> None:
     votes = table([{"gpt": "Vote"}, {"gpt": "voted"}, {"gpt": ""}], labelled=True)
-    assert aggregate.valid(votes, category="labels") == {}
-    assert aggregate.valid_scores(votes, category="labels") == {}
+    assert valid(votes, category="labels") == {}
+    assert valid_scores(votes, category="labels") == {}
 
 
 def test_votes_of_another_category_stay_out() -> None:
-    assert aggregate.valid(table([{"gpt": SETS[0]}]), category="severity") == {}
+    assert valid(table([{"gpt": SETS[0]}]), category="severity") == {}
 
 
 def test_two_votes_of_one_labeller_are_refused_not_chosen_from() -> None:
     twice = pa.concat_tables([table([{"gpt": SETS[0]}]), table([{"gpt": SETS[1]}])])
-    with pytest.raises(aggregate.TwoVotes):
-        aggregate.valid(twice, category="labels")
+    with pytest.raises(TwoVotes):
+        valid(twice, category="labels")
 
 
 def test_others_than_the_members_are_not_looked_at() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipelines.datasets.post import Post
 from pipelines.label.injection import BREAK, PATTERNS, PLACES, TEMPLATES, inject, marks
-from pipelines.sandbox.reddit import labels
+from pipelines.sandbox.reddit import label_quotas
 from pipelines.sandbox.reddit.narratives import write
 
 PLAIN = [
@@ -128,7 +128,7 @@ def test_thirty_numbers_give_every_template_at_every_place():
 
 def test_sandbox_posts_are_not_suspected():
     rng = Random(3)
-    sets = labels.cradle(150, rng=rng)
+    sets = label_quotas.cradle(150, rng=rng)
     written = [write(row, rng=rng, words=rng.choice((30, 120, 400))) for row in sets]
     texts = [f"{post.title} {post.body}" for post in written]
     assert sum(bool(marks(text)) for text in texts) <= 0.02 * len(texts)

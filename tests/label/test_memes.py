@@ -18,7 +18,7 @@ from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import Example, LeakRefused
 from pipelines.label import few_shot
-from pipelines.label.memes import SIDE, MemeLabeller, NotAsked, described, meme, shown
+from pipelines.label.meme_labels import SIDE, MemeLabeller, NotAsked, described, meme, shown
 from pipelines.llm.client import CannotSee
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompts import Prompt, build, delimiter

@@ -26,7 +26,7 @@ from pipelines.datasets.features import HEADS, Cues, NoCues
 from pipelines.datasets.memes import NoSplit
 from pipelines.errors import BudgetSpent, TooManyFailed
 from pipelines.label import rationales
-from pipelines.label.memes import NotAsked
+from pipelines.label.meme_labels import NotAsked
 from pipelines.label.rationales import RationaleQuery, ask
 from pipelines.llm.client import CannotSee
 from pipelines.llm.outcome import Outcome, Raw

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pipelines.label import votes_report
 from pipelines.metrics.label_sets import NAMES
-from pipelines.metrics.tables import Distribution
+from pipelines.metrics.label_tables import Distribution
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())["table11"]
 SIZES = {

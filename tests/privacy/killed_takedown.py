@@ -14,18 +14,18 @@ from pathlib import Path
 import dvc.repo
 
 from pipelines.annotate.backends.files import files
-from pipelines.annotate.backends.label_studio import form
+from pipelines.annotate.backends.label_studio import labelling_config
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
-from pipelines.takedown.objects import Objects
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 REPO = Path(__file__).resolve().parents[2]
-USED = (dvc.repo, files, form)
+USED = (dvc.repo, files, labelling_config)
 
 
 def act(asked):

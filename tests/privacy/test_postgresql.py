@@ -11,7 +11,7 @@ import pytest
 from pipelines.config.params import load
 from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
-from pipelines.takedown.objects import Objects
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select
 from pipelines.workspace.clone import workspace
 from tests.postgres import database

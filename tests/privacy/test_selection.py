@@ -14,7 +14,7 @@ from pipelines.config.params import load
 from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams
 from pipelines.takedown import takedown
-from pipelines.takedown.objects import Objects
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace

@@ -19,7 +19,7 @@ import yaml
 from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
-from pipelines.takedown.objects import Objects
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select
 from pipelines.takedown.storage_locations import SINKS, Sink
 from pipelines.workspace.clone import workspace

@@ -30,7 +30,7 @@ from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CommitLost
 from pipelines.storage import seal, tables
 from pipelines.takedown import pointers, purge, receipts, rewrite, takedown
-from pipelines.takedown.objects import Objects, ObjectUnreadable
+from pipelines.takedown.object_versions import Objects, ObjectUnreadable
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.takedown.takedown import TakedownUnfinished

@@ -110,7 +110,7 @@ def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
     from pipelines.config.params import load
     from pipelines.config.takedown import Takedown
     from pipelines.takedown import takedown
-    from pipelines.takedown.objects import Objects
+    from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import Criteria, select
     from pipelines.workspace.clone import workspace
 

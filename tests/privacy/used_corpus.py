@@ -216,7 +216,7 @@ def copy(home: Path) -> Settings:
 
 def live(settings: Settings) -> dict[str, str]:
     """Every file that the tip names, by its path: the digest of its bytes."""
-    from pipelines.takedown.objects import Objects
+    from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.pointers import Pointers
 
     with workspace(settings) as clone, Objects.opened(clone) as objects:

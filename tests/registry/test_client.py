@@ -181,7 +181,7 @@ def test_a_move_between_journal_and_alias_is_looked_at_again(context: Context, m
     add(context, knows=4)
     add(context, knows=6)
     champion(context, 1)
-    asked = client.Registry.alias
+    asked = client.RegistryReader.alias
     done = threading.Event()
 
     def late(self: Any, name: str, alias: str = CHAMPION) -> int | None:
@@ -190,7 +190,7 @@ def test_a_move_between_journal_and_alias_is_looked_at_again(context: Context, m
             champion(context, 2, before=1)
         return asked(self, name, alias)
 
-    monkeypatch.setattr(client.Registry, "alias", late)
+    monkeypatch.setattr(client.RegistryReader, "alias", late)
     assert load(f"{NAME}@champion").version == 2
 
 

@@ -30,7 +30,7 @@ from pipelines.predict.predict import BadLine, NoAnswer
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.sandbox.reddit import labels, narratives
+from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.vault.vault import Vault
 from tests.registry import packs, small_registry
 from tests.registry.packs import NAME, Made
@@ -68,7 +68,7 @@ def home(made: Made, made_registry: small_registry.Made, tmp_path_factory: pytes
 
 def sandbox_posts(count: int) -> list[dict[str, str]]:
     rng = random.Random(5)
-    told = [narratives.write(chosen, rng=rng, words=40) for chosen in labels.cradle(count, rng=rng)]
+    told = [narratives.write(chosen, rng=rng, words=40) for chosen in label_quotas.cradle(count, rng=rng)]
     return [{"title": post.title, "body": post.body} for post in told]
 
 

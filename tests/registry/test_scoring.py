@@ -18,8 +18,9 @@ from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
 from pipelines import status
 from pipelines.packaging.register import put
-from pipelines.predict import batch_predict, drift_notice
-from pipelines.predict.batch_predict import CannotScore, NotPinned
+from pipelines.predict import batch_predict, drift_notice, pins
+from pipelines.predict.batch_predict import CannotScore
+from pipelines.predict.pins import NotPinned
 from pipelines.promotion.promote import promote, withdraw
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
@@ -47,7 +48,7 @@ def champion(context: Context, version: int, *, before: int | None = None, name:
     move = transitions.Move(name, "promoted", before, before, version, "tester", "a test", {}, None)
     given = {"registry": context.registry, "journal": context.journal}
     transitions.finish(transitions.intend(move, journal=context.journal), say=lambda _: None, **given)
-    batch_predict.pin(name, root=context.root, **given)
+    pins.pin(name, root=context.root, **given)
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
@@ -150,18 +151,18 @@ def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> No
     given = {"registry": context.registry, "journal": context.journal, "root": context.root}
     add(context, knows=4)
     with pytest.raises(NoChampion):
-        batch_predict.pin(NAME, **given)
+        pins.pin(NAME, **given)
     with pytest.raises(NotPinned, match="no model of memes"):
         run(context)
     champion(context, 1)
     path = context.root / "models" / "memes" / f"{NAME}.json"
     first = path.read_bytes()
     context.journal.append(NAME, event="gated", to_version=1, **WHO)
-    batch_predict.pin(NAME, **given)
+    pins.pin(NAME, **given)
     assert path.read_bytes() == first
     context.registry.point(NAME, CHAMPION, None)
     with pytest.raises(AliasUntrusted):
-        batch_predict.pin(NAME, **given)
+        pins.pin(NAME, **given)
 
 
 def test_a_pin_of_other_files_or_of_a_version_taken_back_is_not_asked(context: Context) -> None:
@@ -235,7 +236,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     add(context, knows=6)
     promote(NAME, 1, **WHO, context=context)
     given = {"registry": context.registry, "journal": context.journal, "root": context.root}
-    pinned = batch_predict.pin(NAME, **given)
+    pinned = pins.pin(NAME, **given)
     assert pinned.test is not None and pinned.test.answered == small_registry.SIZES["test"]
     assert pinned.test.alerting[-1] == GRAVEST and pinned.test.alerts > 0
     first = run(context)[NAME]["drift"]

@@ -10,7 +10,7 @@ import pytest
 from pipelines.errors import BadParams
 from pipelines.release import approval, removal
 from pipelines.release.approval import DraftOutdated
-from pipelines.release.register import NoSuchRelease, PackageAltered, ReleaseEntry, summary
+from pipelines.release.release_store import NoSuchRelease, PackageAltered, ReleaseEntry, summary
 from tests.release.small_release import NOW, World
 
 

@@ -16,7 +16,7 @@ from pipelines.config.release import Release, Shape
 from pipelines.errors import BadParams
 from pipelines.release import package
 from pipelines.release.package import NothingToRelease
-from pipelines.release.register import ReleaseApproved
+from pipelines.release.release_store import ReleaseApproved
 from pipelines.storage import tables
 from pipelines.workspace.clone import workspace
 from tests import small_corpus

@@ -13,7 +13,8 @@ from PIL import Image
 
 from pipelines.config.params import load
 from pipelines.sandbox.reddit import build as module
-from pipelines.sandbox.reddit import captions, markers
+from pipelines.sandbox.reddit import caption_grammar as captions
+from pipelines.sandbox.reddit import markers
 from pipelines.sandbox.reddit.build import build
 from pipelines.sandbox.reddit.cases import EVERY, SMALLEST, counts
 from pipelines.sandbox.reddit.faults import placeholder, placeholder_sha256

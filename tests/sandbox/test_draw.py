@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipelines.sandbox.reddit.captions import edit, sentence_for_edits, words_apart
+from pipelines.sandbox.reddit.caption_grammar import edit, sentence_for_edits, words_apart
 from pipelines.sandbox.reddit.draw import STYLES, Meme, draw, wording
 from pipelines.sandbox.reddit.variants import Rendering, render, vary
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.pii.scrub import KINDS, scrub
-from pipelines.sandbox.reddit import labels, narratives, statements, talk
+from pipelines.sandbox.reddit import label_quotas, narratives, statements, talk
 from pipelines.sandbox.reddit.narratives import fingerprint, recognise, write
 from pipelines.sandbox.reddit.post_world import BOILERPLATE, INJECTIONS
 
-SETS = sorted({frozenset(row) for row in labels.cradle(2000, rng=Random(1))}, key=sorted)
+SETS = sorted({frozenset(row) for row in label_quotas.cradle(2000, rng=Random(1))}, key=sorted)
 RULES = [kind for kind in KINDS if kind != "names"]
 # Words that synthetic text must never contain; nothing here describes anything.
 WORDS = "kill die death dead hang jump blood cut gun knife rope pills overdose razor noose poison bridge burn drown"
@@ -67,7 +67,7 @@ def test_a_cut_takes_labels_away_and_never_adds_one(drawn_by, start, gone):
 
 def test_every_sentence_with_a_label_is_known_as_that_label_alone():
     every = list(narratives.every_statement())
-    assert {label for label, _ in every} == set(labels.CRADLE) - {"no_crisis"}
+    assert {label for label, _ in every} == set(label_quotas.CRADLE) - {"no_crisis"}
     assert [s for label, s in every if recognise(s) != {label}] == []
     assert min(len(s.split()) for _, s in every) >= 5
     assert len({tuple(narratives.bare(s)) for _, s in every}) == len(every)
@@ -114,11 +114,11 @@ def test_words_alone_tell_most_label_sets_but_not_all(seed):
     from sklearn.linear_model import LogisticRegression
 
     rng = Random(seed)
-    truth = labels.cradle(420, rng=rng)
+    truth = label_quotas.cradle(420, rng=rng)
     texts = [shown(write(row, rng=rng, words=round(rng.lognormvariate(4.1, 0.9)) + 5)) for row in truth]
     features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     fitted, asked = features.fit_transform(texts[:120]), features.transform(texts[120:])
-    names = sorted(labels.CRADLE)
+    names = sorted(label_quotas.CRADLE)
     chances = np.full((300, len(names)), 0.005)
     for column, name in enumerate(names):
         has = [name in row for row in truth[:120]]

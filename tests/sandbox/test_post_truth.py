@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import combinations
 
 from pipelines.config.params import load
-from pipelines.sandbox.reddit import labels
+from pipelines.sandbox.reddit import label_quotas
 from pipelines.sandbox.reddit.post_world import CANARY_USER, COMMUNITIES, PostWorld
 from pipelines.sandbox.reddit.truth import post_truth
 
@@ -20,7 +20,7 @@ def test_every_listed_post_of_the_communities_has_a_row(listed, known, known_pos
     assert memes < set(listed)
     for name, row in rows.items():
         assert row["subreddit"] == listed[name]["subreddit"]
-        assert set(row["labels"]) <= set(labels.CRADLE)
+        assert set(row["labels"]) <= set(label_quotas.CRADLE)
     assert {p["expected"] for p in rows.values()} == EXPECTED
     assert {p["subreddit"] for p in rows.values()} == set(COMMUNITIES)
     assert {p["month"] for p in rows.values()} == set(known_posts["months"])
@@ -64,5 +64,5 @@ def test_labels_have_the_papers_marginals():
     posts = PostWorld(load(profile="sandbox").sandbox).build()
     kept = [p for p in posts if p.expected == "kept" and p.rank == 0]
     found = Counter(label for p in kept for label in p.cradle)
-    for label, total in labels.CRADLE.items():
-        assert abs(found[label] - total * len(kept) / labels.CRADLE_POSTS) <= 3
+    for label, total in label_quotas.CRADLE.items():
+        assert abs(found[label] - total * len(kept) / label_quotas.CRADLE_POSTS) <= 3

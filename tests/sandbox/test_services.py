@@ -18,7 +18,8 @@ from sqlalchemy import create_engine, text
 
 from pipelines.config.settings import Settings
 from pipelines.deployment import services
-from pipelines.deployment.services import Deployment, Ports, PortTaken, ServiceFailed, down, running
+from pipelines.deployment.components import PortTaken, ServiceFailed, down, running
+from pipelines.deployment.services import LocalDeployment, Ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -41,14 +42,14 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
 
 
 @pytest.fixture
-def deployment(settings: Settings) -> Deployment:
-    made = Deployment(settings, root=ROOT, profile="sandbox", sandbox_port=free_port())
+def deployment(settings: Settings) -> LocalDeployment:
+    made = LocalDeployment(settings, root=ROOT, profile="sandbox", sandbox_port=free_port())
     made.logs.mkdir(parents=True)
     made.run.mkdir(parents=True, exist_ok=True)
     return made
 
 
-def query(deployment: Deployment, statement: str) -> list[tuple[object, ...]]:
+def query(deployment: LocalDeployment, statement: str) -> list[tuple[object, ...]]:
     engine = create_engine(deployment.database.url)
     with engine.begin() as connection:
         found = connection.execute(text(statement))
@@ -57,7 +58,7 @@ def query(deployment: Deployment, statement: str) -> list[tuple[object, ...]]:
     return rows
 
 
-def test_a_database_survives_kills_and_a_stale_lock(deployment: Deployment, settings: Settings) -> None:
+def test_a_database_survives_kills_and_a_stale_lock(deployment: LocalDeployment, settings: Settings) -> None:
     left = deployment.database.folder.with_name("postgres.new-killed")
     (left / "base").mkdir(parents=True)
     deployment._postgres()
@@ -77,7 +78,7 @@ def test_a_database_survives_kills_and_a_stale_lock(deployment: Deployment, sett
     assert not lock.exists(), "it was not shut down, but killed"
 
 
-def test_the_database_asks_for_its_password(deployment: Deployment) -> None:
+def test_the_database_asks_for_its_password(deployment: LocalDeployment) -> None:
     deployment._postgres()
     argv = deployment.database.command()
     assert deployment.database.password not in argv
@@ -86,14 +87,14 @@ def test_the_database_asks_for_its_password(deployment: Deployment) -> None:
         engine.connect()
 
 
-def test_what_runs_is_not_started_again(deployment: Deployment) -> None:
+def test_what_runs_is_not_started_again(deployment: LocalDeployment) -> None:
     deployment._start("sleeper", SLEEP)
     first = running(deployment.run / "sleeper.pid")
     deployment._start("sleeper", SLEEP)
     assert first is not None and first == running(deployment.run / "sleeper.pid")
 
 
-def test_a_component_notes_itself(deployment: Deployment) -> None:
+def test_a_component_notes_itself(deployment: LocalDeployment) -> None:
     """The process that started it may be killed before it notes anything."""
     deployment._start("sleeper", SLEEP)
     note = deployment.run / "sleeper.pid"
@@ -118,7 +119,7 @@ def test_a_broken_note_is_no_process(tmp_path: Path, content: str) -> None:
     assert running(note) is None
 
 
-def test_a_taken_port_is_named(deployment: Deployment) -> None:
+def test_a_taken_port_is_named(deployment: LocalDeployment) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -128,7 +129,7 @@ def test_a_taken_port_is_named(deployment: Deployment) -> None:
     assert not (deployment.run / "thing.pid").exists()
 
 
-def test_a_component_that_ends_is_named_with_its_log(deployment: Deployment) -> None:
+def test_a_component_that_ends_is_named_with_its_log(deployment: LocalDeployment) -> None:
     deployment._start("thing", [sys.executable, "-c", "raise SystemExit('broken')"])
     with pytest.raises(ServiceFailed, match="thing did not start: its process ended"):
         deployment._wait("thing", lambda: False)
@@ -151,11 +152,11 @@ def test_ports_of_an_older_version_are_kept(tmp_path: Path) -> None:
     assert chosen.postgres > 0
 
 
-def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: Deployment) -> None:
+def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: LocalDeployment) -> None:
     script = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.config.settings import Settings\n"
-        "from pipelines.deployment.services import Deployment\n"
-        f"d = Deployment(Settings.from_env(), root=Path({str(ROOT)!r}), profile='sandbox', sandbox_port=1)\n"
+        "from pipelines.deployment.services import LocalDeployment\n"
+        f"d = LocalDeployment(Settings.from_env(), root=Path({str(ROOT)!r}), profile='sandbox', sandbox_port=1)\n"
         f"d._start('sleeper', {SLEEP!r})\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
@@ -165,10 +166,10 @@ def test_a_component_outlives_the_process_that_started_it(settings: Settings, de
     assert not process.is_running()
 
 
-def test_a_secret_that_was_cut_off_is_replaced(deployment: Deployment) -> None:
+def test_a_secret_that_was_cut_off_is_replaced(deployment: LocalDeployment) -> None:
     note = deployment.run / "airflow-jwt.secret"
     note.write_text("")
-    again = Deployment(Settings.from_env(), root=ROOT, profile="sandbox", sandbox_port=deployment.ports.sandbox)
+    again = LocalDeployment(Settings.from_env(), root=ROOT, profile="sandbox", sandbox_port=deployment.ports.sandbox)
     assert len(again.environment["AIRFLOW__API_AUTH__JWT_SECRET"]) == 96
     assert note.stat().st_mode & 0o077 == 0
 

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.config.collect import Sandbox
 from pipelines.extract.words import words
-from pipelines.sandbox.reddit.captions import words_apart
+from pipelines.sandbox.reddit.caption_grammar import words_apart
 from pipelines.sandbox.reddit.cases import EVERY, SMALLEST
 from pipelines.sandbox.reddit.post_world import SMALLEST as FEWEST
 from pipelines.sandbox.reddit.truth import truth

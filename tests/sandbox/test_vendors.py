@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from pipelines.datasets.post import Post
 from pipelines.label.injection import inject
-from pipelines.sandbox.reddit.labels import CRADLE, cradle
+from pipelines.sandbox.reddit.label_quotas import CRADLE, cradle
 from pipelines.sandbox.reddit.narratives import write
 from pipelines.sandbox.server import SandboxServer
 from pipelines.sandbox.vendors.mind import TEMPERS, Temper, VendorQuestion, misjudged, post_of, reply

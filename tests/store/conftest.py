@@ -1,8 +1,9 @@
-"""A local S3 server for the tests of the store."""
+"""A checkout with the files that a corpus repository needs, and a local S3 server."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.workspace.git import git
 from tests.ports import free_port
 
+ROOT = Path(__file__).resolve().parents[2]
 SERVER = Path(__file__).with_name("s3_server.py")
 S3 = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -24,6 +27,19 @@ S3 = {
     "AWS_CONFIG_FILE": os.devnull + "/none",
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull + "/none",
 }
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkout"
+    profiles = (f"profiles/{name}.yaml" for name in ("sandbox", "cradle"))
+    for name in ("params.yaml", "dvc.yaml", ".dvc/config", ".dvc/.gitignore", *profiles):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    git("init", "--quiet", "-b", "main", cwd=folder)
+    git("add", "--all", cwd=folder)
+    git("commit", "--quiet", "-m", "code", cwd=folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

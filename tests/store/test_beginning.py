@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import shutil
 import stat
 import subprocess
 import sys
@@ -26,25 +25,6 @@ from tests.store import git_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = "sample:\n  memes: {size: 77}\n"
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    folder = tmp_path / "checkout"
-    for name in (
-        "params.yaml",
-        "dvc.yaml",
-        ".dvc/config",
-        ".dvc/.gitignore",
-        "profiles/sandbox.yaml",
-        "profiles/cradle.yaml",
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
-    git("init", "--quiet", "-b", "main", cwd=folder)
-    git("add", "--all", cwd=folder)
-    git("commit", "--quiet", "-m", "code", cwd=folder)
-    return folder
 
 
 @pytest.fixture
@@ -214,6 +194,17 @@ class TestCommand:
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
         assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
         assert "#CORPUS_OPENAI_KEY=" in env.read_text() and "#CORPUS_REDDIT_CLIENT_ID=" in env.read_text()
+
+    def test_it_ends_with_the_findings_of_the_doctor(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
+        output = self.run(*self.ARGV)
+        findings, _, steps = output.partition("Findings of `corpus doctor`")[2].partition("Next:")
+        # neither keys nor servers exist yet, and the corpus is created all the same
+        for line in ("failure labeller gpt: no key is set. Set CORPUS_OPENAI_KEY.", "warning airflow: no address",
+                     "failure approval reddit: ", "warning backup: "):  # fmt: skip
+            assert f"\n  {line}" in findings
+        assert "repository" not in findings and "vault" not in findings.replace("vault's", "").replace("VAULT", "")
+        assert "corpus try --corpus memes --day 2021-03-01" in steps and "hunter2" not in output
 
     def test_a_choice_that_cannot_be_writes_nothing(self, settings: Settings, checkout: Path) -> None:
         for argv, words in (

@@ -23,20 +23,7 @@ from pipelines.workspace.git import git
 from pipelines.workspace.merge import ParameterConflict, merge
 from pipelines.workspace.parameters import UnknownParameter
 
-ROOT = Path(__file__).resolve().parents[2]
 WHO = {"reason": "a larger sample", "who": "Ann Example <ann@example.org>"}
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    folder = tmp_path / "checkout"
-    for name in ("params.yaml", "dvc.yaml", ".dvc/config", ".dvc/.gitignore", "profiles/sandbox.yaml"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
-    git("init", "--quiet", "-b", "main", cwd=folder)
-    git("add", "--all", cwd=folder)
-    git("commit", "--quiet", "-m", "code", cwd=folder)
-    return folder
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CorpusError
 from pipelines.takedown import takedown
-from pipelines.takedown.objects import Objects
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, select
-from pipelines.workspace import publish, repository
+from pipelines.workspace import publish, remote, repository
 from pipelines.workspace.clone import workspace
-from pipelines.workspace.remote import RemoteRefused, RemoteUnavailable
+from pipelines.workspace.dvc_remote import RemoteRefused, RemoteUnavailable
 from tests.ports import free_port
 from tests.privacy import used_corpus as used
 from tests.small_corpus import begin, code_of
@@ -107,6 +107,9 @@ def failing(settings: Settings, tmp_path: Path) -> CorpusError:
 def test_an_endpoint_that_does_not_answer_is_one_error(
     apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
+    if listens:
+        assert remote.DEADLINE_SECONDS < 30
+        monkeypatch.setattr(remote, "DEADLINE_SECONDS", 2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1] if listens else free_port()
         monkeypatch.setenv("CORPUS_REMOTE_ENDPOINT", f"http://127.0.0.1:{port}")

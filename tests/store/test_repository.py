@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,6 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    folder = tmp_path / "checkout"
-    for name in ("params.yaml", "dvc.yaml", ".dvc/config", ".dvc/.gitignore", "profiles/sandbox.yaml"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
-    git("init", "--quiet", "-b", "main", cwd=folder)
-    git("add", "--all", cwd=folder)
-    git("commit", "--quiet", "-m", "code", cwd=folder)
-    return folder
 
 
 @pytest.fixture

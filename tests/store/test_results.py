@@ -60,15 +60,26 @@ CODE = {
 ALL = ["part@one", "part@two", "join", "tell"]
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a corpus with two months and four stages, none of which was run."""
+    folder = tmp_path_factory.mktemp("begun")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORPUS_HOME", str(folder / "var"))
+        settings = Settings.from_env()
+        begin(settings, code=code_of(folder / "code", CODE))
+        (settings.home / "salt").write_text("")
+        for month in ("2022-11", "2022-12"):
+            collect(settings, month=month, text=month)
+    return settings.home
+
+
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    """A corpus with two months and four stages, none of which was run."""
+def settings(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """A copy of that corpus."""
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     settings = Settings.from_env()
-    begin(settings, code=code_of(tmp_path / "code", CODE))
-    (settings.home / "salt").write_text("")
-    for month in ("2022-11", "2022-12"):
-        collect(settings, month=month, text=month)
+    shutil.copytree(begun, settings.home)
     yield settings
     assert not list((settings.home / "scratch").glob("*")), "a scratch clone was left behind"
 

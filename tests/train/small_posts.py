@@ -14,7 +14,7 @@ from typing import Any
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.datasets import posts
-from pipelines.sandbox.reddit import labels, narratives
+from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.vault.vault import Vault
@@ -89,7 +89,7 @@ def write(
     rng = Random(seed)
     names = [split for split, size in (sizes or SIZES).items() for _ in range(size)]
     made = {}
-    for number, (split, chosen) in enumerate(zip(names, labels.cradle(len(names), rng=rng), strict=True)):
+    for number, (split, chosen) in enumerate(zip(names, label_quotas.cradle(len(names), rng=rng), strict=True)):
         told = narratives.write(chosen, rng=rng, words=words)
         fullname = f"t3_p{number}"
         made[vault.record_id(fullname)] = SmallPost(fullname, split, told.title, told.body, frozenset(chosen))

@@ -118,7 +118,7 @@ if __name__ == "__main__":
     # each try is a process of its own; the libraries are imported once
     import mlflow  # noqa: F401
 
-    import pipelines.train.classifiers.encoder  # noqa: F401
+    import pipelines.train.classifiers.encoder_training  # noqa: F401
 
     for folder_of, moment in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
         pid = os.fork()

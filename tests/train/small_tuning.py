@@ -87,7 +87,7 @@ def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str
 
 def attempt(folder: Path, *, die_at: int) -> None:
     """Run with an adapter and its dropout, or be killed by the kernel in pass ``die_at``; save the result."""
-    from pipelines.train.sft.tuner import Tuner
+    from pipelines.train.sft.trainer import Tuner
 
     passes, real = 0, Tuner.compute_loss
 

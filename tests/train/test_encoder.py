@@ -22,8 +22,8 @@ from pipelines.models.backbones import BaseMissing, BaseUnfit, opened
 from pipelines.models.encoder import EncoderWords
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.classifiers.encoder import fit
 from pipelines.train.classifiers.encoder_predictor import EncoderPredictor
+from pipelines.train.classifiers.encoder_training import fit
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 
 SPEC = EncoderModel(

@@ -16,7 +16,7 @@ from transformers.utils import logging
 
 from pipelines.errors import BadParams
 from pipelines.models.backbones import BaseMissing, BaseUnfit
-from pipelines.sandbox.reddit import labels, narratives
+from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.task import task_of
 from pipelines.train.prediction import MALFORMED, VOTE, Prediction
@@ -225,7 +225,7 @@ def test_settings_of_a_checkpoint_do_not_bend_the_choice(bases: Any, tmp_path: P
 
 def test_a_tiny_base_answers_posts_of_the_sandbox_alike_every_time(tmp_path: Path) -> None:
     rng = Random(1)
-    told = [narratives.write(chosen, rng=rng, words=40) for chosen in labels.cradle(12, rng=rng)]
+    told = [narratives.write(chosen, rng=rng, words=40) for chosen in label_quotas.cradle(12, rng=rng)]
     texts = [f"Title: {each.title} Text: {each.body}" for each in told]
     settings = {"task": TASK, "scheme": SCHEME, "max_length": 1024, "max_new_tokens": 128, "batch": 5, "seed": 1}
     first, again = (Generator.open("tiny:qwen3", folder=tmp_path, **settings).predict(texts) for _ in range(2))

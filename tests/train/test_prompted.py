@@ -22,7 +22,7 @@ from pipelines.config.settings import Settings
 from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BudgetSpent, TooManyFailed
 from pipelines.label.few_shot import TooFewExamples
-from pipelines.label.memes import NotAsked
+from pipelines.label.meme_labels import NotAsked
 from pipelines.llm.client import CannotSee
 from pipelines.predict import prompted
 from pipelines.storage import tables

@@ -18,7 +18,7 @@ from pipelines.errors import BadParams
 from pipelines.models.backbones import BaseUnfit, opened
 from pipelines.train.sft import instruct, recipe, sft
 from pipelines.train.sft.sft import NothingToTune
-from pipelines.train.sft.tuner import TuningDiverged
+from pipelines.train.sft.trainer import TuningDiverged
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, job, posts
 
 LEARNING = {
@@ -255,7 +255,7 @@ def test_a_checkpoint_of_anything_else_is_not_gone_on_from(plain: Plain, tmp_pat
 
 
 def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(plain: Plain, tmp_path: Path) -> None:
-    from pipelines.train.sft.tuner import WHOLE
+    from pipelines.train.sft.trainer import WHOLE
 
     shutil.copytree(plain.folder, tmp_path, dirs_exist_ok=True)
     for path in (tmp_path / "checkpoints").glob(f"checkpoint-*/{WHOLE}"):

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pipelines.annotate.agreement.figure import draw_figure
+from pipelines.annotate.agreement.kappa_plot import draw_figure
 from pipelines.annotate.agreement.overlap import OverlapAnswers, gather, measured
 from pipelines.annotate.manifest import RoundManifest, folder, opened
 from pipelines.config.annotate import Agreement

@@ -62,7 +62,7 @@ def publish(
 
     def attempt() -> dict[str, object]:
         with workspace(settings) as clone:
-            where = _Place(clone, corpus=corpus, dataset=mapping.dataset)
+            where = _DatasetFiles(clone, corpus=corpus, dataset=mapping.dataset)
             found = _texts(where, entries=entries, mapping=mapping, params=params, vault=vault, now=now)
             written = {**_labels(where, entries=entries, mapping=mapping), "texts": found}
             write_metrics({**record, **written, "pointers": where.pointers}, where.folder / "import.json")
@@ -75,7 +75,7 @@ def publish(
     return attempt()
 
 
-class _Place:
+class _DatasetFiles:
     """The files of a dataset in a clone.
 
     ``pointers`` (file to the digest of its pointer) are those of the dataset's last import and, after :meth:`replace`,
@@ -136,7 +136,7 @@ def _digest(text: str) -> str:
 
 
 def _texts(
-    where: _Place, *, entries: Items, mapping: Mapping, params: Params, vault: Vault, now: datetime
+    where: _DatasetFiles, *, entries: Items, mapping: Mapping, params: Params, vault: Vault, now: datetime
 ) -> dict[str, object]:
     """Import the texts month by month through the same steps as collected posts; return counts."""
     with_text = {record_id: entry for (record_id, _), entry in entries.items() if entry.text is not None}
@@ -159,7 +159,7 @@ def _texts(
 
 
 def _month(
-    where: _Place, posts: Map[str, Submission], *, month: str, params: Params, vault: Vault, now: datetime
+    where: _DatasetFiles, posts: Map[str, Submission], *, month: str, params: Params, vault: Vault, now: datetime
 ) -> dict[str, Any]:
     """Admit, seal and filter the texts of one month and write its tables; return the counts."""
     corpus, root, window = where.corpus, where.clone.path, Window.from_key(month)
@@ -197,7 +197,7 @@ def _submission(entry: ImportEntry, *, text: Text, mapping: Mapping, record_id: 
     )
 
 
-def _labels(where: _Place, *, entries: Items, mapping: Mapping) -> dict[str, int]:
+def _labels(where: _DatasetFiles, *, entries: Items, mapping: Mapping) -> dict[str, int]:
     """Push ``gold.csv``, ``silver.csv`` and ``splits.csv``, omitting empty files; return the number of items in each.
 
     They hold ids, so git has only pointers to them: a takedown cannot rewrite git's history.

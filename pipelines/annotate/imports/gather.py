@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pipelines.annotate.imports.files import File
 from pipelines.annotate.imports.mapping import Mapping
+from pipelines.annotate.imports.published_files import File
 from pipelines.annotate.imports.rows import BadRow, ImportEntry, entry_of, flagged, has
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.rules import TIERS

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from pipelines.annotate.imports.files import (
+from pipelines.annotate.imports.mapping import EVERYTHING, Labels, Mapping, Names, Part
+from pipelines.annotate.imports.published_files import (
     Cells,
     File,
     FileRow,
@@ -23,7 +24,6 @@ from pipelines.annotate.imports.files import (
     moment_of,
     text_of,
 )
-from pipelines.annotate.imports.mapping import EVERYTHING, Labels, Mapping, Names, Part
 from pipelines.collect.month import Window
 from pipelines.taxonomy import Category, Scheme
 from pipelines.taxonomy.rules import normal

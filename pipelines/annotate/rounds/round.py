@@ -14,7 +14,7 @@ from pipelines.annotate.backends.backend import Backend
 from pipelines.annotate.manifest import RoundDecision
 from pipelines.annotate.rounds import opening, queues, store
 from pipelines.annotate.rounds.desk import RoundContext, told, wrong
-from pipelines.annotate.rounds.status import loads, status
+from pipelines.annotate.rounds.round_status import loads, status
 from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.params import load
 from pipelines.config.settings import Settings

@@ -53,7 +53,7 @@ def open_source(
         from pipelines.collect.sources.dump import DumpSource
 
         return DumpSource(settings.dumps, params=params.dump)
-    from pipelines.collect.sources.journal import ResumeJournal
+    from pipelines.collect.sources.page_cache import ResumeJournal
 
     journal = ResumeJournal(state, secret=settings.secret(), day=today) if state else None
     if name == "reddit":

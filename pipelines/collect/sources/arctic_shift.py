@@ -9,7 +9,7 @@ from typing import Any
 import requests
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.journal import ListingPage, ResumeJournal, gather
+from pipelines.collect.sources.page_cache import ListingPage, ResumeJournal, gather
 from pipelines.collect.sources.service import check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
 from pipelines.config.collect import ArcticShift

@@ -15,7 +15,7 @@ import prawcore
 from praw.models import Submission as PrawSubmission
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.journal import ListingPage, ResumeJournal, gather
+from pipelines.collect.sources.page_cache import ListingPage, ResumeJournal, gather
 from pipelines.collect.sources.service import SubredditClosed, check_address, refusal, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of
 from pipelines.config.collect import Reddit

@@ -52,7 +52,7 @@ class Captions:
         number: dict[str, int] = {}
         flat = [number.setdefault(word, len(number)) for word in chain.from_iterable(captions)]
         self.counts: Ints = np.array([len(some) for some in captions], dtype=np.int64)
-        self._texts = _Texts(
+        self._texts = _CaptionTexts(
             begins=_begins(self.counts),
             words=np.array(flat, dtype=np.int32),
             known=np.array([word in _vocabulary() for word in number], dtype=np.bool_),
@@ -115,7 +115,7 @@ def _ranks(sorted_groups: Ints) -> Ints:
     return numbers
 
 
-class _Texts(NamedTuple):
+class _CaptionTexts(NamedTuple):
     """All captions concatenated: the number of the word at each place, and the letters of each place and word."""
 
     begins: Any  # place of the first word of each caption
@@ -149,7 +149,7 @@ def _letters_apart(letters: Any, one: tuple[int, int], other: tuple[int, int]) -
 
 
 @compiled
-def _same_word(texts: _Texts, a: int, b: int) -> bool:
+def _same_word(texts: _CaptionTexts, a: int, b: int) -> bool:
     """Return whether a misreading can explain the difference; two known words are always different."""
     if a == b:
         return True
@@ -167,7 +167,7 @@ def _same_word(texts: _Texts, a: int, b: int) -> bool:
 
 
 @compiled
-def _same_run(texts: _Texts, i: int, p: int, j: int, q: int) -> bool:
+def _same_run(texts: _CaptionTexts, i: int, p: int, j: int, q: int) -> bool:
     """Return whether ``p`` words from place ``i`` equal, without spaces, the ``q`` words from place ``j``."""
     length = texts.spans[i + p] - texts.spans[i]
     if length != texts.spans[j + q] - texts.spans[j]:
@@ -176,7 +176,7 @@ def _same_run(texts: _Texts, i: int, p: int, j: int, q: int) -> bool:
 
 
 @compiled
-def _step(texts: _Texts, at: tuple[int, int], ends: tuple[int, int], j: int, ahead: Any) -> None:
+def _step(texts: _CaptionTexts, at: tuple[int, int], ends: tuple[int, int], j: int, ahead: Any) -> None:
     """Propagate the cost at ``ahead[0][j]`` to the cells that one edit, one equal word or one equal run leads to."""
     (x, y), here = at, ahead[0][j]
     rows, columns = ends[0] - x, ends[1] - y
@@ -195,7 +195,7 @@ def _step(texts: _Texts, at: tuple[int, int], ends: tuple[int, int], j: int, ahe
 
 
 @compiled
-def _difference(texts: _Texts, one: tuple[int, int], other: tuple[int, int], limit: int, cost: Any) -> int:
+def _difference(texts: _CaptionTexts, one: tuple[int, int], other: tuple[int, int], limit: int, cost: Any) -> int:
     """Return the word difference of two spans of places; ``cost`` is a buffer of ``RUN + 1`` rows, used in turn."""
     columns = other[1] - other[0] + 1
     ahead = (cost[0], cost[1], cost[2], cost[3])
@@ -226,7 +226,7 @@ def _below(rows: Any, columns: int, limit: int) -> bool:
 
 
 @compiled
-def _differences(texts: _Texts, pairs: tuple[Any, Any], limit: int, cost: Any, result: Any) -> None:
+def _differences(texts: _CaptionTexts, pairs: tuple[Any, Any], limit: int, cost: Any, result: Any) -> None:
     for k in range(len(result)):
         a, b = min(pairs[0][k], pairs[1][k]), max(pairs[0][k], pairs[1][k])
         one, other = (texts.begins[a], texts.begins[a + 1]), (texts.begins[b], texts.begins[b + 1])

@@ -21,7 +21,7 @@ from pipelines.config.curate import Split
 from pipelines.config.params import Params
 from pipelines.curate.grouping.items import load
 from pipelines.curate.grouping.split_groups import Units, leakage, resolve
-from pipelines.curate.published import published
+from pipelines.curate.published_split import published
 from pipelines.curate.split.stratify import Ints, certificate, label_pairs, stratify, unit_counts
 from pipelines.errors import SplitConflict
 from pipelines.storage import tables

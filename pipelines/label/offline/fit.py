@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from pipelines.config.label import OfflineLabeller, VotesParams
 from pipelines.errors import LabellingError
-from pipelines.label.offline.features import Head, Rows, Targets, Values, View, view
 from pipelines.label.offline.folds import deal
+from pipelines.label.offline.member_features import Head, Rows, Targets, Values, View, view
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.metrics.calibration import fit_sigmoids, probabilities
 from pipelines.metrics.decoding import decode

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics.tables import UNDEFINED, Sheet
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import figures
 from pipelines.report.page import Drawing
 from pipelines.report.parts import FIGURES, interval

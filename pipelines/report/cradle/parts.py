@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics.tables import Sheet
+from pipelines.metrics.label_tables import Sheet
 from pipelines.report import parts
 from pipelines.report import sections as report_sections
-from pipelines.report.cradle import crisis_parts, tables
-from pipelines.report.cradle import paper as cradle_paper
+from pipelines.report.cradle import crisis_parts, recomputed_figures, tables
 from pipelines.report.page import Block, Folded, PageSection, Points
 from pipelines.report.parts import best_of, interval, noun_of
 from pipelines.report.sections import p_value, section
@@ -89,17 +88,17 @@ def _results(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
         if not paper:
             yield parts.scores(key, task)
         if task["best"]:
-            yield parts.models_drawing(key, task, paper=cradle_paper.macro_f1() if paper else {})
+            yield parts.models_drawing(key, task, paper=recomputed_figures.macro_f1() if paper else {})
         yield parts.ordinal(key, task)
     if paper:
         yield Folded(tables.table_4_again())
 
 
 def _labels(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
-    ensemble = {"Majority Voting, paper": cradle_paper.label_f1("cradle")} if paper else {}
+    ensemble = {"Majority Voting, paper": recomputed_figures.label_f1("cradle")} if paper else {}
     for key, task in metrics["tasks"].items():
         yield parts.heat(key, task, paper=ensemble)
-        yield parts.labels_drawing(key, task, paper=cradle_paper.label_f1(task["best"]) if paper else {})
+        yield parts.labels_drawing(key, task, paper=recomputed_figures.label_f1(task["best"]) if paper else {})
         yield parts.misses_drawing(key, task) if task["kind"] == "multi" else None
         sheet = parts.labels_sheet(key, task)
         if sheet:
@@ -116,12 +115,12 @@ def _tuning(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
 
 
 def _unanswered(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
-    theirs = {"Gemini-2.5-Pro, paper": cradle_paper.refused("gemini")} if paper else {}
+    theirs = {"Gemini-2.5-Pro, paper": recomputed_figures.refused("gemini")} if paper else {}
     if paper:
         yield tables.table_12(metrics)
     yield from report_sections.unanswered(metrics)
     for task in metrics["tasks"].values():
-        yield crisis_parts.refusals(task, paper=theirs, carried=cradle_paper.support() if paper else {})
+        yield crisis_parts.refusals(task, paper=theirs, carried=recomputed_figures.support() if paper else {})
 
 
 def _mixed_up(metrics: Json) -> Iterator[Block | None]:
@@ -142,8 +141,8 @@ def _severity(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
         yield crisis_parts.floors(task)
     if paper:
         severities = load(SCHEME).category().severities
-        names = cradle_paper.names().items()
-        theirs = {name: cradle_paper.severity_recall(key, severities=severities) for key, name in names}
+        names = recomputed_figures.names().items()
+        theirs = {name: recomputed_figures.severity_recall(key, severities=severities) for key, name in names}
         yield Folded(crisis_parts.published_severity(theirs))
 
 

@@ -1,6 +1,6 @@
 """Build CRADLE's Tables 4, 5, 8, 11, 12, 13 to 16 and settings with the paper's figures, recomputed ones and our runs.
 
-*Paper* and *recomputed* come from :mod:`pipelines.report.cradle.paper`, *ours* from ``evaluate.json``
+*Paper* and *recomputed* come from :mod:`pipelines.report.cradle.recomputed_figures`, *ours* from ``evaluate.json``
 (:mod:`pipelines.evaluate.evaluate`). Figures are fractions with the paper's decimals, in Table 8 percent; a dash marks
 an undefined or missing value.
 """
@@ -11,9 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics import tables
-from pipelines.metrics.tables import SCORES, UNDEFINED, Sheet
-from pipelines.report.cradle.paper import PER_LABEL, answered, exact_hits, names, published, recomputed, row_4
+from pipelines.metrics import label_tables
+from pipelines.metrics.label_tables import SCORES, UNDEFINED, Sheet
+from pipelines.report.cradle.recomputed_figures import (
+    PER_LABEL,
+    answered,
+    exact_hits,
+    names,
+    published,
+    recomputed,
+    row_4,
+)
 
 TASK = "labels"
 PARTS = {"f1": "F1", "precision": "Prec", "recall": "Rec"}
@@ -108,7 +116,7 @@ def table_5(silver: Json | None = None) -> Sheet:
         if silver and split in silver["agreement"]:
             columns[f"{title}, ours"] = silver["agreement"][split]
     members = len(silver["members"]) if silver else 3
-    sheet = tables.table_5(columns, members=members)
+    sheet = label_tables.table_5(columns, members=members)
     return Sheet(f"Table 5: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pipelines.evaluate.label_errors import ANY
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics.tables import UNDEFINED
+from pipelines.metrics.label_tables import UNDEFINED
 from pipelines.report import parts
 from pipelines.report import sections as report_sections
 from pipelines.report.figsim import tables

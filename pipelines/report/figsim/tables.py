@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from pipelines.evaluate.model_scores import Json
-from pipelines.metrics.tables import UNDEFINED, Sheet, decimals
+from pipelines.metrics.label_tables import UNDEFINED, Sheet, decimals
 from pipelines.report.papers import printed
 from pipelines.taxonomy import load
 

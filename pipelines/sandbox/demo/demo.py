@@ -14,12 +14,12 @@ from pipelines.config.collect import Sandbox
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
-from pipelines.deployment.services import Deployment
-from pipelines.sandbox.demo import outcome, promotions
+from pipelines.deployment.services import LocalDeployment
+from pipelines.sandbox.demo import closing_report, promotions
 from pipelines.sandbox.demo.failures import Failures
 from pipelines.sandbox.demo.plan import CORPORA, DemoPlan
-from pipelines.sandbox.demo.progress import view
 from pipelines.sandbox.demo.promotions import Act
+from pipelines.sandbox.demo.run_progress import view
 from pipelines.sandbox.demo.runs import Api, Look
 from pipelines.sandbox.reddit.build import build
 from pipelines.workspace import repository
@@ -48,7 +48,7 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
     say(f"[green]✓[/] sandbox: {counts}")
     repository.init(settings, checkout=root, profile=profile)
-    deployment = Deployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
+    deployment = LocalDeployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
     starting = time.monotonic()
     with console.status("starting") as spinner:
         deployment.up(say=lambda name: spinner.update(f"starting {name}"))
@@ -61,10 +61,11 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     failures = Failures(airflow, logs=settings.home / "airflow" / "logs")
     look = follow(airflow, plan=plan, act=act, failures=failures, console=console)
     forgeries = list(promotions.forgeries(_with_registry(settings, mlflow), name=promotions.CONTESTED))
-    rows = [*outcome.decisions(settings), *(("forgeries", what, reason) for what, reason in forgeries)]
+    rows = [*closing_report.decisions(settings), *(("forgeries", what, reason) for what, reason in forgeries)]
     console.print(status_table.table(status.gather(settings), more=rows))
-    console.print(outcome.spent(settings, look, started=started, total=time.monotonic() - began, failures=failures))
-    console.print(outcome.addresses(airflow, look, mlflow=mlflow), highlight=False, soft_wrap=True)
+    total = time.monotonic() - began
+    console.print(closing_report.spent(settings, look, started=started, total=total, failures=failures))
+    console.print(closing_report.addresses(airflow, look, mlflow=mlflow), highlight=False, soft_wrap=True)
 
 
 def _nothing(_: str) -> None:
@@ -116,5 +117,5 @@ def newest(settings: Settings) -> dict[str, str]:
 def contested(settings: Settings, *, profile: str) -> Sequence[int]:
     """Return the versions of the model ``meme-severity``, lowest published score first."""
     chosen = load(profile=profile).registry[promotions.CONTESTED]
-    evaluated = outcome.evaluated(settings, corpus="memes")
+    evaluated = closing_report.evaluated(settings, corpus="memes")
     return promotions.by_score(evaluated, models=[one.model for one in chosen])

@@ -20,7 +20,7 @@ from crisis_corpus.integrity import digest, listing
 from crisis_corpus.journal import JournalRow
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import ENDED, RunFailed, named
-from pipelines.deployment.services import Deployment
+from pipelines.deployment.services import LocalDeployment
 from pipelines.registry.candidate import Context, opened, scratch
 from pipelines.registry.journal import Journal
 from pipelines.sandbox.demo.runs import Api, Json, Look
@@ -45,7 +45,7 @@ class Act:
 
     airflow: Answering
     settings: Settings
-    deployment: Deployment
+    deployment: LocalDeployment
     order: Callable[[], Sequence[int]]
     _awake: bool = False
 

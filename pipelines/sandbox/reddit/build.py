@@ -19,9 +19,9 @@ from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit import dumps, scale
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.faults import faulty
+from pipelines.sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture, SandboxPost
 from pipelines.sandbox.reddit.listing import live
 from pipelines.sandbox.reddit.post_world import COMMUNITIES, PostWorld
-from pipelines.sandbox.reddit.posts import HOME, KEPT, SandboxPicture, SandboxPost
 from pipelines.sandbox.reddit.truth import post_truth, truth
 from pipelines.sandbox.reddit.variants import CONTENT_TYPE, Rendering, render
 from pipelines.sandbox.reddit.world import World
@@ -32,9 +32,9 @@ Progress = Callable[[int, int], None]
 MARKER = "build.json"
 # The generator's modules: a change in any of them changes the sandbox. The server and the demo only read it.
 MODULES = (
-    *("build", "captions", "cases", "chance", "compose", "draw", "dumps", "faults", "labels", "languages", "likeness"),
-    *("listing", "markers", "narratives", "pictograms", "post_world", "posts", "scale", "scenes"),
-    *("schedule", "statements", "talk", "truth", "variants", "world"),
+    *("build", "caption_grammar", "cases", "chance", "compose", "draw", "dumps", "faults", "generated_posts"),
+    *("label_quotas", "languages", "likeness", "listing", "markers", "narratives", "pictograms", "post_world", "scale"),
+    *("scenes", "schedule", "statements", "talk", "truth", "variants", "world"),
 )
 # Starting a process costs about as much as drawing this many pictures.
 WORTH_A_POOL = 60

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from pipelines.sandbox.reddit import captions
+from pipelines.sandbox.reddit import caption_grammar
 from pipelines.sandbox.reddit.draw import wording
-from pipelines.sandbox.reddit.labels import Figsim
+from pipelines.sandbox.reddit.label_quotas import Figsim
 from pipelines.sandbox.reddit.markers import CALM, CRISES, PHRASES, PICTOGRAMS, WHEN
 
 # Phrases per caption in addition to its plain sentence, one if that is long; a text-only meme carries all its labels.
@@ -82,14 +82,15 @@ def compose(labels: Figsim, crises: Sequence[str], *, rng: Random, editable: boo
 
 def title(crises: Sequence[str], *, rng: Random) -> str:
     """Return a title that carries ``crises``; without any, a sentence without a label."""
-    text = ", ".join(_crisis_phrase(c, rng=rng) for c in crises) or captions.sentence(rng, short=True)
+    text = ", ".join(_crisis_phrase(c, rng=rng) for c in crises) or caption_grammar.sentence(rng, short=True)
     text = text[:1].upper() + text[1:]
     return text + rng.choice(("", "", "", "", "", "", " 😴", " ☕", " … naïve, I know", " (à la café)", " — “again”"))
 
 
 def body(crises: Sequence[str], *, rng: Random) -> str:
     """Return a few paragraphs for a text post that carries ``crises``."""
-    lines = [captions.sentence(rng), *(_crisis_phrase(c, rng=rng) for c in crises), captions.sentence(rng)]
+    crisis_lines = (_crisis_phrase(c, rng=rng) for c in crises)
+    lines = [caption_grammar.sentence(rng), *crisis_lines, caption_grammar.sentence(rng)]
     return "\n\n".join(f"{line[:1].upper()}{line[1:]}." for line in lines)
 
 
@@ -112,10 +113,10 @@ def _plain(style: str, *, phrases: Sequence[str], editable: bool, rng: Random) -
     if style == "textless":
         return ""
     if style == "labels":
-        return "|".join(rng.sample(captions.LABELS, max(1, 3 - len(phrases))))
+        return "|".join(rng.sample(caption_grammar.LABELS, max(1, 3 - len(phrases))))
     if editable:
-        return captions.sentence_for_edits(rng)
-    return captions.sentence(rng, short=len(phrases) > 1)
+        return caption_grammar.sentence_for_edits(rng)
+    return caption_grammar.sentence(rng, short=len(phrases) > 1)
 
 
 def _crisis_stickers(crisis: str) -> list[str]:

@@ -13,8 +13,8 @@ import zstandard
 
 from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit.chance import seeded
+from pipelines.sandbox.reddit.generated_posts import HOME, SandboxPost
 from pipelines.sandbox.reddit.listing import Item, escaped, live, original
-from pipelines.sandbox.reddit.posts import HOME, SandboxPost
 
 # The window that frames of Pushshift's files declare, and the window really searched for matches. A decoder must
 # explicitly allow the former; memory use is bounded by the content, because only the declaration is enlarged.

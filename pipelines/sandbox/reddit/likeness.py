@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pipelines.extract.words import words
-from pipelines.sandbox.reddit.posts import SandboxPost
+from pipelines.sandbox.reddit.generated_posts import SandboxPost
 
 # params.yaml: three words per shingle (texts.shingle_words), near-duplicates from .7 on (dedupe.similarity). Copies are
 # above that and all other pairs below it by more than the error of a MinHash (.09 with 128 permutations).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pipelines.sandbox.reddit.posts import SandboxPicture, SandboxPost
+from pipelines.sandbox.reddit.generated_posts import SandboxPicture, SandboxPost
 
 Item = dict[str, Any]
 GONE = ("deleted", "deleted_later")

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 
 from pipelines.config.collect import Sandbox
 from pipelines.extract.words import words
-from pipelines.sandbox.reddit import labels, languages, narratives
+from pipelines.sandbox.reddit import label_quotas, languages, narratives
 from pipelines.sandbox.reddit.cases import Case
 from pipelines.sandbox.reddit.chance import seeded
+from pipelines.sandbox.reddit.generated_posts import SandboxPost
 from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, SeenTexts, shingles, similarity, text_of
 from pipelines.sandbox.reddit.narratives import NO_CRISIS, Narrative
-from pipelines.sandbox.reddit.posts import SandboxPost
 from pipelines.sandbox.reddit.schedule import schedule
 from pipelines.sandbox.reddit.talk import VOCABULARY
 from pipelines.sandbox.reddit.world import PERSONAL
@@ -109,9 +109,9 @@ class PostWorld:
         self._seen = SeenTexts()
         self._plain: dict[int, tuple[str, ...]] = {}  # by id() of a post: sentences without a label
         kept = self.counts["plain"] + sum(self.counts[case.name] for case in SPECIAL)
-        self._kept = labels.cradle(kept, rng=seeded(sandbox.seed, "posts-kept"))
+        self._kept = label_quotas.cradle(kept, rng=seeded(sandbox.seed, "posts-kept"))
         rest = sandbox.posts - kept
-        self._dropped = labels.cradle(rest, rng=seeded(sandbox.seed, "posts-dropped"))
+        self._dropped = label_quotas.cradle(rest, rng=seeded(sandbox.seed, "posts-dropped"))
         self._authors: list[tuple[SandboxPost, SandboxPost]] = []
 
     def build(self) -> list[SandboxPost]:

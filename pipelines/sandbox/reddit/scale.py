@@ -10,11 +10,11 @@ import orjson
 
 from pipelines.collect.month import Window
 from pipelines.config.collect import Sandbox
-from pipelines.sandbox.reddit.captions import sentence
+from pipelines.sandbox.reddit.caption_grammar import sentence
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.dumps import DECLARED, frame, write_frames
+from pipelines.sandbox.reddit.generated_posts import HOME
 from pipelines.sandbox.reddit.listing import CONSTANT, Item
-from pipelines.sandbox.reddit.posts import HOME
 from pipelines.sandbox.reddit.schedule import FIRST_ID, base36
 
 # Rows per frame: about 50 MB of JSON, which a process holds twice.

@@ -11,7 +11,7 @@ import numpy as np
 from pipelines.collect.month import Window
 from pipelines.config.collect import Sandbox
 from pipelines.sandbox.reddit.chance import seeded
-from pipelines.sandbox.reddit.posts import HOME, SandboxPost
+from pipelines.sandbox.reddit.generated_posts import HOME, SandboxPost
 
 FIRST = "Sleepy Quiet Muddy Velvet Rusty Gentle Hollow Clumsy Frozen Dusty Purple Lonely Mellow Grumpy"
 LAST = "Otter Kettle Pigeon Cactus Lantern Walnut Pebble Badger Teapot Comet Willow Marmot Button Puffin"

@@ -10,10 +10,10 @@ from typing import Any
 from pipelines.config.collect import Sandbox
 from pipelines.extract.words import normalise, words
 from pipelines.sandbox.reddit import post_world
-from pipelines.sandbox.reddit.captions import words_apart
+from pipelines.sandbox.reddit.caption_grammar import words_apart
 from pipelines.sandbox.reddit.faults import placeholder_sha256
+from pipelines.sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture, SandboxPost
 from pipelines.sandbox.reddit.likeness import ALIKE, shingles, similarity, text_of
-from pipelines.sandbox.reddit.posts import HOME, KEPT, SandboxPicture, SandboxPost
 from pipelines.sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
 
 Item = tuple[str, int]

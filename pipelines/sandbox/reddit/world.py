@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipelines.config.collect import Sandbox
-from pipelines.sandbox.reddit import captions, cases, labels, languages
+from pipelines.sandbox.reddit import caption_grammar, cases, label_quotas, languages
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.compose import TEXT_STYLES, Composition, body, compose, title
 from pipelines.sandbox.reddit.draw import Meme
-from pipelines.sandbox.reddit.posts import HOME, SandboxPicture, SandboxPost
+from pipelines.sandbox.reddit.generated_posts import HOME, SandboxPicture, SandboxPost
 from pipelines.sandbox.reddit.schedule import schedule
 from pipelines.sandbox.reddit.variants import SUFFIX, Rendering, vary
 
@@ -56,11 +56,11 @@ class World:
         self._seeds = iter(self._rng.sample(range(10**8), sandbox.submissions * 4 + 400))
         self._files = 0
         self._made: dict[int, Composition] = {}  # by id() of a post
-        memes = labels.figsim(self._originals(), rng=seeded(sandbox.seed, "figsim"))
+        memes = label_quotas.figsim(self._originals(), rng=seeded(sandbox.seed, "figsim"))
         # Only plain posts get pictures without words: every other case needs words.
         self._textless = [m for m in memes if m.modality == "M3"]
         self._memes = [m for m in memes if m.modality != "M3"]
-        self._crises = labels.cradle(sandbox.submissions, rng=seeded(sandbox.seed, "cradle"))
+        self._crises = label_quotas.cradle(sandbox.submissions, rng=seeded(sandbox.seed, "cradle"))
 
     def build(self) -> list[SandboxPost]:
         """Return all submissions in order of creation."""
@@ -118,7 +118,7 @@ class World:
         post.carriers = made.carriers
         post.family, self._made[id(post)] = picture.base, made
         if self._rng.random() < 0.1:
-            post.body = captions.sentence(self._rng).capitalize() + "."
+            post.body = caption_grammar.sentence(self._rng).capitalize() + "."
         return post
 
     # --- cases --------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class World:
     def _faulty(self) -> None:
         for name in self._each(*FAULTS):
             reason, behaviour = FAULTS[name]
-            post = self._simple(name, text=captions.sentence(self._rng), language="en")
+            post = self._simple(name, text=caption_grammar.sentence(self._rng), language="en")
             picture = post.pictures[0]
             picture.expected, picture.behaviour, picture.fault, post.expected = reason, behaviour, name, reason
             if name in ("foreign_host", "wrong_scheme", "dead_address"):
@@ -203,7 +203,7 @@ class World:
         post.failed_item = failed
         made = self._made[id(post)]
         for number in range(self._rng.randint(1, 3)):
-            meme, text = self._draw(made, plain=None if made.style == "labels" else captions.sentence(self._rng))
+            meme, text = self._draw(made, plain=None if made.style == "labels" else caption_grammar.sentence(self._rng))
             picture = SandboxPicture(f"b{meme.seed:08d}", Rendering(self._file("jpeg"), meme), text=text)
             if number == 2:  # the last picture of the large galleries is missing; the rest is kept
                 picture.behaviour, picture.expected, picture.fault = "missing", "not_found", "missing"
@@ -230,9 +230,9 @@ class World:
         source, made = original.pictures[0], self._made[id(original)]
         plain, rng = made.plain, self._rng
         if variant.startswith("edit"):
-            plain = captions.edit(plain, words=int(variant[4:]), rng=rng)
+            plain = caption_grammar.edit(plain, words=int(variant[4:]), rng=rng)
         elif variant == "recaptioned":
-            plain = captions.sentence_for_edits(rng)
+            plain = caption_grammar.sentence_for_edits(rng)
         if source.rendering is None:
             raise ValueError("an original needs a picture")
         meme, text = self._draw(made, plain=plain, like=source.rendering.meme)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipelines.label.injection import marks
 from pipelines.sandbox.reddit.chance import seeded
-from pipelines.sandbox.reddit.labels import CRADLE, NAMES
+from pipelines.sandbox.reddit.label_quotas import CRADLE, NAMES
 from pipelines.sandbox.reddit.markers import PHRASES
 from pipelines.sandbox.reddit.narratives import fingerprint, recognise
 

@@ -27,11 +27,11 @@ from typing import Any, TextIO
 import orjson
 
 from pipelines.sandbox.reddit.chance import seeded
-from pipelines.sandbox.vendors.batches import Batches, BatchLine, Result
+from pipelines.sandbox.vendors.batch_jobs import Batches, BatchLine, Result
+from pipelines.sandbox.vendors.endpoints import SERVICES, Service
 from pipelines.sandbox.vendors.mind import TEMPERS, Temper, reply
 from pipelines.sandbox.vendors.openai import OpenAI, Responses
 from pipelines.sandbox.vendors.protocols import Anthropic, Body, Call, Google, Rejected, Sent
-from pipelines.sandbox.vendors.services import SERVICES, Service
 
 LOG = "vendors.jsonl"
 WRONG, EMPTY = "wrong", "empty"

@@ -31,7 +31,7 @@ class EncoderPredictor(CalibratedPredictor):
 
     @classmethod
     def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
-        """Load what :func:`pipelines.train.classifiers.encoder.fit` wrote.
+        """Load what :func:`pipelines.train.classifiers.encoder_training.fit` wrote.
 
         Raises:
             OtherLabels: the encoder was fitted for other labels than the task's.

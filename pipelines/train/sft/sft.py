@@ -34,7 +34,7 @@ from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.steps import reproducible
 from pipelines.train.sft import instruct, launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
-from pipelines.train.sft.tuner import Keeper, RowCollator, Steps, Tuner, best, clear, newest
+from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
 ADAPTER = "adapter"
 SHARD = "5GB"

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks
-from pipelines.annotate.backends.label_studio.form import NOTE, config, shown
-from pipelines.annotate.backends.label_studio.store import clean
+from pipelines.annotate.backends.label_studio.erasure import clean
+from pipelines.annotate.backends.label_studio.labelling_config import NOTE, config, shown
 from pipelines.annotate.form import Form
 from pipelines.config.settings import Settings
-from pipelines.deployment.label_studio import address, ensure_accounts
+from pipelines.deployment.label_studio_server import address, ensure_accounts
 from pipelines.errors import BackendUnavailable
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import logging
 import ssl
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 
@@ -35,14 +34,6 @@ FINAL = frozenset({"gone", "placeholder"})
 logging.getLogger("httpcore").setLevel(logging.INFO)
 
 
-@dataclass(frozen=True)
-class Image:
-    """The bytes of one picture, and the index of the address that served them."""
-
-    data: bytes
-    address_used: int
-
-
 async def fetch_images(
     jobs: Sequence[tuple[str, ...]],
     *,
@@ -50,11 +41,11 @@ async def fetch_images(
     contact: str = "",
     resolver: Resolver = system_resolver,
     tls: ssl.SSLContext | None = None,
-) -> list[Image | str]:
+) -> list[bytes | str]:
     """Fetch one picture per job concurrently, each from the first of its addresses that works.
 
     A job is a picture's addresses, tried in order; the previews of a removed picture (``gone``, ``placeholder``) are
-    not tried. The result is in the order of the jobs: an ``Image``, or the reason why the first address failed:
+    not tried. The result is in the order of the jobs: the picture, or the reason why the first address failed:
     ``address`` (malformed, or with credentials or an explicit port), ``scheme``, ``host_not_allowed``,
     ``private_address``, ``redirects``, ``not_found``, ``gone``, ``http_<code>``, ``content_type``,
     ``content_encoding``, ``too_large``, ``too_slow``, ``timeout``, ``truncated``, ``empty``, ``placeholder`` or
@@ -113,12 +104,12 @@ class _Fetcher:
         self._gates: dict[str, HostGate] = {host: HostGate(per_host=params.per_host) for host in params.hosts}
         self._placeholders = frozenset(digest.lower() for digest in params.placeholders)
 
-    async def job(self, addresses: tuple[str, ...]) -> Image | str:
+    async def job(self, addresses: tuple[str, ...]) -> bytes | str:
         first = ""
-        for index, address in enumerate(addresses):
+        for address in addresses:
             answer = await self._persist(address)
             if isinstance(answer, bytes):
-                return Image(data=answer, address_used=index)
+                return answer
             first = first or answer
             if answer in FINAL:
                 return answer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import orjson
 
-from pipelines.sandbox.vendors.batches import (
+from pipelines.sandbox.vendors.batch_jobs import (
     Batches,
     BatchLine,
     VendorJob,

@@ -1,4 +1,4 @@
-"""Check MLflow and Airflow: health, pools, and a live worker for every queue."""
+"""Check MLflow and Airflow: health, the graph of the Dags, deadlines, pools, and a live worker for every queue."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Any
 import requests
 
 from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, named
-from pipelines.deployment.airflow_setup import connect
-from pipelines.doctor.deployment import Deployment
+from pipelines.deployment.airflow_setup import address, connect
+from pipelines.doctor.deployment import Deployment, git
 from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
+from pipelines.workspace import dag_graph
 from pipelines.workspace.inventory import read_yaml
 
 START = "Start it (embedded: `make demo`; its log is in `logs` below CORPUS_HOME)."
+HOURS = ("CORPUS_AIRFLOW_SWEEP_HOURS", "CORPUS_AIRFLOW_MONTH_HOURS")
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor")
 
 
@@ -40,30 +42,54 @@ def mlflow(deployment: Deployment, *, seconds: float) -> Finding:
     return ok("answers")
 
 
-def address(home: Path) -> str | None:
-    """Return the address of Airflow's API server: the setting, or the embedded server's; ``None`` without both."""
-    if base := os.environ.get("CORPUS_AIRFLOW_URL"):
-        return base.rstrip("/")
-    try:
-        return f"http://127.0.0.1:{int(json.loads((home / 'ports.json').read_text())['airflow'])}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def airflow(deployment: Deployment, *, seconds: float) -> Finding:
     """Ask Airflow for the health of its components, which needs no credentials."""
+    states = _health(deployment, seconds=seconds)
+    if isinstance(states, Finding):
+        return states
+    if ill := [name for name in COMPONENTS if states.get(name) != "healthy"]:
+        return failure(f"not healthy: {', '.join(ill)}", fix=f"Restart Airflow's component {ill[0]} and read its log.")
+    return ok(f"healthy: {', '.join(COMPONENTS)}")
+
+
+def _health(deployment: Deployment, *, seconds: float) -> dict[str, str | None] | Finding:
+    """Return the state by component; ``None``: it has never run."""
     base = address(deployment.settings.home)
     if base is None:
         return warning("no address is known", fix="Set CORPUS_AIRFLOW_URL, or start it with `make demo`.")
     try:
-        answer = requests.get(f"{base}/api/v2/monitor/health", timeout=seconds)
-        health = answer.json()
-        states = {name: (health.get(name) or {}).get("status") for name in COMPONENTS}
+        health = requests.get(f"{base}/api/v2/monitor/health", timeout=seconds).json()
+        return {name: (found or {}).get("status") for name, found in health.items()}
     except (requests.RequestException, ValueError, AttributeError) as error:
         return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct CORPUS_AIRFLOW_URL.")
-    if ill := [name for name, state in states.items() if state != "healthy"]:
-        return failure(f"not healthy: {', '.join(ill)}", fix=f"Restart Airflow's component {ill[0]} and read its log.")
-    return ok(f"healthy: {', '.join(COMPONENTS)}")
+
+
+def deadlines(deployment: Deployment, *, seconds: float) -> Finding:
+    """Check that a triggerer runs: without one, a missed deadline calls no notifier."""
+    if all(os.environ.get(name) in ("0", "0.0") for name in HOURS):
+        return ok("there are none")
+    states = _health(deployment, seconds=seconds)
+    if isinstance(states, Finding):
+        return warning("not examined: Airflow does not answer", fix="See the check 'airflow'.")
+    if states.get("triggerer") == "healthy":
+        return ok("a triggerer notifies of missed ones")
+    found, fix = "no triggerer runs, so a missed deadline notifies no one", f"or set {' and '.join(HOURS)} to 0."
+    if os.environ.get("CORPUS_AIRFLOW_NOTIFY"):
+        return failure(found, fix=f"Start `airflow triggerer` (embedded: `corpus sandbox up`), {fix}")
+    return warning(found, fix=f"Set CORPUS_AIRFLOW_NOTIFY and start `airflow triggerer` (docs/airflow.md), {fix}")
+
+
+def graph(deployment: Deployment) -> Finding:
+    """Check that the Dags are rendered from the present graph of the corpus branch, if this host parses them."""
+    clone, home = deployment.clone, deployment.settings.home
+    if clone is None:
+        return warning("not examined without a repository", fix="See the check 'repository'.")
+    if not dag_graph.current(home, dag_graph.read(lambda name: git("show", f"HEAD:{name}", cwd=clone))):
+        return failure(
+            "the graph in CORPUS_HOME, from which Airflow renders the Dags, is not that of the corpus branch",
+            fix="Run `corpus airflow refresh` on the host of the Dag processor.",
+        )
+    return ok("the Dags have the graph of the corpus branch")
 
 
 def pools(deployment: Deployment) -> Finding:

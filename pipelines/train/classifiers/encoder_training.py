@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from transformers import AutoModelForSequenceClassification
 
 from pipelines.config.models import EncoderModel, Finetune
@@ -24,8 +22,6 @@ from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.class_weights import weigh
 from pipelines.train.classifiers.inference import machine, predict
 from pipelines.train.classifiers.steps import EncoderRecipe
-
-Floats = npt.NDArray[np.float64]
 
 # SPEC 1.2, item 8.
 MAX_POS_WEIGHT = 20.0

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from pipelines.metrics import label_sets
-from pipelines.metrics.tables import SCORES
+from pipelines.metrics.label_tables import SCORES
 from pipelines.report.papers import printed
 
 published = partial(printed, "cradle")

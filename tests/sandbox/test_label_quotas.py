@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sandbox.reddit import labels
+from pipelines.sandbox.reddit import label_quotas
 from pipelines.sandbox.reddit.compose import compose
 from pipelines.sandbox.reddit.markers import PHRASES, PICTOGRAMS
 from pipelines.sandbox.reddit.pictograms import STROKES
@@ -16,33 +16,33 @@ from pipelines.taxonomy import load
 
 @pytest.mark.parametrize("count", [100, 459, 1049])
 def test_figsim_marginals_are_the_papers(count):
-    drawn = labels.figsim(count, rng=Random(5))
+    drawn = label_quotas.figsim(count, rng=Random(5))
     for totals, column in (
-        (labels.FIGURATIVE, [c for m in drawn for c in m.figurative]),
-        (labels.SEVERITY, [m.severity for m in drawn]),
-        (labels.RELATED, [c for m in drawn for c in m.related]),
-        (labels.MODALITY, [m.modality for m in drawn]),
-        (labels.CONTEXT, [m.context for m in drawn]),
+        (label_quotas.FIGURATIVE, [c for m in drawn for c in m.figurative]),
+        (label_quotas.SEVERITY, [m.severity for m in drawn]),
+        (label_quotas.RELATED, [c for m in drawn for c in m.related]),
+        (label_quotas.MODALITY, [m.modality for m in drawn]),
+        (label_quotas.CONTEXT, [m.context for m in drawn]),
     ):
         found = Counter(column)
         for code, total in totals.items():
-            assert abs(found[code] - total * count / labels.MEMES) <= 1
-    assert abs(sum(not m.figurative for m in drawn) - labels.FIGURATIVE_NONE * count / labels.MEMES) <= 1
-    assert abs(sum(not m.related for m in drawn) - labels.RELATED_NONE * count / labels.MEMES) <= 1
+            assert abs(found[code] - total * count / label_quotas.MEMES) <= 1
+    assert abs(sum(not m.figurative for m in drawn) - label_quotas.FIGURATIVE_NONE * count / label_quotas.MEMES) <= 1
+    assert abs(sum(not m.related for m in drawn) - label_quotas.RELATED_NONE * count / label_quotas.MEMES) <= 1
 
 
 @pytest.mark.parametrize("count", [200, 600, 4181])
 def test_cradle_marginals_are_the_papers_and_all_fifteen_occur(count):
-    found = Counter(name for row in labels.cradle(count, rng=Random(5)) for name in row)
-    assert set(found) == set(labels.CRADLE)
-    for name, total in labels.CRADLE.items():
-        assert abs(found[name] - total * count / labels.CRADLE_POSTS) <= 2
+    found = Counter(name for row in label_quotas.cradle(count, rng=Random(5)) for name in row)
+    assert set(found) == set(label_quotas.CRADLE)
+    for name, total in label_quotas.CRADLE.items():
+        assert abs(found[name] - total * count / label_quotas.CRADLE_POSTS) <= 2
 
 
 @settings(deadline=None, max_examples=30)
 @given(count=st.integers(1, 400), seed=st.integers(0, 10**6))
 def test_cradle_sets_obey_the_hard_rules(count, seed):
-    drawn = labels.cradle(count, rng=Random(seed))
+    drawn = label_quotas.cradle(count, rng=Random(seed))
     assert len(drawn) == count
     for row in drawn:
         assert 1 <= len(row) <= 4
@@ -58,8 +58,8 @@ def test_cradle_sets_obey_the_hard_rules(count, seed):
 @given(number=st.integers(0, 399), seed=st.integers(0, 10**6), editable=st.booleans())
 def test_every_label_is_carried_by_what_its_carrier_says(number, seed, editable):
     rng = Random(seed)
-    figsim = labels.figsim(400, rng=Random(1))[number]
-    crises = labels.cradle(400, rng=Random(2))[number]
+    figsim = label_quotas.figsim(400, rng=Random(1))[number]
+    crises = label_quotas.cradle(400, rng=Random(2))[number]
     made = compose(figsim, crises, rng=rng, editable=editable)
     text = " ".join(made.blocks()).lower()
     for code in figsim.carried():
@@ -82,14 +82,20 @@ def test_all_three_carriers_occur(known):
 
 def test_names_are_the_papers_strings(known):
     severities = {s["labels"]["figsim"]["severity"] for s in known["submissions"] if s["labels"]["figsim"]}
-    assert severities <= {"None", *(labels.NAMES[c] for c in labels.SEVERITY)}
-    assert {c for s in known["submissions"] for c in s["labels"]["cradle"]} <= set(labels.CRADLE)
+    assert severities <= {"None", *(label_quotas.NAMES[c] for c in label_quotas.SEVERITY)}
+    assert {c for s in known["submissions"] for c in s["labels"]["cradle"]} <= set(label_quotas.CRADLE)
 
 
 def test_the_counted_labels_are_those_of_the_schemes():
-    assert set(labels.CRADLE) == set(load("cradle").category().names)
+    assert set(label_quotas.CRADLE) == set(load("cradle").category().names)
     figsim = {x.code for c in load("figsim").categories.values() for x in c.labels}
-    for totals in (labels.FIGURATIVE, labels.SEVERITY, labels.RELATED, labels.MODALITY, labels.CONTEXT):
+    for totals in (
+        label_quotas.FIGURATIVE,
+        label_quotas.SEVERITY,
+        label_quotas.RELATED,
+        label_quotas.MODALITY,
+        label_quotas.CONTEXT,
+    ):
         assert set(totals) <= figsim
 
 

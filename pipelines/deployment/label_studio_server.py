@@ -20,7 +20,7 @@ import psutil
 from pipelines.config.params import Params
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
-from pipelines.deployment.services import ServiceFailed, answers, free_port, running, wait
+from pipelines.deployment.components import ServiceFailed, answers, free_port, running, wait
 from pipelines.errors import BackendUnavailable
 
 # The first start creates the database: 35 s on two cores, measured.

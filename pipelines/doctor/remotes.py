@@ -12,8 +12,8 @@ from pathlib import Path
 from pipelines.doctor.deployment import Deployment, succeeds
 from pipelines.doctor.finding import Finding, failure, ok, warning
 from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.dvc_remote import configure
 from pipelines.workspace.objects import ObjectStore, file_digest
-from pipelines.workspace.remote import configure
 
 PROBE = b"corpus doctor\n"
 # Ours: the names that a finding lists; there may be thousands.

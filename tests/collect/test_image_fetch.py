@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.collect.fetch import Image, fetch_images
+from pipelines.collect.image_fetch import fetch_images
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams, SourceThrottled
 
@@ -210,11 +210,11 @@ class Host:
         await trickle(writer, b"HTTP/1.1 103 X\r\nLink: more\r\n\r\n" * 100_000, size=30_000, pause=0)
 
 
-def fetch(*paths: str, host: Host | None = None, using: dict | None = None, **options) -> list[Image | str]:
+def fetch(*paths: str, host: Host | None = None, using: dict | None = None, **options) -> list[bytes | str]:
     """Fetch ``paths`` of a fresh host, one job each, with PARAMS changed by ``using``."""
     host = host or Host()
 
-    async def run() -> list[Image | str]:
+    async def run() -> list[bytes | str]:
         async with host:
             jobs = [(host.url(path),) for path in paths]
             return await fetch_images(jobs, params=PARAMS.model_copy(update=using or {}), **options)
@@ -268,14 +268,14 @@ def test_each_bad_habit_has_its_reason(path: str, reason: str) -> None:
 
 @pytest.mark.parametrize("path", ["ok", "chunked", "until_closed", moved("/ok"), moved("/" + moved("/ok"))])
 def test_a_picture_arrives_whole_by_every_honest_way(path: str) -> None:
-    assert fetch(path) == [Image(data=PICTURE, address_used=0)]
+    assert fetch(path) == [PICTURE]
 
 
 def test_slow_answers_are_dropped_long_before_the_time_limit_and_steady_ones_are_not() -> None:
     began = time.monotonic()
     result = fetch("trickle", "slow_head", "stalls", "unhurried", "mute", using={"timeout_seconds": 5, "per_host": 8})
     assert result[:3] == ["too_slow"] * 3
-    assert isinstance(result[3], Image)
+    assert isinstance(result[3], bytes)
     assert result[4] == "timeout"
     assert time.monotonic() - began < 7
     began = time.monotonic()
@@ -287,7 +287,7 @@ def test_slow_answers_are_dropped_long_before_the_time_limit_and_steady_ones_are
     "path", ["flaky", "hangs_up", "busy/1", "busy/0", f"busy/{quote('Sat, 03 Dec 2022 12:00:01 GMT')}"]
 )
 def test_what_may_pass_is_tried_again(path: str) -> None:
-    assert [type(result) for result in fetch(path)] == [Image]
+    assert [type(result) for result in fetch(path)] == [bytes]
 
 
 def test_what_will_not_pass_is_asked_once() -> None:
@@ -299,7 +299,7 @@ def test_what_will_not_pass_is_asked_once() -> None:
 def test_retry_after_holds_back_every_job_of_the_host() -> None:
     host = Host()
     result = fetch("busy/1", *(f"ok/{n}" for n in range(12)), host=host, using={"per_host": 1})
-    assert all(isinstance(r, Image) for r in result)
+    assert all(isinstance(r, bytes) for r in result)
     times = [when for when, _ in sorted(host.seen)]
     assert times[1] - times[0] >= 1
 
@@ -318,7 +318,7 @@ def test_a_host_that_asks_for_too_long_stops_the_step(asked: str) -> None:
 
 
 def test_alternatives_are_tried_in_order_and_the_first_reason_is_reported() -> None:
-    async def run() -> list[Image | str]:
+    async def run() -> list[bytes | str]:
         async with Host() as host:
             jobs = [
                 (host.url("status/404"), host.url("ok/preview")),
@@ -331,8 +331,8 @@ def test_alternatives_are_tried_in_order_and_the_first_reason_is_reported() -> N
             return await fetch_images(jobs, params=PARAMS)
 
     assert asyncio.run(run()) == [
-        Image(data=PICTURE + b"preview", address_used=1),
-        Image(data=PICTURE, address_used=2),
+        PICTURE + b"preview",
+        PICTURE,
         "content_type",
         "placeholder",  # taken away by its host: the preview is not asked for
         "gone",
@@ -342,7 +342,7 @@ def test_alternatives_are_tried_in_order_and_the_first_reason_is_reported() -> N
 
 def test_results_keep_the_order() -> None:
     result = fetch(*(f"ok/{n}" for n in range(30)))
-    assert [r.data for r in result] == [PICTURE + str(n).encode() for n in range(30)]
+    assert list(result) == [PICTURE + str(n).encode() for n in range(30)]
 
 
 def test_a_host_sees_no_more_than_its_share_at_once_and_connections_are_kept() -> None:
@@ -368,7 +368,7 @@ def test_all_hosts_together_see_no_more_than_the_total() -> None:
             params = PARAMS.model_copy(update={"hosts": ("127.0.0.1", "127.0.0.2"), "concurrency": 5})
             result = await fetch_images(jobs, params=params)
             watcher.cancel()
-            assert all(isinstance(r, Image) for r in result)
+            assert all(isinstance(r, bytes) for r in result)
         return peak
 
     assert asyncio.run(run()) == 5
@@ -378,7 +378,7 @@ def test_the_request_identifies_the_client_and_nothing_else(monkeypatch: pytest.
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     host = Host()
-    assert isinstance(fetch("ok", host=host, contact="team@research.test")[0], Image)
+    assert isinstance(fetch("ok", host=host, contact="team@research.test")[0], bytes)
     lines = dict(line.split(": ", 1) for line in host.heads[0].split("\r\n")[1:] if line)
     assert lines == {
         "Host": f"127.0.0.1:{host.port}",
@@ -420,7 +420,7 @@ def test_a_redirect_to_a_private_address_of_an_allowed_name_is_refused_at_the_pe
     async def resolver(name: str, port: int) -> list[str]:
         return ["127.0.0.1"] if name == "images.test" else ["10.0.0.1"]
 
-    async def run() -> list[Image | str]:
+    async def run() -> list[bytes | str]:
         async with Host() as host:
             params = PARAMS.model_copy(update={"hosts": ("images.test", "inside.test")})
             jobs = [(host.url(moved("http://inside.test/x"), host="images.test"),)]
@@ -435,7 +435,7 @@ def test_a_name_is_resolved_again_for_each_connection_and_checked_each_time() ->
     async def resolver(name: str, port: int) -> list[str]:
         return next(answers)
 
-    async def run() -> list[Image | str]:
+    async def run() -> list[bytes | str]:
         async with Host() as host:
             params = PARAMS.model_copy(update={"hosts": ("images.test",), "per_host": 1})
             jobs = [(host.url(path, host="images.test"),) for path in ("ok", "until_closed", "ok/after")]
@@ -451,7 +451,7 @@ def test_ipv6_loopback_is_served_too() -> None:
         except OSError:
             pytest.skip("this machine has no IPv6 loopback")
     host = Host(address="::1")
-    assert isinstance(fetch("ok", host=host, using={"hosts": ("::1",)})[0], Image)
+    assert isinstance(fetch("ok", host=host, using={"hosts": ("::1",)})[0], bytes)
     assert f"Host: [::1]:{host.port}" in host.heads[0]
     assert fetch("ok", host=Host(address="::1"), using={"hosts": ("::1",), "allow_loopback": False}) == ["address"]
 
@@ -501,7 +501,7 @@ def test_tls_is_verified_by_name(certificate: Path, name: str, trusted: bool, ou
     async def resolver(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    async def run() -> list[Image | str]:
+    async def run() -> list[bytes | str]:
         async with Host(tls=server) as host:
             params = PARAMS.model_copy(update={"hosts": (name,), "allow_http": False, "retries": 0})
             client = ssl.create_default_context(cafile=str(certificate)) if trusted else None

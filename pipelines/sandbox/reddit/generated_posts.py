@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pipelines.sandbox.reddit.labels import Figsim
+from pipelines.sandbox.reddit.label_quotas import Figsim
 from pipelines.sandbox.reddit.variants import Rendering
 
 HOME = "SuicideMeme"

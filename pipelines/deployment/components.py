@@ -1,0 +1,114 @@
+"""Wait for, detect and stop the processes of a deployment's components.
+
+Each component runs in its own session, with a log and a pid file under ``var``: ``airflow standalone`` leaves orphans,
+and an open port does not show which process listens on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from pipelines.config.settings import Settings
+from pipelines.errors import ConfigError
+
+# Time between SIGTERM and SIGKILL.
+STOP_SECONDS = 15.0
+
+
+class ServiceFailed(ConfigError):
+    """A component did not start."""
+
+    message = "{name} did not start: {detail}."
+    remedy = "Read the log {log}, remove the cause, then repeat the command."
+
+
+class PortTaken(ConfigError):
+    """Another program listens on a component's port."""
+
+    message = "Port {port} of {name} is taken by another program."
+    remedy = "Stop that program, or run `make down`; the next start then chooses other ports."
+
+
+def free_port(port: int) -> int:
+    """Return ``port`` if it is free on the loopback interface, else any free port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(address: str) -> bool:
+    """Return whether a component responds to a request."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10):  # noqa: S310 - loopback
+        return True
+    return False
+
+
+def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds: float) -> None:
+    """Wait until a component is ready.
+
+    Raises:
+        ServiceFailed: the component's process ended, or the component is not ready in time.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not running(note):
+            raise ServiceFailed(name=name, detail="its process ended", log=log)
+        if ready():
+            return
+        time.sleep(0.3)
+    raise ServiceFailed(name=name, detail=f"no answer in {seconds:.0f} s", log=log)
+
+
+def running(path: Path) -> psutil.Process | None:
+    """Return the process of a pid file if it still runs; the stored start time detects a reused pid."""
+    try:
+        noted = json.loads(path.read_text())
+        process = psutil.Process(noted["pid"])
+        # a pid file written by the component itself has no start time: it was written while the component started
+        started = noted.get("started") or min(process.create_time(), path.stat().st_mtime)
+        if abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
+        pass
+    return None
+
+
+def down(settings: Settings) -> list[str]:
+    """Stop every process with a pid file, including its children; return the names of those that were running."""
+    notes = sorted((settings.home / "run").glob("*.pid"))
+    found = {path.stem: process for path in notes if (process := running(path))}
+    database = found.get("postgres")
+    clients = [process for process in found.values() if process is not database]
+    _stop([member for process in clients for member in [process, *process.children(recursive=True)]], signal.SIGTERM)
+    # PostgreSQL waits for its last connection after SIGTERM, and its connection processes must not be signalled
+    _stop([database] if database else [], signal.SIGINT)
+    for path in [*notes, settings.home / "ports.json"]:
+        path.unlink(missing_ok=True)
+    return list(found)
+
+
+def _stop(family: list[psutil.Process], number: int) -> None:
+    for member in family:
+        _signal(member, number)
+    _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS)
+    for member in alive:
+        _signal(member, signal.SIGKILL)
+    psutil.wait_procs(alive, timeout=5)
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)

@@ -1,0 +1,73 @@
+"""Read the valid votes of a table, and compute their agreement.
+
+:func:`valid` is the only source of votes: rows whose outcome is not ``vote`` never pass it, and a missing answer equals
+nothing, not even another missing one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from pipelines.errors import DataError
+
+LabelSet = frozenset[str]
+Agreement = Literal["unanimous", "consensus", "none"]
+
+
+class TwoVotes(DataError):
+    """A labeller has two votes on one record, so the result would depend on the order of rows."""
+
+    message = (
+        "Labeller '{labeller}' has {votes} valid votes in one category of record {record_id}; only one is allowed."
+    )
+    remedy = "Run `dvc repro --force votes@posts-{labeller}`, which writes this labeller's votes again."
+
+
+def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
+    """Return record -> labeller -> label set of the rows whose outcome is ``vote``.
+
+    Raises:
+        TwoVotes: a labeller has two rows with the outcome ``vote`` for one record.
+    """
+    ballots: dict[str, dict[str, LabelSet]] = {}
+    for row in _valid_rows(votes, category=category):
+        ballots.setdefault(row["record_id"], {})[row["labeller"]] = frozenset(row["labels"] or ())
+    return ballots
+
+
+def valid_scores(votes: pa.Table, *, category: str) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Return record -> labeller -> probabilities, in the order of the category's names, for valid votes with scores."""
+    scores: dict[str, dict[str, tuple[float, ...]]] = {}
+    for row in _valid_rows(votes, category=category):
+        if row["scores"]:
+            scores.setdefault(row["record_id"], {})[row["labeller"]] = tuple(row["scores"])
+    return scores
+
+
+def _valid_rows(votes: pa.Table, *, category: str) -> list[dict[str, Any]]:
+    votes = votes.select(["record_id", "labeller", "category", "outcome", "labels", "scores"])
+    rows: list[dict[str, Any]] = [
+        row for row in votes.to_pylist() if row["outcome"] == "vote" and row["category"] == category
+    ]
+    for (record, labeller), times in sorted(Counter((row["record_id"], row["labeller"]) for row in rows).items()):
+        if times > 1:
+            raise TwoVotes(labeller=labeller, votes=times, record_id=record)
+    return rows
+
+
+def quorum(members: Sequence[str]) -> int:
+    """Return the number of votes that is a majority of all members, including absent ones: two of three."""
+    return len(set(members)) // 2 + 1
+
+
+def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
+    """Return the agreement of one record's valid votes, and the agreed set; unanimous requires every member's vote."""
+    backers = Counter(votes[member] for member in set(members) if member in votes)
+    for labels, count in backers.items():
+        if count >= quorum(members):
+            return ("unanimous" if count == len(set(members)) else "consensus"), labels
+    return "none", None

@@ -1,0 +1,95 @@
+"""Pin the champions of a corpus in files, which are the inputs of the stage ``batch_predict``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from crisis_corpus import trusted
+from crisis_corpus.versions import NAMES
+from pipelines.config.base import Positive, Section
+from pipelines.config.params import Params
+from pipelines.errors import ConfigError
+from pipelines.registry import drift
+from pipelines.registry.journal import Journal
+from pipelines.registry.versions import Registry
+from pipelines.storage.metrics_file import write_metrics
+
+
+class NotPinned(ConfigError):
+    """A corpus has no valid file ``models/<corpus>/<name>.json`` that pins the version to run."""
+
+    message = "The model version to run cannot be read from the files in models/: {detail}."
+    remedy = (
+        "Run `corpus task champions CORPUS` (memes or posts), which writes and commits these files for the current "
+        "champions."
+    )
+
+
+class Pin(Section):
+    """``models/<corpus>/<name>.json``: the version to run, the digest of its files, and its predictions of the test.
+
+    ``test`` is ``None`` for a champion of an earlier release, until the gate compares a candidate with it.
+    """
+
+    name: str
+    version: Positive
+    files: str
+    test: drift.Counts | None = None
+
+    @property
+    def model(self) -> str:
+        """Return ``<name>/<version>``, the name of the model in the table ``predictions``."""
+        return f"{self.name}/{self.version}"
+
+
+def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
+    """Rewrite the pins of a corpus: one for each model in the section ``batch_predict`` that has a champion.
+
+    Raises:
+        AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
+    """
+    pinned = []
+    for old in _folder(corpus, root=root).glob("*.json"):
+        old.unlink()
+    for name in params.batch_predict.get(corpus, ()):
+        with suppress(trusted.NoChampion):
+            pinned.append(pin(name, registry=registry, journal=journal, root=root))
+    return pinned
+
+
+def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path()) -> Pin:
+    """Write the champion into ``models/<corpus>/<name>.json`` of a clone; the same champion gives the same bytes.
+
+    Raises:
+        NoChampion, AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
+    """
+    found = trusted.find(name, None, registry=registry, journal=journal)
+    version = found.version.version
+    test = drift.reference(journal, name=name, version=version)
+    made = Pin(name=name, version=version, files=found.files, test=test)
+    write_metrics(made.model_dump(mode="json"), _folder(NAMES[name][0], root=root) / f"{name}.json")
+    return made
+
+
+def read(corpus: str, *, root: Path) -> Iterator[Pin]:
+    """Yield the pins of a corpus in a clone, sorted by model.
+
+    Raises:
+        NotPinned: a pin is malformed.
+    """
+    for path in sorted(_folder(corpus, root=root).glob("*.json")):
+        try:
+            found = Pin.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise NotPinned(detail=f"{error.error_count()} entries of {path.name} are invalid") from None
+        if found.name != path.stem:
+            raise NotPinned(detail=f"{path.name} names another model")
+        yield found
+
+
+def _folder(corpus: str, *, root: Path) -> Path:
+    return root / "models" / corpus
