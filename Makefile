@@ -62,7 +62,7 @@ test-argilla: .argilla/.installed  ## the Argilla backend on a real Argilla serv
 	$(BIN)/python -m pytest -m argilla
 test-faults: .venv/.installed need.tesseract.tesseract-ocr  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
 	$(BIN)/python -m pytest -m faults
-walk: .venv/.installed  ## a team's own corpus, from the documentation alone: 20 minutes, with downloads
+walk: .venv/.installed  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads
 	$(BIN)/python -m pytest -s tests/walk.py
 # imagededup is measured against and never imported: without its own torch, outside the environment
 bench: .venv/.installed need.zstd.zstd  ## measure, and render docs/performance.md
