@@ -6,8 +6,8 @@ One month of r/SuicideMeme and similar subreddits: **collect** scans the source 
 commits the month and triggers `memes_dataset`. Tasks exchange pointers, counts and digests, never content.
 
 Several years: `airflow backfill create --dag-id memes_collect --from-date 2018-04-01 --to-date 2022-12-01`; to collect
-existing months again, add `--reprocess-behavior completed`. For one month, give
-its first day twice.
+existing months again, add `--reprocess-behavior completed`. One month manually:
+`corpus airflow trigger memes_collect --partition-key 2022-12`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ computes a signature of each text for the near-duplicate search, **partition** j
 month and triggers `posts_dataset`. Tasks exchange pointers, counts and digests, never content.
 
 Several years: `airflow backfill create --dag-id posts_collect --from-date 2018-01-01 --to-date 2022-12-01`; to collect
-existing months again, add `--reprocess-behavior completed`. For one month, give
-its first day twice.
+existing months again, add `--reprocess-behavior completed`. One month manually:
+`corpus airflow trigger posts_collect --partition-key 2022-12`.
 """
 
 from __future__ import annotations

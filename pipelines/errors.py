@@ -24,16 +24,6 @@ class LabellingError(CorpusError):
     """Labelling cannot continue."""
 
 
-class MissingPartitionKey(ConfigError):
-    """A run of a partitioned Dag has no partition key (a month, ``YYYY-MM``)."""
-
-    message = "This run of Dag {dag_id} has no partition key."
-    remedy = (
-        "Run one month or several: `airflow backfill create --dag-id {dag_id} --from-date 2022-12-01 --to-date "
-        "2022-12-01`, or trigger the Dag in Airflow's interface with a partition key such as 2022-12."
-    )
-
-
 class BadWindow(ConfigError):
     """A partition key is not a month in the form ``YYYY-MM``."""
 

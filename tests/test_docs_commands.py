@@ -44,6 +44,7 @@ COMMAND = re.compile(r"(\.venv/bin/)?(corpus|make|airflow|dvc|git|export|python3
 OTHERS = {
     ".",
     "airflow",
+    "aws",
     "cat",
     "cd",
     "consumer/bin/python",
@@ -54,11 +55,14 @@ OTHERS = {
     "kill",
     "mkdir",
     "mlflow",
+    "pg_dump",
+    "pg_restore",
     "python",
     "python3",
     "read",
     "set",
     "sha256sum",
+    "source",
 }
 
 

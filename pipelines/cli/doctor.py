@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit
+from pipelines.cli.shared import CorpusName, emit, project_root
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
@@ -32,7 +31,7 @@ def doctor(
     """Examine the deployment and print the fix of each problem; the exit status is 1 if a check failed."""
     from pipelines.doctor.doctor import examine
 
-    found = examine(Settings.from_env(), root=Path.cwd(), now=now(), seconds=timeout, deep=deep)
+    found = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
     counts = Counter[str](finding.status for _, finding in found)
     if as_json:
         _log(found)
@@ -81,7 +80,7 @@ def backfill(
     """Estimate runs, requests, time, cost and disk of a backfill, and the Dags that it wakes; nothing is started."""
     from pipelines import backfill as planned
 
-    made = planned.plan(Settings.from_env(), corpus=corpus, first=first, last=last, root=Path.cwd())
+    made = planned.plan(Settings.from_env(), corpus=corpus, first=first, last=last, root=project_root())
     if as_json:
         emit(made)
     else:

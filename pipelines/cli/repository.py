@@ -167,7 +167,7 @@ class Beginning:
         if self.env_file:
             new_profile.write_env(self.env_file, env)
         _warn_uncommitted(repository.uncommitted(checkout), written=profile if text else None)
-        _next_steps(self.settings, params=params, env_file=self.env_file)
+        _next_steps(self.settings, params=params, choices=self.choices, env_file=self.env_file)
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
@@ -311,14 +311,15 @@ def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
         typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
 
 
-def _next_steps(settings: Settings, *, params: Params, env_file: Path | None) -> None:
+def _next_steps(settings: Settings, *, params: Params, choices: Choices, env_file: Path | None) -> None:
     """Print what `corpus doctor` finds in the new deployment, and what to do next."""
     from pipelines.workspace import parameters
 
     findings = _examined(settings)
     if findings:
         typer.echo("Findings of `corpus doctor`, to fix before the first month:\n" + "\n".join(findings), err=True)
-    corpus = next(iter(params.corpora))
+    chosen = (name for name, fields in choices.corpora.items() if "subreddits" in fields)
+    corpus = next(chosen, next(iter(params.corpora)))
     month = parameters.show(settings, section=f"corpora.{corpus}.first_month")
     steps = [f"set -a; . {env_file}; set +a"] if env_file else []
     # a trial reads a dump to its last byte, which may take hours, so it is left to the person

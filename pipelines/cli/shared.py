@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -102,6 +104,14 @@ Person = Annotated[str, typer.Option(help="the person who decides; recorded", ca
 Reason = Annotated[str, typer.Option(help="the reason for the decision; recorded", callback=_not_empty)]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
+
+
+def project_root() -> Path:
+    """Return ``CORPUS_ROOT``, else the checkout of this package, else the copy that its wheel installed."""
+    if given := os.environ.get("CORPUS_ROOT"):
+        return Path(given).resolve()
+    checkout = Path(__file__).resolve().parents[2]
+    return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
 
 
 def emit(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Prepare an existing Airflow through its REST API: the pools and connections of the Dags, and a new parse of them."""
+"""Prepare an existing Airflow through its REST API: pools, connections, a new parse of the Dags, runs with a key."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import requests
 
 from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, Login, named, prefix
+from pipelines.errors import UnknownName
 
 # A person waits; `airflow_api.PATIENCE` is for a server that starts.
 PATIENCE, SECONDS = 2.0, 8.0
@@ -77,6 +78,22 @@ def setup(
         yield from _pools(airflow, root=root, providers=providers, dry_run=dry_run, reset=reset)
         fields = connections(root, providers=providers)
         yield from _connections(airflow, fields=fields, environment=environment, dry_run=dry_run)
+    except requests.RequestException as error:
+        raise _unavailable(airflow.base, error) from None
+
+
+def trigger(airflow: Airflow, dag_id: str, *, key: str | None) -> str:
+    """Start a run of a Dag, with a partition key if it has one: `airflow dags trigger` of Airflow 3.3 takes none.
+
+    Raises:
+        UnknownName: there is no such Dag.
+        AirflowUnavailable: the server does not answer or refuses the request.
+    """
+    try:
+        if airflow.find(f"/dags/{dag_id}") is None:
+            listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
+            raise UnknownName(kind="Dag", name=dag_id, known=", ".join(sorted(one["dag_id"] for one in listed)))
+        return airflow.trigger(dag_id, partition_key=key)
     except requests.RequestException as error:
         raise _unavailable(airflow.base, error) from None
 
