@@ -26,11 +26,14 @@ from tests.small_checkout import checkout
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")]
-NEEDS = {"demo", "dump", "cloud", "gpu", "docker"}
+# `demo`: tests/test_docs_demo.py; `dump`: tests/test_docs_dumps.py; `walk`: tests/walk.py, with addresses of its own.
+NEEDS = {"demo", "dump", "walk", "cloud", "gpu", "docker"}
 # The blocks that do not run in a test, by page.
 NOT_RUN = {
     "docs/airflow.md": 1,
+    "docs/howto/backup.md": 2,
     "docs/howto/gpu.md": 1,
+    "docs/howto/own.md": 2,
     "docs/howto/postgresql.md": 1,
     "docs/howto/reddit.md": 1,
     "docs/howto/s3.md": 1,

@@ -155,7 +155,7 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         layers = Layers.of(clone)
         over = kept_profile(clone, code, layers.present.get("profile"))
         newer = at(clone, code, profile=over)
-        # follows from the corpora: it is written anew, not merged
+        # follows from the corpora: it is derived again, not merged
         matrix = {"matrix": newer["matrix"]}
         merged = merge({**layers.profile, **matrix}, {**layers.present, **matrix}, newer, keep=keep, take=take)
         complete(merged.values)
