@@ -13,7 +13,7 @@ MOVES = ("promoted", "rolled_back", "withdrawn")
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of one model after its journal rows.
+    """The state of one model (its champion and other versions), as its journal rows determine it.
 
     Args:
         name: the registered model.
@@ -32,7 +32,7 @@ class Standing:
     withdrawn: frozenset[int] = frozenset()
 
     def after(self, row: JournalRow) -> Standing:
-        """Return the state after one more row."""
+        """Return the state after one more journal row."""
         champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
         match row.event:
             case "intended":
@@ -61,7 +61,7 @@ def _withdrawn(row: JournalRow) -> int:
 
 
 def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
-    """Return the state of a model after its rows, oldest first."""
+    """Return the state of a model that follows from its journal rows, oldest first."""
     standing = Standing(name)
     for row in rows:
         standing = standing.after(row)
@@ -69,7 +69,7 @@ def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
 
 
 def standing(journal: JournalReader, name: str) -> Standing:
-    """Verify a model's journal and return the model's current state.
+    """Verify a model's journal and return the present state of the model.
 
     Raises:
         JournalBroken: the journal was altered.
