@@ -99,7 +99,7 @@ def labels_of(row: Row) -> frozenset[str]:
 
 
 def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
-    """Return the sorted annotators to whom each item is assigned."""
+    """Return the sorted annotators of each item."""
     found: dict[Item, set[str]] = defaultdict(set)
     for row in assignments:
         found[item_of(row)].add(str(row["annotator"]))

@@ -49,7 +49,7 @@ def approve(
     who: Person,
     why: Reason,
 ) -> None:
-    """Approve a draft release, which can then no longer be changed."""
+    """Approve a draft release, which then cannot be written again."""
     from pipelines.release import approval
 
     settings = Settings.from_env()

@@ -68,7 +68,9 @@ def init(
     last_month: Annotated[list[str] | None, typer.Option(help=f"last month, or null; {PER_CORPUS}")] = None,
     labellers: Annotated[str | None, typer.Option(help="labellers of posts, joined by commas")] = None,
     budget: Annotated[float | None, typer.Option(help="spending limit for remote labellers in US dollars")] = None,
-    repo: Annotated[str | None, typer.Option(help="path or git address of the corpus repository to create")] = None,
+    repo: Annotated[
+        str | None, typer.Option(help="path or git address of the corpus repository to create or adopt")
+    ] = None,
     remote: Annotated[str | None, typer.Option(help="path or address of the DVC remote")] = None,
     vault_url: Annotated[
         str | None,
@@ -227,7 +229,7 @@ def upgrade(
 
 @app.command(rich_help_panel="Repository")
 def clone(
-    folder: Annotated[Path, typer.Argument(help="the folder to create")],
+    folder: Annotated[Path, typer.Argument(help="the folder to clone to, which must be new")],
     revision: Annotated[
         str | None, typer.Option(help="clone this older commit, without records taken down since")
     ] = None,

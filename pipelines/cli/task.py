@@ -157,7 +157,7 @@ def publish_snapshot(
     results: Results,
     below: Annotated[
         list[str] | None,
-        typer.Option(help="a stage of another Dag; if published again after --base, nothing is committed"),
+        typer.Option(help="a stage of another Dag; commit nothing if it was published after --base"),
     ] = None,
 ) -> None:
     """Commit the results of a run's stages (dvc.lock and metrics)."""

@@ -36,7 +36,10 @@ def replay(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", exists=True, dir_okay=False, help="a file with the output of `corpus vault tombstones`"
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="file of tombstones: the output of `corpus vault tombstones`",
         ),
     ],
     yes: Yes = False,

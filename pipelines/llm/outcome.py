@@ -105,7 +105,7 @@ def check_failures(outcomes: Collection[Outcome], *, labeller: str, most: float)
 
 @dataclass(frozen=True)
 class Raw:
-    """A provider's answer as it is stored, encrypted, because ``text`` may quote the post.
+    """A provider's answer in the stored form, which is encrypted, because ``text`` may quote the post.
 
     ``finish`` is the finish reason (``stop``, ``length``, ``content_filter``, ``unreadable`` ...); ``refused`` the
     reason word of a refusal; ``effective`` the parameters actually sent; ``truncated`` whether the output reached its

@@ -105,8 +105,8 @@ class QFormer(nn.Module):  # type: ignore[misc]
 
     The paper only names BLIP-2; the design is this project's. It follows BLIP-2's image-text matching: queries and
     words attend to one another, and the queries attend to the picture. One layer computes the labels from the mean of
-    the queries' last states. The picture encoder is frozen, as in both stages of BLIP-2's own training. The language model,
-    which has most of the weights, is not loaded. Therefore the base model must contain the text embeddings
+    the queries' last states. The picture encoder is frozen, as in both stages of BLIP-2's own training. The language
+    model, which has most of the weights, is not loaded. Therefore the base model must contain the text embeddings
     (``Salesforce/blip2-itm-vit-g``); a base model saved with a language model lacks them.
     """
 

@@ -32,8 +32,8 @@ class BadSaved(DataError):
     message = "The file of predictions {file}{where} is invalid: {detail}."
     remedy = (
         "Nothing was written. Correct the file, which must be below CORPUS_ANNOTATION_FILES. Its columns are "
-        "record_id, labels (in a CSV joined by |) and, optionally, outcome and scores (one probability per label, in the scheme's "
-        "order)."
+        "record_id, labels (in a CSV joined by |) and, optionally, outcome and scores (one probability per label, in "
+        "the scheme's order)."
     )
     exit_code = 65
 
