@@ -82,7 +82,7 @@ def _mac(key: bytes, purpose: str, *parts: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Address:
-    """The fullname of a post, and how many characters at the start and the end of its text are known (``None``: all).
+    """The fullname of a post, and how many characters at both ends of its text are known (``None`` for all).
 
     The lengths are encrypted with the name, since equal lengths could link a post in two releases.
     """

@@ -163,7 +163,7 @@ class JournalReader:
         """Check the hash chain of one model's rows, or of all rows; return the number of rows checked.
 
         Args:
-            name: the registered model; ``None``: all.
+            name: the registered model, or ``None`` for all.
             known: model -> the digest of an earlier last row, which must still exist; it reveals a cut journal.
 
         Raises:

@@ -18,9 +18,9 @@ class Standing:
     Args:
         name: the registered model.
         head: the number of its last row, 0 before the first.
-        champion: the version that the alias must point to; ``None``: the alias must not exist.
+        champion: the version that the alias must point to, or ``None`` if it must not exist.
         before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
-        intention: the row ``intended`` of a champion change that is not finished; ``None``: no change is open.
+        intention: the row ``intended`` of a champion change that is not finished, or ``None`` if there is none.
         withdrawn: the versions that may not be champion again.
     """
 

@@ -91,7 +91,7 @@ def init(
         bool, typer.Option("--dry-run", help="print the files that would be written; change nothing")
     ] = False,
 ) -> None:
-    """Create the corpus repository from this checkout's HEAD, or adopt one; at a terminal without options, ask."""
+    """Create the corpus repository from this checkout's HEAD, or adopt one; without options, ask at the terminal."""
     from pipelines.config.new_profile import Choices
     from pipelines.config.params import load
     from pipelines.workspace.repository import NotARepository

@@ -58,7 +58,7 @@ class Release(Section):
     Args:
         k: the minimum number of authors for every released combination of metadata values.
         licence: the text of ``LICENSE.txt`` in the package.
-        contact: the contact for users of the release and for persons concerned; ``None``: ``CORPUS_CONTACT``.
+        contact: the contact for users of the release and for persons concerned; the default is ``CORPUS_CONTACT``.
         corpora: the shape of each corpus's release; a corpus without an entry cannot be released.
     """
 

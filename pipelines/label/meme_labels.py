@@ -44,7 +44,7 @@ class NotAsked(ConfigError):
 class MemePost(Post):
     """A meme to label; ``body`` is the OCR text if the prompt includes it, else empty.
 
-    The empty ``body`` is FigSIM's own format: its prompt (T11) has no place for text beside the picture.
+    The empty ``body`` is FigSIM's own format: its prompt (T11) has no place for text in addition to the picture.
     """
 
     @cached_property

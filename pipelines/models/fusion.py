@@ -73,7 +73,7 @@ def two_layers(wide: int, *, hidden: int, labels: int) -> Any:
 class SideBySide(nn.Module):  # type: ignore[misc]
     """CLIP and similar models: a head of two layers on concatenated text and picture features (FigSIM E.2).
 
-    The paper gives no further details. Ours: the projected features are used, each scaled to a mean square of one.
+    The paper gives no further details. Here, the projected features are used, each scaled to a mean square of one.
     Without scaling, the part with the larger numbers dominates the other; at CLIP's own length of one, numbers of about
     .04 would hardly move a new head at a rate of 2e-5. The hidden layer is there because a meme's meaning depends on
     the interaction of its two parts, which one layer on a concatenation cannot model.

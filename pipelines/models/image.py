@@ -15,7 +15,7 @@ def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: 
     """Build the picture encoder with a new head; a grey picture replaces a missing one.
 
     The head is that of ``transformers`` for each architecture (ResNet: one layer on the pooled map; ViT: on the first
-    token; DINOv2: on the first token beside the mean of the patches). ``max_tokens`` is ignored.
+    token; DINOv2: on the first token and the mean of the patches). ``max_tokens`` is ignored.
 
     Raises:
         BaseMissing, BaseUnfit: see ``backbones``.

@@ -127,7 +127,7 @@ class Journal(JournalReader):
             to_version: see :class:`JournalRow`.
             metrics: JSON values without NaN.
             files: see :class:`JournalRow`.
-            after: the number of the last row at the time of the decision (0: no row); ``None``: any.
+            after: the number of the last row at the time of the decision (0 means no row), or ``None`` for any row.
 
         Raises:
             BadParams: who or why is empty, too long or not one line; the metrics are not JSON.

@@ -28,7 +28,7 @@ def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Js
     """Collect the state of one model, or of all models that have a version or a journal row.
 
     Args:
-        name: the registered model; ``None``: all models.
+        name: the registered model, or ``None`` for all models.
         registry: the source of versions and aliases.
         journal: the source of the champion and of the decisions.
 

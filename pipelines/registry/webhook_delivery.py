@@ -80,7 +80,7 @@ class Subscriber:
     Args:
         id: its name in logs, because the address itself may contain a secret.
         url: the address for deliveries.
-        name: the registered model; ``None``: all models.
+        name: the registered model, or ``None`` for all models.
         secret: the signing secret, ``whsec_`` and base64.
     """
 
@@ -131,7 +131,7 @@ class Watch:
 
         Args:
             url: ``https://...``, or ``http://...`` inside a trusted network.
-            name: the registered model; ``None``: all models.
+            name: the registered model, or ``None`` for all models.
 
         Raises:
             BadParams: the address has another scheme, or contains a user name or password.

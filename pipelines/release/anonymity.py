@@ -32,7 +32,7 @@ class Coarse:
     """The generalised metadata of all rows, in the order of the input.
 
     Args:
-        values: column -> value; ``None``: the row must be left out.
+        values: column -> value, or ``None`` if the row must be left out.
         levels: number of rows by level (``month+subreddit`` .. ``any+other``).
         suppressed: number of rows left out.
         smallest: the number of authors of the smallest released class; 0 if none is released.

@@ -177,7 +177,8 @@ class Objects:
     def remove_halves(self, *, now: datetime) -> int:
         """Remove incomplete files of killed processes from the cache and a local remote; return their number.
 
-        It is unknown which records half a table names. Files modified within HALF_HOURS may still be in use and stay.
+        An incomplete table does not show which records it contains. Files modified within HALF_HOURS may still be in
+        use and are kept.
         """
         removed = 0
         places = [(self._cache.fs, self._cache.path), (self._remote.fs, self._remote.path), self._results.place]

@@ -73,7 +73,7 @@ def run(
         ``rows``, ``items``, ``bad`` (for each reason the number of ``rows`` and their first ``lines``), ``repeated``,
         ``reddit`` (items with a Reddit id, which may match collected posts), ``unknown_labels``, ``rules`` (items that
         break a rule of the scheme beyond the hard rules), ``tombstoned``, ``parts`` (number of items and labels of each
-        part), ``table`` (the paper's counts beside the imported ones), ``absent`` (parts that the paper counts and the
+        part), ``table`` (the paper's and the imported counts), ``absent`` (parts that the paper counts and the
         files lack), ``differences``, ``matches`` (true if counts were compared and none differs), ``refused`` (the
         reason why an import would be refused, else null); after an import also the result of
         :func:`pipelines.annotate.imports.commit.publish`.

@@ -65,8 +65,8 @@ class Part(Section):
 
     A row belongs to the part if a column of ``columns`` holds one of ``values`` or, without such a column, if the
     file's name matches a pattern of ``files``. A row may belong to several parts. ``split`` is the split that
-    ``splits.csv`` gives the part's items (``None``: no split). ``human`` is true if people gave the labels; labels from
-    models are not gold.
+    ``splits.csv`` gives the part's items (``None`` means no split). ``human`` is true if people gave the labels; labels
+    from models are not gold.
     """
 
     split: str | None = None

@@ -44,7 +44,7 @@ def fit(
     """Fit the encoder on train, select the epoch with the best macro-F1 on dev, calibrate, and write it to ``out``.
 
     A killed run resumes from the checkpoints in ``folder``, which the caller removes at the end. ``out`` then holds
-    the model in the library's format (safetensors), with ``calibration.json`` beside it.
+    the model in the library's format (safetensors), with ``calibration.json`` in the same folder.
 
     Args:
         spec: an entry of ``params.models``.
