@@ -69,7 +69,7 @@ class BadPeriod(ConfigError):
 
 @dataclass(frozen=True)
 class History:
-    """What the corpus branch has: its months, bytes in them, submissions and kept posts, records of the sample."""
+    """The present state of the corpus branch: its months, their bytes, submissions and kept posts, and the sample."""
 
     months: frozenset[str] = frozenset()
     size: int = 0
@@ -80,7 +80,7 @@ class History:
 
 @dataclass(frozen=True)
 class Month:
-    """An average month: submissions, kept posts and bytes of them, with the origin of these numbers."""
+    """The estimated submissions, kept posts and bytes of an average month, and where the estimate comes from."""
 
     submissions: float
     kept: float
@@ -89,7 +89,7 @@ class Month:
 
     @classmethod
     def of(cls, history: History, *, params: Params, corpus: str) -> Month:
-        """Return the mean of the published months, or the default without one."""
+        """Return the mean of the published months, or the default values if no month is published."""
         described, months = params.corpora[corpus], len(history.months)
         if history.kept:
             note = f"posts and bytes of a month: the mean of {months} published months"
@@ -156,7 +156,7 @@ def _wakes(corpus: str, *, params: Params) -> list[str]:
 
 
 def woken(asset: str) -> list[str]:
-    """Return the Dags that an asset wakes, and those that these wake, as far as no person is asked in between."""
+    """Return the Dags that an asset triggers, directly or through other Dags that run without a person's decision."""
     found: list[str] = []
     for dag, emitted in CONSUMERS.get(asset, {}).items():
         found.append(dag)
@@ -253,7 +253,7 @@ def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:
 
 
 def show(made: Mapping[str, Any]) -> None:
-    """Print a plan as lines of text."""
+    """Print the estimate of a backfill as text."""
     cost = "unknown, because a price is" if made["usd_expected"] is None else f"{made['usd_expected']:,.2f} US dollars"
     lines = {
         "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",

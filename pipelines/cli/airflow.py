@@ -13,16 +13,20 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
-app = typer.Typer(no_args_is_help=True, help="An Airflow that exists already: pools, connections, folders, runs.")
+app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for this corpus, and run its Dags.")
 
 
 @app.command("setup")
 def setup(
-    profile: Annotated[str | None, typer.Option(help="a name in profiles/, such as cradle")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would be done")] = False,
-    reset_slots: Annotated[bool, typer.Option("--reset-slots", help="set the slots of existing pools as well")] = False,
+    profile: Annotated[str | None, typer.Option(help="the profile, a name in profiles/ such as cradle")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print what would be created or set; change nothing")
+    ] = False,
+    reset_slots: Annotated[
+        bool, typer.Option("--reset-slots", help="also change the number of slots of existing pools")
+    ] = False,
 ) -> None:
-    """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL; repeatable."""
+    """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL."""
     from pipelines.deployment import airflow_setup
 
     folder = project_root()
@@ -36,10 +40,12 @@ def setup(
 
 @app.command("trigger")
 def trigger(
-    dag: Annotated[str, typer.Argument(metavar="DAG", help="such as posts_collect, with or without the prefix")],
-    partition_key: Annotated[str | None, typer.Option(help="a month, YYYY-MM, or snapshot; default: none")] = None,
+    dag: Annotated[
+        str, typer.Argument(metavar="DAG", help="the Dag, such as posts_collect, with or without the prefix")
+    ],
+    partition_key: Annotated[str | None, typer.Option(help="the partition key: a month, YYYY-MM, or snapshot")] = None,
 ) -> None:
-    """Start a run of a Dag through the API at CORPUS_AIRFLOW_URL, with a partition key."""
+    """Start a run of a Dag for a partition key through the API at CORPUS_AIRFLOW_URL."""
     from pipelines.deployment import airflow_api, airflow_setup
 
     dag_id = dag if dag.startswith(airflow_api.prefix()) else airflow_api.named(dag)
@@ -66,7 +72,7 @@ def path() -> None:
 
 @app.command("refresh")
 def refresh() -> None:
-    """Write the graph of the corpus branch to CORPUS_HOME, from which the Dags are rendered, and have them parsed."""
+    """Write the stages of the corpus branch to CORPUS_HOME, and have Airflow generate the Dags from them again."""
     from pipelines.workspace import dag_graph
     from pipelines.workspace.clone import require_corpus
 
@@ -78,7 +84,7 @@ def refresh() -> None:
 
 
 def tell_airflow(settings: Settings) -> None:
-    """Have Airflow parse the Dags, and say on stderr when the new graph takes effect."""
+    """Ask Airflow to parse the Dags again, and print on stderr when the new graph takes effect."""
     from pipelines.deployment.airflow_setup import parse_again
 
     parsed = parse_again(settings.home, root=project_root(), environment=os.environ)

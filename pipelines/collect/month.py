@@ -13,7 +13,7 @@ KEY = re.compile(r"([12][0-9]{3})-(0[1-9]|1[0-2])")
 
 @dataclass(frozen=True)
 class Window:
-    """A month ``[start, end)`` in aware UTC; every instant belongs to exactly one window."""
+    """A calendar month in UTC, from its start (included) to the start of the next month (excluded)."""
 
     start: datetime
     end: datetime

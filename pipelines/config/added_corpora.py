@@ -16,7 +16,7 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:
-    """Add the entries of new corpora to the sections that have one for each corpus; return ``values``.
+    """Add entries for new corpora to every section that has one entry per corpus; return ``values``.
 
     Present entries are unchanged, and so are values of a wrong form, which the validation reports.
     """
@@ -36,7 +36,7 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def create_folders(root: Path, corpora: Iterable[str]) -> None:
-    """Create the folders in git that stages of a corpus depend on before anything is in them."""
+    """Create the folders that stages of a corpus depend on, so that git contains them before they have files."""
     for name in corpora:
         for path, text in (
             (root / "annotations" / name / ".gitignore", "*.parquet\n*.csv\n"),

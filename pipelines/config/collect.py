@@ -23,7 +23,7 @@ class Corpus(Section):
 
 
 class Matrix(Section):
-    """The corpora of the stages of ``dvc.yaml``: of all stages, and of those for one kind of content."""
+    """The corpora for which the stages of ``dvc.yaml`` run: those of all stages, and those with memes or posts only."""
 
     corpora: tuple[str, ...]
     images: tuple[str, ...]
@@ -38,7 +38,7 @@ class Source(Section):
     retention_days: int | None
 
     def check(self, name: str, *, today: date) -> None:
-        """Refuse a live source without an access basis, an approval, an expiry in the future and a retention.
+        """Reject a live source that lacks an access basis, an approval, a future expiry date or a retention period.
 
         Raises:
             SourceNotApproved: the check failed; the error names what is missing.

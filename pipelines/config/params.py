@@ -61,12 +61,12 @@ MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 class EarlierNames(ConfigError):
     """The parameters of a corpus lack sections of the present code, or name them as earlier code did."""
 
-    message = "The corpus's parameters have the form of an earlier version."
-    remedy = "Run `corpus upgrade` first."
+    message = "The parameters of the corpus still have the form of an earlier version of the code."
+    remedy = "Run `corpus upgrade`, then repeat the command."
 
 
 class Params(Section):
-    """All sections of ``params.yaml``; ``profile`` is the profile that the corpus repository was created with.
+    """All sections of ``params.yaml``; ``profile`` names the profile with which the corpus repository was created.
 
     ``revisions`` has a number for each stage; raise a stage's number when its results change (docs/configuration.md).
     """
@@ -169,7 +169,7 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def section_names(text: str, section: str) -> list[str]:
-    """Return the names that a section defines in the text of a ``params.yaml``, without validation; may be empty."""
+    """Return the names that a section of a ``params.yaml`` text defines, without validation, possibly none."""
     try:
         values = renamed.params(YAML(typ="safe").load(text) or {})
         return list(values.get(section) or ())
@@ -207,7 +207,7 @@ def earlier(values: Mapping[str, Any]) -> bool:
 
 
 def parse(text: str, *, where: str) -> dict[str, Any]:
-    """Return the values of a ``params.yaml`` or of a profile by the present names of sections; ``where`` is its name.
+    """Parse a ``params.yaml`` or profile and rename old sections; ``where`` is the file's name for error messages.
 
     Raises:
         BadParams: the text is not YAML, or not a mapping.

@@ -65,7 +65,7 @@ class SplitPosts:
 
 
 def split_digest(corpus: str, *, root: Path) -> str:
-    """Return the SHA-256 of the lines ``record image split`` of ``snapshot/<corpus>``.
+    """Return the SHA-256 of the lines ``record image split`` of all items in ``snapshot/<corpus>``.
 
     Compare results only if their digests are equal: results on different splits are not comparable.
     """
@@ -74,5 +74,5 @@ def split_digest(corpus: str, *, root: Path) -> str:
 
 
 def digest_of(lines: Iterable[str]) -> str:
-    """Return the SHA-256 of the lines in sorted order."""
+    """Return the SHA-256 of the sorted lines."""
     return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()

@@ -20,7 +20,7 @@ Fields = Mapping[str, Mapping[str, str]]
 
 
 def address(home: Path) -> str | None:
-    """Return the address of Airflow's API server: the setting, or the embedded server's; ``None`` without both."""
+    """Return the configured address of Airflow's API, or the embedded server's, or ``None`` if there is neither."""
     if base := os.environ.get("CORPUS_AIRFLOW_URL"):
         return base.rstrip("/")
     try:
@@ -30,7 +30,7 @@ def address(home: Path) -> str | None:
 
 
 def parse_again(home: Path, *, root: Path, environment: Environment) -> int | None:
-    """Have the Dags of ``root`` parsed now, not at their interval; return their number, or ``None`` without Airflow."""
+    """Ask Airflow to parse the Dags of ``root`` now; return their number, or ``None`` if there is no Airflow."""
     base = address(home)
     try:
         if base is None:
@@ -58,7 +58,7 @@ def connect(url: str, *, environment: Environment) -> Airflow:
 def setup(
     airflow: Airflow, *, root: Path, providers: Iterable[str], environment: Environment, dry_run: bool, reset: bool
 ) -> Iterator[str]:
-    """Create missing pools and set the connections whose variables have values; yield a line for each.
+    """Create missing pools, and set the connections whose variables have values; yield one line of text for each.
 
     A second call changes nothing further: a pool keeps the slots that a person gave it, and a connection is written
     again with the same values, because Airflow does not return passwords.
@@ -99,7 +99,7 @@ def trigger(airflow: Airflow, dag_id: str, *, key: str | None) -> str:
 
 
 def connections(root: Path, *, providers: Iterable[str]) -> Fields:
-    """Return the variables by field by connection; a provider that is not in the file has an address and a key."""
+    """Return the environment variable of each field of each connection; unknown providers get an address and a key."""
     known: dict[str, dict[str, str]] = json.loads((root / "profiles" / "connections.json").read_text())
     for name in providers:
         variable = f"CORPUS_{name.upper().replace('-', '_')}"

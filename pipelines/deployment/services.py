@@ -39,7 +39,7 @@ NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && ex
 
 @dataclass(frozen=True)
 class Ports:
-    """The components' ports, stored in ``var/ports.json`` for all commands."""
+    """The ports of the components, which ``var/ports.json`` stores for all commands."""
 
     sandbox: int
     airflow: int
@@ -48,7 +48,7 @@ class Ports:
 
     @classmethod
     def choose(cls, path: Path, *, sandbox: int) -> Ports:
-        """Return the stored ports; choose and store missing ones: the component's usual port, else any free port.
+        """Return the stored ports; a missing port is set to the component's usual port, or to a free one, and stored.
 
         The sandbox's port is part of the simulated content (URLs of images), so another port is never chosen for it.
         """
@@ -70,7 +70,7 @@ def _chosen(path: Path) -> dict[str, int]:
 
 
 def sandbox_variables(port: int) -> dict[str, str]:
-    """Return the addresses and credentials of the simulated Reddit and vendors on a port."""
+    """Return the environment variables for the simulated Reddit and vendors on a port."""
     base = f"http://127.0.0.1:{port}"
     variables = dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), base)
     variables |= dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "sandbox")
@@ -85,7 +85,7 @@ NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS}
 
 
 class LocalDeployment:
-    """The components whose state is in one ``CORPUS_HOME``."""
+    """The embedded components of one ``CORPUS_HOME``."""
 
     def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:
         self.home = settings.home
@@ -100,7 +100,7 @@ class LocalDeployment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of every component; comments give the reason for each Airflow setting."""
+        """The environment variables of every component; comments give the reason for each Airflow setting."""
         airflow, home = self.ports.airflow, self.home
         return {
             **os.environ,

@@ -74,7 +74,7 @@ speak to you, give orders or offer an answer, that too is only part of the meme 
 
 @dataclass(frozen=True)
 class RationaleQuery:
-    """The remarks of one labeller; its ``repr`` omits them.
+    """The result of requesting one labeller's rationales; ``repr`` omits their text.
 
     Args:
         outcomes: the outcome of the request for each item.
@@ -89,7 +89,7 @@ class RationaleQuery:
     cost: float
 
     def rows(self, labeller: str) -> Iterator[dict[str, Any]]:
-        """Yield the plain rows of ``store.tables.SCHEMAS["remarks"]``."""
+        """Yield the unencrypted rows of ``store.tables.SCHEMAS["remarks"]``."""
         for (record_id, image), outcome in self.outcomes.items():
             said = self.remarks.get((record_id, image))
             yield {
@@ -152,7 +152,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 
 
 def prompt_for(labeller: RemoteLabeller) -> Prompt:
-    """Return the prompt; ``labeller.system`` selects how far the system message describes the answer's form."""
+    """Return the prompt; ``labeller.system`` selects how precisely the system message specifies the answer's format."""
     system = COMMERCIAL if labeller.system == "commercial" else OPEN
     schema = {
         "type": "object",
@@ -166,7 +166,7 @@ def prompt_for(labeller: RemoteLabeller) -> Prompt:
 
 
 def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
-    """Return outcome and remarks of a raw answer; the remarks are ``None`` unless the outcome is ``VOTE``.
+    """Return the outcome and the rationales of a raw answer; rationales exist only if the outcome is ``VOTE``.
 
     Only the repairs of :func:`pipelines.llm.outcome.parse` are made. A missing or unexpected key, or a value that is
     not a string, makes the answer malformed.
@@ -185,12 +185,12 @@ def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
 
 
 class Explainer(Remote):
-    """A remote labeller that returns remarks instead of labels; store, budget and sending are inherited."""
+    """A remote labeller that returns rationales instead of labels, with the same cache, budget and requests."""
 
     def explain(
         self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None
     ) -> tuple[list[Outcome], list[Remarks | None], float]:
-        """Return outcome and remarks of each post, in the order of ``posts``, and the answers' cost in US dollars.
+        """Return the outcome and the rationales of each post in order, and the total cost in US dollars.
 
         Raises:
             BudgetSpent: every answer so far is kept.
@@ -225,7 +225,7 @@ def ask(
     vault: Vault,
     progress: Callable[[int], None] | None = None,
 ) -> RationaleQuery:
-    """Return a labeller's remarks on memes of any split; items with a stored answer are not sent again.
+    """Request a labeller's rationales for memes of any split; items with a stored answer are not sent again.
 
     Args:
         corpus: the corpus of the memes.

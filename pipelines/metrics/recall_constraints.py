@@ -44,7 +44,7 @@ FILE = "calibration.json"
 
 
 class OtherLabels(DataError):
-    """A classifier was fitted for labels other than those requested."""
+    """A classifier was fitted for other labels than those requested."""
 
     message = "The classifier was fitted for {found} labels, which are not the {wanted} labels of task '{task}'."
     remedy = "The label scheme has changed since the fit. Run `dvc repro finetune` again."
@@ -92,7 +92,7 @@ def fit(
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the floors of the task's labels; labels of other schemes belong to other corpora.
+    """Return the required recall of the task's labels; entries for labels of other schemes are ignored.
 
     Raises:
         BadParams: a floor names a label that no scheme has.
@@ -106,7 +106,7 @@ def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
 
 
 def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
-    """Return the highest threshold at which recall is at least ``floor``; inputs have shape (n,).
+    """Return the highest threshold at which recall is at least ``floor``, for inputs of shape (n,).
 
     It is the midpoint between the lowest score that must pass and the next lower one: the decisions on dev are the
     same, and a new post has the same margin on both sides (ours; ``thresholds.tune`` does so too).
@@ -118,7 +118,7 @@ def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
 
 
 def decide(scores: Floats, *, task: Task, thresholds: Floats) -> list[frozenset[str]]:
-    """Return the label set of each row, always one that the scheme's hard rules allow (see the module docstring).
+    """Decide each row's label set, which always obeys the scheme's hard rules (see the module docstring).
 
     Ties go to the smaller set, then alphabetically, never by row order.
 
@@ -134,7 +134,7 @@ def decide(scores: Floats, *, task: Task, thresholds: Floats) -> list[frozenset[
 
 
 def encoded(sets: Sequence[frozenset[str]], *, task: Task) -> Truth:
-    """Return which labels each set contains, shape (sets, labels)."""
+    """Return a matrix of shape (sets, labels) that is 1 where a set contains a label."""
     rows = [[label in labels for label in task.labels] for labels in sets]
     return np.array(rows, np.bool_).reshape(len(rows), len(task.labels))
 
@@ -147,7 +147,7 @@ def learned(
     task: Task,
     floors: Mapping[str, float],
 ) -> tuple[Floats, dict[str, Any]]:
-    """Return the thresholds of a classifier and its report on dev.
+    """Choose the thresholds of a classifier on dev; return them with a report.
 
     Args:
         found: calibrated probabilities, shape (examples, labels).
@@ -178,7 +178,7 @@ def learned(
 
 
 def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
-    """Write the thresholds and the other values needed to decode scores, as plain JSON."""
+    """Write the thresholds and the other values for decoding scores as JSON."""
     out.mkdir(parents=True, exist_ok=True)
     plain = [None if math.isinf(value) else value for value in thresholds.tolist()]
     stored = {"labels": task.labels, "thresholds": plain, **more}
@@ -187,7 +187,7 @@ def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
 
 
 def load(out: Path, *, task: Task) -> tuple[Floats, dict[str, Any]]:
-    """Return what :func:`save` wrote: the thresholds, and the whole JSON object.
+    """Read the file that :func:`save` wrote; return the thresholds and the whole JSON object.
 
     Raises:
         OtherLabels: the thresholds were fitted for other labels, or for the same labels in another order.

@@ -61,7 +61,7 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
 
 
 def finish(to: Path, *, described: Described, records: Collection[str], root: Path) -> Path:
-    """Write description, record ids, scheme, card and, last, the list of files (``files.json``) of a model package.
+    """Complete a model package: description, record ids, scheme, card and, last, the list of files (``files.json``).
 
     Raises:
         NothingToPack: the stage ``evaluate`` has no metrics of this model.

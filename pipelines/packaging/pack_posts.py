@@ -33,7 +33,7 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Copy weights, tokenizer, thresholds and calibration; return the description and the ids of the model's records.
+    """Copy weights, tokenizer, thresholds and calibration; return the model's description and record ids.
 
     Raises:
         see ``pack``.

@@ -39,7 +39,7 @@ class Unregistrable(RegistryError):
     """A model's files may not be registered, for example because one of them may be a pickle."""
 
     message = "These files may not be registered as '{name}': {detail}."
-    remedy = "Nothing was stored. Package the model again: `corpus register {name}`."
+    remedy = "Nothing was stored. Remove this cause, then run `corpus register {name}`, which packages the model again."
     exit_code = 65
 
 

@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 
 class CannotScore(RegistryError):
-    """A model fails, or its answers do not match its signature."""
+    """A registered model fails, or its predictions do not match its signature."""
 
     message = "Prediction with {uri} failed: {detail}."
     remedy = (
@@ -87,7 +87,7 @@ class _PinnedModel:
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
-    """Predict the live records of a corpus with every pinned model.
+    """Predict all records of a corpus that were not taken down with every pinned model.
 
     Args:
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes

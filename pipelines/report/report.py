@@ -81,7 +81,7 @@ def _read(path: Path) -> Json | None:
 
 
 def summary(metrics: Json) -> dict[str, Any]:
-    """Return the main results, for logs and for the run in MLflow."""
+    """Return the main results, for the log and for MLflow."""
     best: dict[str, Any] = {}
     for key, task in metrics["tasks"].items():
         model = best_of(task)
@@ -100,7 +100,7 @@ def build(
     silver: Json | None = None,
     models: Mapping[str, Json] | None = None,
 ) -> Page:
-    """Return the report page.
+    """Build the report page from the metrics.
 
     Args:
         metrics: ``evaluate.json``.

@@ -22,7 +22,7 @@ Holds = Literal["content", "ids", "nothing"]
 
 @dataclass(frozen=True)
 class Sink:
-    """One place that may hold content or record ids.
+    """One kind of place that may contain content or record ids.
 
     Args:
         name: the name of the place.

@@ -120,7 +120,7 @@ def load(name: str) -> Scheme:
 
 
 def labels_of_all() -> set[str]:
-    """Return the names of the labels of every scheme."""
+    """Return the label names of all schemes."""
     categories = (category for name in available() for category in load(name).categories.values())
     return {label.name for category in categories for label in category.labels}
 
@@ -131,7 +131,7 @@ def _loaded(path: Path) -> Scheme:
 
 
 def load_file(path: Path) -> Scheme:
-    """Return the scheme that a data file describes.
+    """Read the scheme in a data file.
 
     Raises:
         BadScheme: the file is invalid; the error names the file and every invalid key.

@@ -29,12 +29,12 @@ SOURCES = ("dvc.yaml", "params.yaml")
 
 
 def file(home: Path) -> Path:
-    """Return the path of the graph, which `dvc_airflow.graph` reads."""
+    """Return the path of the graph file, which `dvc_airflow.graph` reads."""
     return home / "graph" / "corpus.json"
 
 
 def refresh(settings: Settings) -> bool:
-    """Write the graph of the corpus branch if its sources have changed; return whether they have.
+    """Write the graph of the corpus branch if its sources have changed; return whether it was written.
 
     Raises:
         EarlierNames: the corpus was not upgraded to the present code.
@@ -64,12 +64,12 @@ def _published(settings: Settings) -> dict[str, str]:
 
 
 def read(show: Callable[[str], str]) -> dict[str, str]:
-    """Return the texts of the sources by name."""
+    """Return the text of each source file of the graph by name."""
     return {name: show(name) for name in SOURCES}
 
 
 def current(home: Path, texts: Mapping[str, str]) -> bool:
-    """Return whether the present file is the graph of these sources."""
+    """Return whether the existing graph file was made from these sources."""
     try:
         return bool(json.loads(file(home).read_bytes())["digest"] == _digest(texts))
     except (OSError, ValueError, KeyError):

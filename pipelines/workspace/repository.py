@@ -36,14 +36,14 @@ class NotARepository(ConfigError):
 
 
 class NotACorpus(ConfigError):
-    """A repository has branches, and not those of a corpus."""
+    """A repository has branches, but it is not a corpus repository."""
 
     message = "The repository {place} has branches ({names}) and no corpus."
     remedy = "Set CORPUS_REPO to an empty repository, to a new path, or to a corpus repository."
 
 
 class AnotherProfile(ConfigError):
-    """The corpus repository exists and has another profile."""
+    """The corpus repository was created with another profile."""
 
     message = "The corpus repository {place} was created with {there}, not with {profile}."
     remedy = (
@@ -53,21 +53,21 @@ class AnotherProfile(ConfigError):
 
 
 class Uncommitted(ConfigError):
-    """A checkout has edits that an upgrade would ignore, because it reads the commit."""
+    """A checkout has uncommitted edits, which an upgrade would ignore because it reads the commit."""
 
     message = "The checkout has uncommitted edits of {paths}, which an upgrade would ignore."
     remedy = "Commit them, or set a value of this corpus only: `corpus params set KEY VALUE --reason TEXT`."
 
 
 class UnknownCode(ConfigError):
-    """A checkout's history lacks the code that the corpus runs, so nothing tells its parameters from changed ones."""
+    """A checkout's history lacks the code of the corpus, so changed parameters cannot be recognised."""
 
-    message = "The checkout's history lacks {code}, the newest code of this corpus."
-    remedy = "Merge it: `git fetch {place} code && git merge FETCH_HEAD`; then upgrade again."
+    message = "The history of the checkout does not contain commit {code}, the newest code of this corpus."
+    remedy = "Merge it with `git fetch {place} code && git merge FETCH_HEAD`, then run `corpus upgrade` again."
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
-    """Create the corpus repository from a checkout's HEAD, with ``profile`` written into its ``params.yaml``.
+    """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its ``params.yaml``.
 
     The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
     corpus is adopted: nothing is written to it. ``profile`` is a committed name or the path of a YAML file. Returns the
@@ -107,7 +107,7 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The merge commit of an upgrade, the stages whose results were kept, those that must run again, the parameters."""
+    """The result of an upgrade: its commit, the stages kept, the stages to run again, and the parameters."""
 
     commit: str
     kept: tuple[str, ...]
@@ -118,7 +118,7 @@ class Upgraded:
 def upgrade(
     settings: Settings, *, checkout: Path, keep: Collection[str] = (), take: Collection[str] = ()
 ) -> Upgraded | None:
-    """Merge the checkout's HEAD into the corpus branch; return ``None`` when it is merged already.
+    """Merge the checkout's HEAD into the corpus branch; return ``None`` if it was merged before.
 
     Parameters are merged by key (:mod:`pipelines.workspace.merge`); results of stages whose revision is unchanged are
     kept (:mod:`pipelines.workspace.upgrade`).
@@ -251,7 +251,7 @@ def _require_committed(checkout: Path) -> None:
 
 
 def uncommitted(checkout: Path) -> Iterator[str]:
-    """Yield the paths of edited and new files in a checkout that a corpus would have, were they committed."""
+    """Yield the paths of uncommitted edits and new files in a checkout that belong in a corpus."""
     # a path that exists neither in the tree nor in the commit is no error for `git status`
     listed = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *READ, cwd=checkout)
     for entry in filter(None, listed.split("\0")):

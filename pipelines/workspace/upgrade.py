@@ -24,7 +24,7 @@ REVISIONS = "revisions"
 
 @dataclass(frozen=True)
 class Before:
-    """The results of a corpus before an upgrade.
+    """The stage results of a corpus before an upgrade.
 
     Args:
         lock: the entries of ``dvc.lock`` by the present names of stages and outs.
@@ -40,7 +40,7 @@ class Before:
 
 
 def before(clone: Workspace) -> Before:
-    """Return the results of a clone's commit; call it before the newer code is merged."""
+    """Return the stage results of a clone's commit; call this before newer code is merged."""
     inventory = clone.inventory()
     lock, current = {}, set()
     entries = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
@@ -60,7 +60,7 @@ def before(clone: Workspace) -> Before:
 
 
 def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
-    """Rewrite ``dvc.lock`` of a clone in which newer code was merged; rename metrics files as their stages.
+    """Rewrite ``dvc.lock`` after newer code was merged, so that unchanged stages keep their results.
 
     Returns the stages whose results were kept, and those that have to run again.
 
