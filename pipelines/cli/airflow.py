@@ -43,7 +43,9 @@ def trigger(
     dag: Annotated[
         str, typer.Argument(metavar="DAG", help="the Dag, such as posts_collect, with or without the prefix")
     ],
-    partition_key: Annotated[str | None, typer.Option(help="the partition key: a month, YYYY-MM, or snapshot")] = None,
+    partition_key: Annotated[
+        str | None, typer.Option(help="the partition key: a month as YYYY-MM, or the word snapshot")
+    ] = None,
 ) -> None:
     """Start a run of a Dag for a partition key through the API at CORPUS_AIRFLOW_URL."""
     from pipelines.deployment import airflow_api, airflow_setup

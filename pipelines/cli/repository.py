@@ -85,7 +85,8 @@ def init(
         typer.Option(help="database address of the journal; if it contains a password, set CORPUS_JOURNAL_URL instead"),
     ] = None,
     env_file: Annotated[
-        Path | None, typer.Option(help="write the addresses as CORPUS_* variables to this file")
+        Path | None,
+        typer.Option(help="write the addresses given by the other options to this file, as CORPUS_* variables"),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the files that would be written; change nothing")

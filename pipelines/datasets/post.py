@@ -34,7 +34,10 @@ class Post:
 
     @cached_property
     def text(self) -> str:
-        """The input text of models, ``Title: ... Text: ...`` as in the papers (SPEC 22), without form boilerplate."""
+        """The input text of models, ``Title: ... Text: ...`` as in the papers (SPEC 22).
+
+        The fixed text that an annotation form adds to posts is removed.
+        """
         title, body = (BOILERPLATE.sub("", part).strip() for part in (self.title, self.body))
         return f"Title: {title} Text: {body}"
 

@@ -37,7 +37,7 @@ def read_pointer(text: str) -> Out:
 
 
 def check_handed_over(pointers: Mapping[str, str]) -> dict[str, str]:
-    """Validate pointers, given by data file: each must name one local file below ``data/`` or ``work/``.
+    """Validate the texts of DVC pointers by path: each must name one local file below ``data/`` or ``work/``.
 
     Raises:
         BadPointer: a pointer does not name such a file; the message has the number of the first such pointer, not its
