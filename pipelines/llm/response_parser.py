@@ -52,8 +52,9 @@ def _load(text: str) -> Any:
 def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
     """Parse the JSON object of an answer; return it with the repairs made, or the reason why there is none.
 
-    The repairs are our own unless a SPEC section is named: ``thinking`` (a reasoning block before the answer), ``fence`` (the whole answer in a
-    code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10 removes).
+    The repairs are our own unless a SPEC section is named: ``thinking`` (a reasoning block before the answer),
+    ``fence`` (the whole answer in a code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10
+    removes).
     """
     repairs: list[str] = []
     rest = text.strip().removeprefix("\ufeff").strip()
