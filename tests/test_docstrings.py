@@ -31,10 +31,10 @@ def names(file: Path) -> frozenset[str]:
     for node in ast.parse(file.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
-        elif isinstance(node, ast.ImportFrom):
-            found |= {one.asname or one.name for one in node.names}
         else:
-            found |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+            inner = list(ast.walk(node))
+            found |= {one.id for one in inner if isinstance(one, ast.Name)}
+            found |= {one.asname or one.name for one in inner if isinstance(one, ast.alias)}
     return frozenset(found)
 
 

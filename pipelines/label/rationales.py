@@ -169,8 +169,8 @@ def prompt_for(labeller: RemoteLabeller) -> Prompt:
 def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
     """Return outcome and remarks of a raw answer; the remarks are ``None`` unless the outcome is ``VOTE``.
 
-    Only the repairs of :func:`pipelines.llm.response_parser.parse` are made. A missing or unexpected key, or a value that is
-    not a string, makes the answer malformed.
+    Only the repairs of :func:`pipelines.llm.response_parser.parse` are made. A missing or unexpected key, or a value
+    that is not a string, makes the answer malformed.
     """
     if raw.refused is not None:
         return Outcome.REFUSED, None
