@@ -26,7 +26,9 @@ from pipelines.errors import ConfigError, UnknownName
 from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
 from pipelines.llm.prompts import build
+from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as load_scheme
+from pipelines.workspace.address import local_path
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.pointer import read_pointer
 
@@ -118,15 +120,13 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         BadPeriod: the last month is before the first.
     """
     months = _months(first, last)
-    params, history = _history(settings, corpus=corpus, root=root)
-    if corpus not in params.corpora:
-        raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
+    params, scheme, history = _history(settings, corpus=corpus, root=root)
     described, each = params.corpora[corpus], Month.of(history, params=params, corpus=corpus)
     existing = sorted(history.months & set(months))
     kept = round(each.kept * len(months))
     requests, hours, asked = _requests(params, corpus=corpus, submissions=each.submissions, months=len(months))
     added = round(each.kept * (len(months) - len(existing)))
-    labelling, told = _labelling(params, corpus=corpus, added=added, sampled=history.sampled)
+    labelling, told = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
     usd = [one["usd_expected"] for one in labelling.values()]
     pictures = described.content == "images"
     return {
@@ -194,7 +194,9 @@ def _requests(params: Params, *, corpus: str, submissions: float, months: int) -
     return requests, round(requests / rate / 60, 2), [*notes, f"{rate} requests a minute to {source}"]
 
 
-def _labelling(params: Params, *, corpus: str, added: int, sampled: int) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _labelling(
+    params: Params, scheme: Scheme, *, corpus: str, added: int, sampled: int
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return records, tokens and expected cost by remote labeller, and notes.
 
     Labellers are asked about the records of the sample only, so more months fill the sample and no more.
@@ -203,8 +205,8 @@ def _labelling(params: Params, *, corpus: str, added: int, sampled: int) -> tupl
     if described.content != "texts" or corpus not in params.sample:
         return {}, ["pictures are labelled by people; prompted models of the benchmark are not counted"]
     records = min(added, max(0, params.sample[corpus].size - sampled))
-    scheme, votes = load_scheme(described.scheme), params.votes
     found: dict[str, dict[str, Any]] = {}
+    votes = params.votes
     for name in votes.labellers:
         labeller = params.labellers[name]
         if not isinstance(labeller, RemoteLabeller):
@@ -231,20 +233,27 @@ def _labelling(params: Params, *, corpus: str, added: int, sampled: int) -> tupl
     return found, notes if found else [*notes, "no remote labeller votes"]
 
 
-def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, History]:
-    """Return the parameters in force and what the corpus branch has; without a repository, those of the checkout."""
-    if "://" not in settings.repo and not Path(settings.repo).exists():
-        return load(root, profile=os.environ.get("CORPUS_PROFILE") or None), History()
+def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:
+    """Return parameters and scheme in force and what the corpus branch has; without a repository, the checkout's."""
+    if (path := local_path(settings.repo)) and not path.exists():
+        return *_in_force(root, corpus=corpus, profile=os.environ.get("CORPUS_PROFILE") or None), History()
     with workspace(settings) as clone:
         pointers = sorted((clone.path / "data" / corpus).rglob("*.dvc"))
         collect = _metrics(clone, corpus=corpus, name="quality").get("collect", {})
-        return load(clone.path), History(
+        return *_in_force(clone.path, corpus=corpus), History(
             months=frozenset(path.relative_to(clone.path).parts[2] for path in pointers),
             size=sum(read_pointer(path.read_text()).size for path in pointers),
             submissions=collect.get("submissions", 0),
             kept=collect.get("kept", 0),
             sampled=_metrics(clone, corpus=corpus, name="sample").get("taken", 0),
         )
+
+
+def _in_force(root: Path, *, corpus: str, profile: str | None = None) -> tuple[Params, Scheme]:
+    params = load(root, profile=profile)
+    if corpus not in params.corpora:
+        raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
+    return params, load_scheme(params.corpora[corpus].scheme, root=root)
 
 
 def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     within = params.gold[corpus].splits
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
     part = {item_of(row): str(row["split"]) for row in splits if within is None or row["split"] in within}
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     sources = _sources(
         corpus, params=params, sandbox=settings.sandbox, part=part, scheme=scheme, vault=vault, root=root
     )

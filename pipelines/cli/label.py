@@ -78,8 +78,7 @@ def votes_report(
     from pipelines.label import votes_report as tables
 
     with doing("reading the corpus repository"):
-        gathered = tables.published(Settings.from_env(), corpus=corpus)
-    sheets = list(tables.sheets(gathered) if everything else tables.overview(gathered))
+        sheets = tables.published(Settings.from_env(), corpus=corpus, everything=everything)
     show_sheets(sheets, as_json=as_json, note="" if sheets else f"No record of {corpus} has been labelled yet.")
 
 

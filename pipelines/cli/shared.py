@@ -67,14 +67,16 @@ def _require_name(name: str, *, kind: str, section: str) -> None:
 
 
 def _text_published() -> str | None:
-    from pipelines.errors import GitFailed
-    from pipelines.workspace.clone import BRANCH
+    from pipelines.workspace.address import branches
+    from pipelines.workspace.clone import BRANCH, history
     from pipelines.workspace.git import git
 
-    try:
-        return git("--git-dir", Settings.from_env().repo, "show", f"{BRANCH}:params.yaml")
-    except GitFailed:
+    settings = Settings.from_env()
+    if BRANCH not in (branches(settings.repo) or {}):
         return None
+    # every task of an added corpus comes here: of a repository at a git address, only the last commit is copied
+    with history(settings, depth=1) as repository:
+        return git("--git-dir", str(repository), "show", f"{BRANCH}:params.yaml")
 
 
 def _not_empty(value: str | None) -> str | None:

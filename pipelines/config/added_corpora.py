@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-# What a new corpus takes from the first one with the same content, and what of it does not fit another corpus.
+# What a new corpus takes from the one with the same content that has most of it, and what does not fit another corpus.
 SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "sample": {},
     "split": {"sizes": None, "published": None},
@@ -24,14 +24,14 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
     stages = values.get("matrix")
     if not isinstance(corpora, dict) or not isinstance(stages, dict):
         return values
+    described = {content: _described_most(values, content=content) for content in map(_content, corpora.values())}
     for name, corpus in corpora.items():
         content = _content(corpus)
-        like = next(one for one, known in corpora.items() if known == corpus or _content(known) == content)
         for matrix in ("corpora", content):
             if isinstance(stages.get(matrix), list) and name not in stages[matrix]:
                 stages[matrix] = [*stages[matrix], name]
-        if name != like:
-            _fill(values, name, like=like)
+        if name != described[content]:
+            _fill(values, name, like=described[content])
     return values
 
 
@@ -48,7 +48,19 @@ def create_folders(root: Path, corpora: Iterable[str]) -> None:
 
 
 def _content(corpus: Any) -> str | None:
-    return corpus.get("content") if isinstance(corpus, dict) else None
+    content = corpus.get("content") if isinstance(corpus, dict) else None
+    return content if isinstance(content, str) else None
+
+
+def _described_most(values: dict[str, Any], *, content: str | None) -> str:
+    """Return the corpus of a content with the most values in :data:`SECTIONS`; a new one has few or none."""
+
+    def count(name: str) -> int:
+        entries = [section.get(name) for key in SECTIONS if isinstance(section := values.get(key), dict)]
+        return sum(len(entry) for entry in entries if isinstance(entry, dict))
+
+    corpora: dict[str, Any] = values["corpora"]
+    return max((name for name, corpus in corpora.items() if _content(corpus) == content), key=count)
 
 
 def _fill(values: dict[str, Any], name: str, *, like: str) -> None:

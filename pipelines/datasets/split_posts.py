@@ -55,7 +55,7 @@ class SplitPosts:
             group={row["record_id"]: row["group"] for row in splits},
             gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
             examples=tuple(sorted(row["record_id"] for row in gold if row["example"])),
-            scheme=load(params.corpora[corpus].scheme),
+            scheme=load(params.corpora[corpus].scheme, root=root),
         )
 
     def shards(self, *, size: int) -> list[list[Post]]:

@@ -95,7 +95,7 @@ def down(settings: Settings) -> list[str]:
     _stop([member for process in clients for member in [process, *process.children(recursive=True)]], signal.SIGTERM)
     # PostgreSQL waits for its last connection after SIGTERM, and its connection processes must not be signalled
     _stop([database] if database else [], signal.SIGINT)
-    for path in [*notes, settings.home / "ports.json"]:
+    for path in [*notes, settings.home / "ports.json", settings.home / "services.env"]:
         path.unlink(missing_ok=True)
     return list(found)
 

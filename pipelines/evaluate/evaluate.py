@@ -122,7 +122,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
         BadPredictions: a table has an item twice or in another split, or labels or scores that do not fit its task.
         BadSpent: a file with the cost of predictions is invalid.
     """
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
     folder = root / "snapshot" / corpus
     gold = EvaluationGold.read(folder)

@@ -134,6 +134,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             params=params,
             settings=settings,
             vault=vault,
+            root=root,
             progress=reporter(f"remarks of {labeller}", total=len(examples)),
         )
         for labeller in labellers
@@ -168,8 +169,8 @@ def prompt_for(labeller: RemoteLabeller) -> Prompt:
 def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
     """Return the outcome and the rationales of a raw answer; rationales exist only if the outcome is ``VOTE``.
 
-    Only the repairs of :func:`pipelines.llm.outcome.parse` are made. A missing or unexpected key, or a value that is
-    not a string, makes the answer malformed.
+    Only the repairs of :func:`pipelines.llm.response_parser.parse` are made. A missing or unexpected key, or a value
+    that is not a string, makes the answer malformed.
     """
     if raw.refused is not None:
         return Outcome.REFUSED, None
@@ -223,6 +224,7 @@ def ask(
     params: Params,
     settings: Settings,
     vault: Vault,
+    root: Path = Path(),
     progress: Callable[[int], None] | None = None,
 ) -> RationaleQuery:
     """Request a labeller's rationales for memes of any split; items with a stored answer are not sent again.
@@ -234,6 +236,7 @@ def ask(
         params: ``votes`` sets the budget, the context size, and the share that may fail.
         settings: the provider's address and key, the project's secret, the address of the store of answers.
         vault: decrypts and encrypts the answers.
+        root: a clone of the corpus.
         progress: called after each meme with the number of memes answered so far.
 
     Raises:
@@ -251,7 +254,7 @@ def ask(
     # batches are disabled: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
     votes = params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "examples": 0, "batch": False})
     with AnswerStore.open(settings.answers_url) as answers:
-        scheme = load(params.corpora[corpus].scheme)
+        scheme = load(params.corpora[corpus].scheme, root=root)
         given: dict[str, Any] = {"votes": votes, "prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
         explainer = Explainer.of(labeller, labeller=asked, params=params, settings=settings, **given)
         outcomes, remarks, cost = explainer.explain(posts, progress=progress)

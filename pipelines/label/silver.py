@@ -102,7 +102,7 @@ def run(
     if ensemble not in params.ensembles:
         raise BadParams(where="ensembles", detail=f"there is no ensemble '{ensemble}'")
     described = params.ensembles[ensemble]
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     category = scheme.category()
     found = Snapshot.read(corpus, members=described.members, category=category, vault=vault, root=root)
     panel = Panel.of(

@@ -51,12 +51,12 @@ def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def sheets(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
+def sheets(gathered: Mapping[str, Any], *, root: Path = Path()) -> Iterator[Sheet]:
     """Yield every table for which metrics exist, in the order of printing."""
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
-        yield from _ensemble(name, found)
+        yield from _ensemble(name, found, root=root)
     if gathered.get("injection_test"):
         yield _flat("Injected copies", gathered["injection_test"])
 
@@ -79,10 +79,10 @@ def _agreed(found: Mapping[str, Any]) -> Sheet:
     return label_tables.table_5(agreed, members=len(found["members"]))
 
 
-def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:
+def _ensemble(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sheet]:
     from pipelines.taxonomy import load
 
-    scheme = load(found["scheme"])
+    scheme = load(found["scheme"], root=root)
     layout = Layout.of(scheme, category=scheme.category())
     given = {SUBSETS[key]: Distribution.read(plain) for key, plain in found["distributions"].items()}
     given = {subset: given[subset] for subset in SUBSETS.values() if given[subset].instances}
@@ -211,11 +211,12 @@ def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
     return gathered
 
 
-def published(settings: Settings, *, corpus: str) -> dict[str, Any]:
-    """Return the result of :func:`gather` for a corpus's last publish, with the numbers of reused answers.
+def published(settings: Settings, *, corpus: str, everything: bool) -> list[Sheet]:
+    """Return the tables of a corpus's last publish: all of them, or those of :func:`overview`.
 
     Raises:
         NoCorpus: there is no corpus repository yet.
     """
     with workspace(settings) as clone:
-        return count_hits(gather(clone.path, corpus), settings)
+        gathered = count_hits(gather(clone.path, corpus), settings)
+        return list(sheets(gathered, root=clone.path) if everything else overview(gathered))

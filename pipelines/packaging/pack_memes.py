@@ -49,7 +49,7 @@ def filled(
         see ``pack``; and NoRegistry if MLFLOW_TRACKING_URI is not set.
     """
     spec = _spec(name, model=chosen.model, params=params)
-    scheme = scheme_of(params.corpora[corpus].scheme)
+    scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, category)
     of_model: dict[str, Any] = {"corpus": corpus, "task": task, "model": chosen.model}
     seed, metrics = _best(name, params=params, root=root, **of_model)

@@ -65,7 +65,7 @@ def register(
     """Package and register the outputs of the stages in the clone ``context.root``; see :func:`put`.
 
     Args:
-        name: one of :data:`pipelines.registry.versions.NAMES`.
+        name: one of :data:`crisis_corpus.versions.NAMES`.
         chosen: the model, and for posts the subset of labels that it was tuned on.
         context: see :class:`pipelines.registry.candidate.Context`.
         who: the person or the step that registers; not empty.

@@ -103,7 +103,7 @@ def run(
     spec = params.models.get(model)
     if spec is None or spec.kind not in KINDS:
         raise NotUntuned(model=model, kinds=", ".join(KINDS))
-    scheme = scheme_of(params.corpora[corpus].scheme)
+    scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, params.finetune.category)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     desk = BaselineContext(corpus, model, params, settings, scheme, task, material, root)

@@ -82,12 +82,12 @@ def run(
     """
     folder = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
     card = finetuned.read(folder)
-    task = finetuned.task_asked(card, folder=folder)
+    task = finetuned.task_asked(card, folder=folder, root=root)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     seen = finetuned.lineage(folder)
     refuse_seen(material, seen=seen, model=card.name)
     said = finetuned.votes_for(card.spec, corpus=corpus, task=task, root=root)
-    predictor = open_model(folder, params=params, settings=settings, vault=vault, said=said)
+    predictor = open_model(folder, params=params, settings=settings, vault=vault, said=said, root=root)
     answers, seconds = ask(predictor, material.asked, name=card.name)
     spent = Spent.here(answers, seconds=seconds)
     place = root / "snapshot" / corpus / "predictions" / "finetuned" / subset / model
@@ -124,6 +124,7 @@ def open_model(
     settings: Settings,
     vault: Vault,
     said: Mapping[str, LabelSet] | None = None,
+    root: Path = Path(),
 ) -> Predictor:
     """Load a fine-tuned model for prediction.
 
@@ -133,6 +134,7 @@ def open_model(
         settings: provides a folder for temporary ``tiny:`` base models.
         vault: its keys decrypt the neighbours of a kNN model.
         said: record id -> vote of the labeller that a kNN model is blended with.
+        root: a clone of the corpus.
 
     Raises:
         NoModel: the folder holds no model.
@@ -140,7 +142,7 @@ def open_model(
         SealBroken: a neighbour was altered, or belongs to another vault.
     """
     card = finetuned.read(folder)
-    task = finetuned.task_asked(card, folder=folder)
+    task = finetuned.task_asked(card, folder=folder, root=root)
     spec = card.spec
     if isinstance(spec, SftModel):
         from pipelines.train.sft.generate import Generator
@@ -148,7 +150,7 @@ def open_model(
         return Generator.open(
             folder,
             task=task,
-            scheme=scheme_of(card.scheme),
+            scheme=scheme_of(card.scheme, root=root),
             max_length=spec.max_length,
             max_new_tokens=params.finetune.max_new_tokens,
             batch=params.predict_finetuned.batch,

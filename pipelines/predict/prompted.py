@@ -143,7 +143,7 @@ class PromptedRun:
     @cached_property
     def scheme(self) -> Scheme:
         """Return the label scheme of the corpus."""
-        return scheme_of(self.params.corpora[self.corpus].scheme)
+        return scheme_of(self.params.corpora[self.corpus].scheme, root=self.root)
 
     @property
     def words(self) -> bool:

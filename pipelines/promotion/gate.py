@@ -3,7 +3,7 @@
 All checks are made, and each failed check is reported with its numbers:
 
 - ``withdrawn``: the version was not withdrawn.
-- ``files``, ``pickle``, ``card``: :func:`pipelines.registry.integrity.faults`. Files that differ from the registered
+- ``files``, ``pickle``, ``card``: :func:`crisis_corpus.integrity.faults`. Files that differ from the registered
   ones, or contain a pickle, are not loaded.
 - ``taken_down``: no record that the version learnt from was taken down.
 - ``split``: no record that candidate or champion learnt from, or was selected on, is in the test on which both are

@@ -93,7 +93,7 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
         NoGold: the split or the gold is missing.
         CorpusError: see :func:`pipelines.datasets.posts.load` and :func:`pipelines.datasets.memes.load`.
     """
-    task = task_of(scheme_of(params.corpora[corpus].scheme), category)
+    task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), category)
     given: dict[str, Any] = {"task": task, "params": params, "vault": vault, "root": root}
     if params.corpora[corpus].content == "texts":
         from pipelines.datasets import posts

@@ -44,7 +44,7 @@ def subject(name: str, *, params: Params) -> tuple[str, str]:
     """Return the corpus of a registered model and the category that it predicts.
 
     Raises:
-        UnknownModel: the name is not in :data:`NAMES`.
+        UnknownModel: the name is not in :data:`crisis_corpus.versions.NAMES`.
     """
     corpus, category = checked(name)
     return corpus, category or params.finetune.category

@@ -166,7 +166,7 @@ def _choose(
     corpus: str, *, shape: Shape, k: int, release: str, params: Params, vault: Vault, root: Path
 ) -> ReleasedRows:
     """Return the released rows and posts of the corpus, and counts of released and left-out items."""
-    found = categories(corpus, shape=shape, params=params)
+    found = categories(corpus, shape=shape, params=params, root=root)
     items, unlabelled = labelled(corpus, found=found, shape=shape, params=params, root=root)
     ids = release_ids({r for r, _ in items}, release=release, vault=vault)
     opened = released_posts.read(corpus, record_ids=ids.keys(), vault=vault, root=root)

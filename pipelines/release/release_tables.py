@@ -43,13 +43,13 @@ class Released:
     metadata: Mapping[str, str]
 
 
-def categories(corpus: str, *, shape: Shape, params: Params) -> dict[str, Category]:
+def categories(corpus: str, *, shape: Shape, params: Params, root: Path) -> dict[str, Category]:
     """Return the categories whose labels a release of this form contains.
 
     Raises:
         BadParams: the scheme lacks one of them, or the form is not allowed for this corpus.
     """
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     if unknown := [c for c in shape.categories if c not in scheme.categories]:
         known = ", ".join([*METADATA, AGREEMENT, *scheme.categories])
         detail = f"{', '.join(unknown)} may not be released; allowed are {known}"

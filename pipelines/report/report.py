@@ -59,7 +59,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         metrics,
         corpus=corpus,
         synthetic=params.sandbox is not None,
-        title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme).title),
+        title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title),
         silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
         models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
     )

@@ -15,7 +15,7 @@ from pipelines.taxonomy.rules import Preference, Text, normal
 from pipelines.taxonomy.scheme import Category, Label, Merge, Scheme
 
 FOLDER = Path(__file__).parent / "schemes"
-# Schemes of a team's own, in the checkout or the clone that a command runs in, as params.yaml is.
+# Schemes of a team's own, beside params.yaml in a checkout or a clone.
 OWN = Path("schemes")
 
 
@@ -96,27 +96,36 @@ class _SchemeFile(Section):
         return self
 
 
-def available() -> list[str]:
-    """Return the names of the schemes in the package and in the folder ``schemes``."""
-    return sorted(_files())
+def available(*, root: Path = Path()) -> list[str]:
+    """Return the names of the schemes in the package and in the folder ``schemes`` below ``root``."""
+    return sorted(_files(root))
 
 
-def _files() -> dict[str, Path]:
+def _files(root: Path) -> dict[str, Path]:
     """Return name -> file of every scheme; a scheme in the package takes precedence."""
-    return {path.stem: path for folder in (OWN, FOLDER) for path in folder.glob("*.yaml")}
+    return {path.stem: path for folder in (root / OWN, FOLDER) for path in folder.glob("*.yaml")}
 
 
-def load(name: str) -> Scheme:
-    """Return the scheme ``name``.
+def path_of(name: str, *, root: Path = Path()) -> Path:
+    """Return the data file of the scheme ``name``; ``root`` is the checkout or clone that the parameters are from.
+
+    Raises:
+        UnknownScheme: there is no such scheme.
+    """
+    files = _files(root)
+    if name not in files:
+        raise UnknownScheme(name=name, known=", ".join(sorted(files)))
+    return files[name].resolve()
+
+
+def load(name: str, *, root: Path = Path()) -> Scheme:
+    """Return the scheme ``name``; see :func:`path_of`.
 
     Raises:
         UnknownScheme: there is no such scheme.
         BadScheme: its file is invalid or inconsistent.
     """
-    files = _files()
-    if name not in files:
-        raise UnknownScheme(name=name, known=", ".join(sorted(files)))
-    return _loaded(files[name].resolve())
+    return _loaded(path_of(name, root=root))
 
 
 def labels_of_all() -> set[str]:

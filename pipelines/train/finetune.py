@@ -166,7 +166,7 @@ def run(
     if not isinstance(spec, SftModel | EncoderModel | KnnModel):
         raise NotTuned(model=model, kinds=", ".join(KINDS))
     section = params.finetune
-    scheme = scheme_of(params.corpora[corpus].scheme)
+    scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, section.category)
     material = posts.load(
         corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root

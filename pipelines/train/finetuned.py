@@ -137,13 +137,13 @@ def lineage(folder: Path) -> dict[str, str]:
     return {row["record_id"]: row["split"] for row in rows}
 
 
-def task_asked(card: Card, *, folder: Path) -> Task:
-    """Return the task for which a model was fine-tuned.
+def task_asked(card: Card, *, folder: Path, root: Path = Path()) -> Task:
+    """Return the task for which a model was fine-tuned; ``root`` is a clone of the corpus.
 
     Raises:
         ModelOutdated: the scheme's labels or their order have changed.
     """
-    task = task_of(scheme_of(card.scheme), card.task)
+    task = task_of(scheme_of(card.scheme, root=root), card.task)
     if task.labels != card.labels:
         found, expected = len(card.labels), len(task.labels)
         raise ModelOutdated(folder=folder.name, task=card.task, found=found, expected=expected)

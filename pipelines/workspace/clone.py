@@ -289,12 +289,17 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
 
 
 @contextlib.contextmanager
-def history(settings: Settings) -> Iterator[Path]:
-    """Yield a git directory that contains the corpus branch: the repository itself, or a copy from a git address."""
+def history(settings: Settings, *, depth: int | None = None) -> Iterator[Path]:
+    """Yield a git directory that contains the corpus branch: the repository itself, or a copy of one at a git address.
+
+    A copy has the last ``depth`` commits, or all of them.
+    """
     path = local_path(settings.repo)
     if path:
         yield path
         return
     with scratch_folder(settings.home) as folder:
-        git("clone", "--quiet", "--bare", "--single-branch", "--branch", BRANCH, settings.repo, str(folder / "git"))
+        shallow = [f"--depth={depth}"] if depth else []
+        branch = ["--single-branch", "--branch", BRANCH]
+        git("clone", "--quiet", "--bare", *shallow, *branch, settings.repo, str(folder / "git"))
         yield folder / "git"

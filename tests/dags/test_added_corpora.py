@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.config.params import load
+from pipelines.config.added_corpora import complete
+from pipelines.config.params import load, validate
+from pipelines.errors import BadParams
 from tests.dags.test_dags import ROOT, parse
 
 FORUM = {
@@ -48,6 +51,25 @@ def test_a_corpus_takes_what_it_lacks_from_the_one_with_its_content(root: Path) 
     assert params.batch_predict["forum"] == ()
     before = load(root)
     assert {name: params.sample[name] for name in before.sample} == before.sample
+
+
+def test_it_may_be_listed_before_the_corpus_that_it_takes_values_from() -> None:
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values["corpora"] = {"forum": FORUM, **values["corpora"]}
+    for name in ("sample", "split", "gold"):
+        values[name]["forum"] = dict(list(values[name]["posts"].items())[:1])
+    params = validate(complete(copy.deepcopy(values)), where="params.yaml")
+    assert params.split["forum"].ratios == params.split["posts"].ratios
+    assert params.sample["forum"] == params.sample["posts"]
+    assert params.split["posts"].sizes is not None and params.gold["forum"].truth is False
+
+
+@pytest.mark.parametrize("content", [["images"], {"images": None}, 1, None])
+def test_a_content_of_a_wrong_form_is_named(content: object) -> None:
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values["corpora"]["forum"] = FORUM | {"content": content}
+    with pytest.raises(BadParams, match=r"corpora\.forum\.content"):
+        validate(complete(values), where="params.yaml")
 
 
 def test_its_dags_are_those_of_its_content(root: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
     Raises:
         BadManifest: a round's manifest is invalid.
     """
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     found: list[tuple[RoundManifest, list[Json]]] = []
     for manifest in opened(root, corpus):
         path = folder(root, corpus, manifest.round) / "annotations.parquet"

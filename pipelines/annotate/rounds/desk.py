@@ -85,7 +85,7 @@ class RoundContext:
         going = tuple(m for m in every if m.status != "closed" and m.backend == found.manifest.backend)
         people = queues.people([*going, found.manifest])
         place = backend or queues.open_backend(found.manifest, settings=settings, pseudonyms=people)
-        return cls(place, settings, vault, now, load_scheme(found.manifest.scheme), going)
+        return cls(place, settings, vault, now, load_scheme(found.manifest.scheme, root=root), going)
 
     def check_guideline(self, found: StoredRound) -> None:
         """Check that the guideline is still the one with which the round was opened.

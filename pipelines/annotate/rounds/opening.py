@@ -97,7 +97,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     items = draw(candidates, taken=taken, size=planned.size, seed=planned.seed)
     if not items:
         raise NothingToDraw(corpus=corpus, name=name, candidates=len(candidates), taken=len(candidates & taken))
-    scheme = load_scheme(params.corpora[corpus].scheme)
+    scheme = load_scheme(params.corpora[corpus].scheme, root=clone.path)
     manifest = RoundManifest(
         corpus=corpus,
         round=name,

@@ -78,7 +78,7 @@ def run(
         raise NotTrained(model=model, kinds=", ".join(TRAINABLE))
     out = root / "snapshot" / corpus / "predictions" / "train" / task / model / str(seed) / "predictions.parquet"
     metrics_file = root / "metrics" / corpus / f"train-{task}-{model}-{seed}.json"
-    asked = task_of(scheme_of(params.corpora[corpus].scheme), task)
+    asked = task_of(scheme_of(params.corpora[corpus].scheme, root=root), task)
     if isinstance(spec, YadavModel | M3hModel) and task != SEVERITY:
         tables.write(tables.SCHEMAS["predictions"].empty_table(), out, name="predictions")
         return write_metrics({"skipped": f"{spec.kind} is about severity alone"}, metrics_file)
