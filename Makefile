@@ -6,7 +6,7 @@ BIN := .venv/bin
 export CORPUS_HOME ?= $(CURDIR)/var
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo annotate down test test-argilla test-faults bench docs lint status setup clean
+.PHONY: help demo annotate down test test-argilla test-faults walk bench docs lint status setup clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -62,6 +62,8 @@ test-argilla: .argilla/.installed  ## the Argilla backend on a real Argilla serv
 	$(BIN)/python -m pytest -m argilla
 test-faults: .venv/.installed need.tesseract.tesseract-ocr  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
 	$(BIN)/python -m pytest -m faults
+walk: .venv/.installed  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads
+	$(BIN)/python -m pytest -s tests/walk.py
 # imagededup is measured against and never imported: without its own torch, outside the environment
 bench: .venv/.installed need.zstd.zstd  ## measure, and render docs/performance.md
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2

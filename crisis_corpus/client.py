@@ -46,7 +46,7 @@ class NotLoaded(RegistryError):
 
 @dataclass(frozen=True)
 class Model:
-    """A verified and loaded version.
+    """A model version whose files were verified and which is loaded.
 
     Args:
         name: the registered model.
@@ -66,7 +66,7 @@ class Model:
     _model: Any = field(repr=False)
 
     def predict(self, asked: pd.DataFrame) -> pd.DataFrame:
-        """Return ``labels``, ``probabilities`` and ``abstain``, one row per input row.
+        """Return a table of ``labels``, ``probabilities`` and ``abstain``, with one row for each input row.
 
         Raises:
             MlflowException: the input does not fit the signature; its ``get_http_status_code()`` is a 4xx.
@@ -77,7 +77,7 @@ class Model:
 def load(
     reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
 ) -> Model:
-    """Load ``<name>@champion`` or ``<name>/<version>``, optionally prefixed with ``models:/``.
+    """Load the version named by ``<name>@champion`` or ``<name>/<version>``; the prefix ``models:/`` is optional.
 
     Args:
         reference: the reference.
@@ -107,7 +107,7 @@ def load(
 def download(
     reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
 ) -> Path:
-    """Return the folder of a version's files, verified as by :func:`load`, for serving; none of its code runs."""
+    """Return the folder of a version's files for a server, verified as by :func:`load`; none of its code is run."""
     return _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)[1]
 
 
@@ -125,7 +125,7 @@ def token(name: str, *, journal_url: str | None = None) -> str:
 
 
 def changed(name: str, token: str, *, journal_url: str | None = None) -> str | None:
-    """Return the new token if the champion changed or a version was withdrawn since ``token``, else ``None``.
+    """Return a new token if the champion changed or a version was withdrawn since ``token``, else ``None``.
 
     Raises:
         JournalBroken: the journal has no row with this token, so it was cut or replaced.
@@ -137,7 +137,7 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
 
 @contextmanager
 def unpickled() -> Iterator[None]:
-    """Forbid MLflow to load pickles in this context, whatever the environment says; restore the setting afterwards."""
+    """Prevent MLflow from loading pickles inside this context, regardless of the environment variables."""
     before = os.environ.get(PICKLE)
     os.environ[PICKLE] = "false"
     try:

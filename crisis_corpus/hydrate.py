@@ -82,7 +82,7 @@ def _mac(key: bytes, purpose: str, *parts: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Address:
-    """A post's fullname and the known length of its text: characters at both ends, or ``None`` for the whole text.
+    """The fullname of a post, and how many characters at both ends of its text are known (``None`` for all).
 
     The lengths are encrypted with the name, since equal lengths could link a post in two releases.
     """
@@ -92,7 +92,7 @@ class Address:
 
 
 def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
-    """Return the address encrypted with the release's key and bound to the release id: 80 hex digits, deterministic."""
+    """Return the address encrypted with the release's key and bound to the release id, as 80 hexadecimal digits."""
     ends = struct.pack(">II", *(address.ends or WHOLE))
     plain = address.fullname.encode("ascii").ljust(FULLNAME_BYTES, b"\0") + ends
     tag = _mac(key, "tag", release_id.encode(), plain)[:TAG_BYTES]
@@ -101,7 +101,7 @@ def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
 
 
 def open_address(key: bytes, sealed: str, *, release_id: str) -> Address:
-    """Return the address that :func:`seal_address` encrypted.
+    """Decrypt an address that :func:`seal_address` encrypted.
 
     Raises:
         Stop: the key is another one, or the row was altered.
@@ -119,12 +119,12 @@ def open_address(key: bytes, sealed: str, *, release_id: str) -> Address:
 
 
 def joined(title: str, body: str) -> str:
-    """Return title and body normalised for comparison: composed characters (NFC), single blanks."""
+    """Join title and body and normalise them for comparison (Unicode NFC, single spaces)."""
     return "\n".join(" ".join(unicodedata.normalize("NFC", text).split()) for text in (title, body))
 
 
 def known_ends(text: str) -> tuple[int, int] | None:
-    """Return the number of characters before the first and after the last placeholder; ``None``: no placeholder.
+    """Count the characters before the first and after the last placeholder; return ``None`` if there is no placeholder.
 
     Too few characters count as (0, 0), which compares equal with everything.
     """
@@ -136,7 +136,7 @@ def known_ends(text: str) -> tuple[int, int] | None:
 
 
 def text_digest(key: bytes, *, release_id: str, text: str, ends: tuple[int, int] | None) -> str:
-    """Return the keyed digest of a text, or of the known characters at its two ends."""
+    """Return the keyed digest of a text, or only of its known start and end if ``ends`` is given."""
     head, tail = (text, "") if ends is None else (text[: ends[0]], text[max(0, len(text) - ends[1]) :])
     # JSON allows half a surrogate pair, which cannot be encoded
     ends_of_it = (part.encode("utf-8", "replace") for part in (head, tail))
@@ -152,7 +152,7 @@ def _split(address: str) -> urllib.parse.SplitResult:
 
 
 def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> str:
-    """Return the keyed digest of a picture's address without its query; every picture has its own address."""
+    """Return the keyed digest of a picture's address without its query string."""
     parts = _split(address)
     where = f"{parts.hostname or ''}{parts.path}"
     return _mac(key, "picture", release_id.encode(), str(image).encode(), where.encode("utf-8", "replace")).hex()[:32]
@@ -160,7 +160,7 @@ def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> 
 
 @dataclass(frozen=True)
 class ReleaseItem:
-    """One item of the release: its labels, encrypted address and content digests."""
+    """One item of the release: its labels, its encrypted address and the digests of its content."""
 
     id: str
     image: int
@@ -180,7 +180,7 @@ class Package:
 
     @classmethod
     def read(cls, folder: Path, *, removal: Path | None = None, draft: bool = False) -> Package:
-        """Return the package after checking its files.
+        """Read a release package and check its files against the manifest.
 
         Raises:
             Stop: a file is missing or differs from the manifest, or the release is a draft.
@@ -235,7 +235,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class RedditClient:
-    """A client of Reddit's API for one application, which keeps to the rate limit in its headers."""
+    """A client of Reddit's API for one application, which obeys the rate limit in Reddit's response headers."""
 
     def __init__(self, environment: Mapping[str, str], *, sleep: Sleep) -> None:
         """Read credentials and addresses from the environment.
@@ -258,7 +258,7 @@ class RedditClient:
         self._token, self._pause = "", 0.0
 
     def posts(self, fullnames: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return fullname -> post for the posts (100 at most) that Reddit shows; hidden posts are absent.
+        """Return the posts that Reddit shows by fullname (at most 100 per call); posts that it hides are omitted.
 
         Raises:
             Stop: Reddit refuses or does not answer.
@@ -281,7 +281,7 @@ class RedditClient:
         return found
 
     def picture(self, address: str) -> tuple[bytes, str] | str:
-        """Return a picture's bytes and file suffix, or the reason why it cannot be fetched."""
+        """Download a picture; return its bytes and file suffix, or the reason for the failure."""
         parts = _split(address)
         if parts.hostname not in self._hosts or not _is_safe(parts):
             return "picture_host"
@@ -374,7 +374,7 @@ def _checked(address: str, *, name: str) -> str:
 
 
 def gone(post: Mapping[str, Any]) -> str | None:
-    """Return ``deleted`` or ``removed`` for a post that Reddit shows without its content, else ``None``."""
+    """Return ``deleted`` or ``removed`` if Reddit shows the post without its content, else ``None``."""
     author, body, title = (str(post.get(k) or "").strip() for k in ("author", "selftext", "title"))
     category = post.get("removed_by_category")
     if {author.lower(), body.lower(), title.lower()} & DELETED or category == "deleted":
@@ -383,7 +383,7 @@ def gone(post: Mapping[str, Any]) -> str | None:
 
 
 def addresses(post: Mapping[str, Any]) -> list[str]:
-    """Return every picture address in a post; for each picture the original before its previews."""
+    """Return the addresses of all pictures in a post; each original is followed by its preview images."""
     found = [post.get("url")]
     for image in _each(_at(post, "preview", "images")):
         found += [_at(size, "url") for size in (_at(image, "source"), *_each(_at(image, "resolutions")))]
@@ -404,7 +404,7 @@ def _each(value: Any) -> list[Any]:
 
 
 class Folder:
-    """The folder of fetched content and the journal of outcomes; both survive a kill at any moment."""
+    """The output folder: fetched content and a journal of outcomes, which stay consistent if the process is killed."""
 
     def __init__(self, path: Path) -> None:
         for folder in (path, path / "posts", path / "images"):
@@ -421,7 +421,7 @@ class Folder:
             self.outcomes[noted["id"], noted["image"]] = noted["outcome"]
 
     def note(self, rows: Iterable[tuple[ReleaseItem, str, str]]) -> None:
-        """Append outcomes with their reasons to the journal and flush them to disk."""
+        """Append outcomes and their reasons to the journal, and flush the journal to disk."""
         with self._journal.open("a", encoding="utf-8") as file:
             for row, outcome, reason in rows:
                 noted = {"id": row.id, "image": row.image, "outcome": outcome, "reason": reason}
@@ -437,7 +437,7 @@ class Folder:
         made.replace(self.path / name)
 
     def forget(self, release_id: str, *, image: int | None = None) -> None:
-        """Remove the files of a post, or of one of its pictures."""
+        """Delete the stored files of a post, or of one of its pictures."""
         names = [f"images/{release_id}-{'*' if image is None else image}.*"]
         for pattern in names + ([f"posts/{release_id}.*"] if image is None else []):
             for path in self.path.glob(pattern):
@@ -445,7 +445,7 @@ class Folder:
 
 
 def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folder, again: bool, say: Say) -> None:
-    """Fetch every row without an outcome or with ``unavailable``, and keep the content that matches the labelled post.
+    """Fetch every item that has no outcome or was unavailable, and keep the content that matches the labelled post.
 
     Raises:
         Stop: the key does not match, or Reddit refuses or does not answer; outcomes so far are kept.
@@ -470,7 +470,7 @@ def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folde
 
 @dataclass(frozen=True)
 class Taking:
-    """The comparison and storage of one post; ``post`` is ``None`` if Reddit does not show it."""
+    """Compare one fetched post with its item and store its content; ``post`` is ``None`` if Reddit does not show it."""
 
     key: bytes = field(repr=False)
     address: Address
@@ -479,7 +479,7 @@ class Taking:
     folder: Folder
 
     def judged(self, row: ReleaseItem) -> tuple[ReleaseItem, str, str]:
-        """Return a row's outcome and reason; keep its content if the outcome is ok, else remove it."""
+        """Return an item's outcome and reason; store its content if the outcome is ``ok``, and delete it otherwise."""
         outcome, reason = self._outcome(row)
         if outcome != "ok":
             self.folder.forget(row.id, image=row.image if reason.startswith("picture") else None)
@@ -521,7 +521,7 @@ class Taking:
 
 
 def attrition(package: Package, *, folder: Folder) -> dict[str, Any]:
-    """Return the number of items by outcome: in total, by split and by label; ``withdrawn_ids`` counts the list."""
+    """Count the items by outcome: in total, by split and by label; ``withdrawn_ids`` is the removal list's length."""
     counts: dict[str, dict[str, Counter[str]]] = {"all": {"items": Counter()}, "splits": {}, "labels": {}}
     for row in package.rows:
         here = folder.outcomes.get((row.id, row.image), "unavailable")
@@ -570,11 +570,13 @@ def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
     """Run the command; return its exit status: 0, 65 (altered), 75 (try later), 77 (refused) or 78 (configuration)."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
     parser.add_argument("package", type=Path)
-    parser.add_argument("--key", type=Path, required=True, help="the key file that was handed over separately")
-    parser.add_argument("--out", type=Path, required=True, help="the folder for content and outcomes; keep it private")
-    parser.add_argument("--removal", type=Path, help="a newer removal.csv of this release")
-    parser.add_argument("--draft", action="store_true", help="accept a release that is not approved")
-    parser.add_argument("--again", action="store_true", help="fetch everything again, and remove deleted posts")
+    parser.add_argument("--key", type=Path, required=True, help="the release's key file, received separately")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the folder to write content and outcomes to; keep it private"
+    )
+    parser.add_argument("--removal", type=Path, help="a newer removal list (removal.csv) of this release")
+    parser.add_argument("--draft", action="store_true", help="also accept a draft, which is not approved")
+    parser.add_argument("--again", action="store_true", help="fetch all items again, and remove posts deleted since")
     given = parser.parse_args(argv)
 
     def say(line: str) -> None:

@@ -33,12 +33,14 @@ class NoPack(RegistryError):
     """A version has no model package, or its model package cannot be read."""
 
     message = "The files of this model version cannot be read: {detail}."
-    remedy = "Package the model again and register it as a new version: `corpus register NAME`."
+    remedy = (
+        "Use another version, or run `corpus register NAME`, which packages the model again and registers the result."
+    )
     exit_code = 65
 
 
 class Learnt(BaseModel):
-    """The number of training records and the SHA-256 of their sorted ids, one per line."""
+    """The number of training records and the SHA-256 of their sorted ids, one id per line."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -47,7 +49,7 @@ class Learnt(BaseModel):
 
 
 class PackManifest(BaseModel):
-    """The fields of ``model.json`` that the registry reads; the rest is for the model."""
+    """The fields of ``model.json`` that the registry reads; other fields are used only when the model is loaded."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
@@ -89,13 +91,13 @@ def read_manifest(path: Path) -> PackManifest:
 
 
 def listing(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by its POSIX path, in order."""
+    """Return the SHA-256 of every file below a folder by its relative POSIX path, sorted by path."""
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     return {name: sha256(paths[name]) for name in sorted(paths) if name not in WRITTEN_BY_MLFLOW}
 
 
 def digest(folder: Path) -> str:
-    """Return the SHA-256 of the ``sha256sum`` listing of all files below a folder, MLflow's files included.
+    """Return the SHA-256 of the ``sha256sum`` listing of all files below a folder, including MLflow's own files.
 
     The digest changes if a file is changed, added, removed or renamed. Files that MLflow adds to downloaded copies are
     not included.
@@ -111,7 +113,7 @@ def sha256(path: Path) -> str:
 
 
 def faults(version: Path, *, registered: str | None) -> dict[str, list[str]]:
-    """Return the faults of a version's files by check (``files``, ``pickle``, ``card``); an empty list means passed.
+    """Return the problems of a version's files by check (``files``, ``pickle``, ``card``); an empty list means passed.
 
     Args:
         version: the folder to which the version was downloaded.
@@ -125,7 +127,7 @@ def faults(version: Path, *, registered: str | None) -> dict[str, list[str]]:
 
 
 def pickles(folder: Path) -> list[str]:
-    """Return the paths of files that are or may be pickles, or falsely have a safetensors extension.
+    """Return the paths of files that are pickles or may contain one, and of files falsely named ``*.safetensors``.
 
     Names and contents are checked: a pickle with another extension is found by parsing its opcodes, without running
     them.

@@ -58,7 +58,7 @@ class NoJournal(ConfigError):
 
 
 class JournalUnavailable(RegistryError):
-    """The journal's database is busy, unreachable or refuses a write."""
+    """The journal's database is busy, cannot be reached or refuses to write."""
 
     message = "The journal of the model registry cannot be used now: {detail}."
     remedy = "Check CORPUS_JOURNAL_URL, then repeat the command: completed steps are not repeated."
@@ -66,7 +66,7 @@ class JournalUnavailable(RegistryError):
 
 
 class JournalBroken(RegistryError):
-    """A row of the journal differs from what was written."""
+    """A row of the journal was changed after it was written."""
 
     message = "The journal of '{name}' was altered at row {number}: {detail}."
     remedy = (
@@ -78,7 +78,7 @@ class JournalBroken(RegistryError):
 
 @dataclass(frozen=True)
 class JournalRow:
-    """One decision or event.
+    """One decision or event in the journal.
 
     Args:
         name: the registered model.
@@ -112,10 +112,10 @@ class JournalRow:
 
 
 class JournalDatabase(Protocol):
-    """An open database that translates its driver's errors."""
+    """An open database that converts its driver's errors to this project's errors."""
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        """Open a transaction with one consistent state."""
+        """Open a transaction that sees one consistent state of the database."""
 
 
 class _Connection:
@@ -140,14 +140,14 @@ class _Connection:
 
 
 class JournalReader:
-    """The journal of all models in an open database."""
+    """A reader of the journal of all models in an open database."""
 
     def __init__(self, database: JournalDatabase) -> None:
         """Use :func:`opened` instead."""
         self._database = database
 
     def rows(self, name: str | None = None) -> list[JournalRow]:
-        """Return the rows of a model, or of all models by name, oldest first."""
+        """Return the journal rows of one model, oldest first, or of all models, sorted by model name."""
         query = sa.select(journal).order_by(journal.c.name, journal.c.number)
         if name is not None:
             query = query.where(journal.c.name == name)
@@ -155,15 +155,15 @@ class JournalReader:
             return [row_of(found) for found in connection.execute(query).mappings()]
 
     def last(self, name: str) -> JournalRow | None:
-        """Return the last row of a model, or ``None``."""
+        """Return the last row of a model's journal, or ``None`` if there is none."""
         with self._database.reading() as connection:
             return last_row(connection, name=name)
 
     def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
-        """Check the chain of a model, or of all models; return the number of rows checked.
+        """Check the hash chain of one model's rows, or of all rows; return the number of rows checked.
 
         Args:
-            name: the registered model; ``None``: all.
+            name: the registered model, or ``None`` for all.
             known: model -> the digest of an earlier last row, which must still exist; it reveals a cut journal.
 
         Raises:
@@ -189,7 +189,7 @@ class JournalReader:
 
 @contextmanager
 def opened(url: str) -> Iterator[JournalReader]:
-    """Open an existing journal, and close it afterwards; never create one.
+    """Open an existing journal and close it at the end of the context; a missing journal is not created.
 
     Raises:
         NoJournal: the address is malformed, or there is no journal.
@@ -213,7 +213,7 @@ def opened(url: str) -> Iterator[JournalReader]:
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """Return canonical JSON.
+    """Serialise a value as canonical JSON.
 
     Raises:
         BadParams: the values contain NaN or something that JSON cannot represent.
@@ -225,19 +225,19 @@ def canonical(values: Mapping[str, Any]) -> str:
 
 
 def sealed(values: Mapping[str, Any]) -> str:
-    """Return the digest of a row's other fields."""
+    """Return the digest of all other fields of a row."""
     return hashlib.sha256(canonical(values).encode()).hexdigest()
 
 
 def last_row(connection: sa.Connection, *, name: str) -> JournalRow | None:
-    """Return the last row of a model, or ``None``."""
+    """Return the last row of a model's journal, or ``None`` if there is none."""
     query = sa.select(journal).where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
     found = connection.execute(query).mappings().first()
     return None if found is None else row_of(found)
 
 
 def row_of(found: Mapping[Any, Any]) -> JournalRow:
-    """Return a row of the table.
+    """Convert a database row to a :class:`JournalRow`.
 
     Raises:
         JournalBroken: its metrics are not JSON.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """Disable bytecode writing and garbage collection in this context.
+    """Turn off the writing of bytecode and garbage collection while a model is loaded.
 
     Compiled files would change the recorded digest of the files. Garbage collection takes one fifth of the time that
     importing the libraries takes, and frees nothing.

@@ -13,14 +13,14 @@ MOVES = ("promoted", "rolled_back", "withdrawn")
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of one model after its journal rows.
+    """The state of one model (its champion and other versions), as its journal rows determine it.
 
     Args:
         name: the registered model.
         head: the number of its last row, 0 before the first.
-        champion: the version that the alias must point to; ``None``: the alias must not exist.
+        champion: the version that the alias must point to, or ``None`` if it must not exist.
         before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
-        intention: the row ``intended`` of a champion change that is not finished; ``None``: no change is open.
+        intention: the row ``intended`` of a champion change that is not finished, or ``None`` if there is none.
         withdrawn: the versions that may not be champion again.
     """
 
@@ -32,7 +32,7 @@ class Standing:
     withdrawn: frozenset[int] = frozenset()
 
     def after(self, row: JournalRow) -> Standing:
-        """Return the state after one more row."""
+        """Return the state after one more journal row."""
         champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
         match row.event:
             case "intended":
@@ -61,7 +61,7 @@ def _withdrawn(row: JournalRow) -> int:
 
 
 def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
-    """Return the state of a model after its rows, oldest first."""
+    """Return the state of a model that follows from its journal rows, oldest first."""
     standing = Standing(name)
     for row in rows:
         standing = standing.after(row)
@@ -69,7 +69,7 @@ def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
 
 
 def standing(journal: JournalReader, name: str) -> Standing:
-    """Verify a model's journal and return the model's current state.
+    """Verify a model's journal and return the present state of the model.
 
     Raises:
         JournalBroken: the journal was altered.

@@ -27,7 +27,7 @@ class BadReference(ConfigError):
 
 
 class NoChampion(RegistryError):
-    """No version of a model is champion."""
+    """The model has no champion."""
 
     message = "'{name}' has no champion."
     remedy = "Load a version by its number, or wait until one is promoted; `corpus registry {name}` shows the journal."
@@ -57,13 +57,13 @@ class NotOnRecord(RegistryError):
     """The journal has no registration of a version, so its files cannot be verified."""
 
     message = "The journal has no registration of version {version} of '{name}'."
-    remedy = "Load another version, or register the model again: `corpus register {name}`."
+    remedy = "Load another version, or run `corpus register {name}`, which packages and registers the trained model."
     exit_code = 77
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """A version that may be loaded once its files are verified.
+    """A version that may be loaded after its files are verified.
 
     Args:
         version: the version in MLflow.
@@ -77,12 +77,12 @@ class Trusted:
 
     @property
     def files(self) -> str:
-        """The digest that the version's files must have."""
+        """The expected digest of the version's files."""
         return str(self.registered.files)
 
 
 def parsed(reference: str) -> tuple[str, int | None]:
-    """Return the model name and version number in a reference; the number is ``None`` for the champion.
+    """Return the model name and the version number of a reference; the number is ``None`` if it names the champion.
 
     Raises:
         BadReference: the reference has another form or names an unknown model.
@@ -110,7 +110,7 @@ def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
 
 
 def find(name: str, number: int | None, *, registry: RegistryReader, journal: JournalReader) -> Trusted:
-    """Return the version with this number, or the champion, if it may be loaded.
+    """Return the version with this number, or the champion, provided that it may be loaded.
 
     During a change of the champion the earlier champion is returned: a decision takes effect with the journal row that
     completes the change.

@@ -16,7 +16,7 @@ from crisis_corpus.versions import RegistryReader
 
 
 class FilesChanged(RegistryError):
-    """A version's files differ from what was registered."""
+    """The files of a version differ from the files that were registered."""
 
     message = "The files of version {version} of '{name}' are not those that were registered: {detail}."
     remedy = "None of its code was run. Report it to the registry's maintainer; details: `corpus registry {name}`."
@@ -24,7 +24,7 @@ class FilesChanged(RegistryError):
 
 
 def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path:
-    """Return the folder of a version's verified files; only one process at a time downloads a version.
+    """Download and verify a version's files and return their folder; only one process at a time downloads a version.
 
     Args:
         trusted: the version and the digest that its files must have.

@@ -45,7 +45,7 @@ class UnknownModel(ConfigError):
 
 
 class UnknownVersion(ConfigError):
-    """A model has no such version, or no version with this alias."""
+    """A model has no version with this number, or no version with this alias."""
 
     message = "There is no version {version} of '{name}'."
     remedy = "List its versions: `corpus registry {name}`."
@@ -81,7 +81,7 @@ class Version:
 
     @property
     def uri(self) -> str:
-        """Its URI in MLflow."""
+        """The URI of this version in MLflow."""
         return f"models:/{self.name}/{self.version}"
 
 
@@ -97,7 +97,7 @@ def checked(name: str) -> tuple[str, str | None]:
 
 
 class RegistryReader:
-    """The MLflow registry, limited to what consumers use."""
+    """Read-only access to the MLflow registry, limited to what consumers of models use."""
 
     def __init__(self, uri: str) -> None:
         """Connect to the MLflow server at ``uri`` without sending a request."""
@@ -107,7 +107,7 @@ class RegistryReader:
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     def version(self, name: str, number: int) -> Version:
-        """Return one version.
+        """Return one version of a registered model.
 
         Raises:
             UnknownVersion: there is no version with this number.
@@ -131,7 +131,7 @@ class RegistryReader:
             return Path(self.artifacts(version).download_artifacts(path, str(to)))
 
     def artifacts(self, version: Version) -> Any:
-        """Return MLflow's repository of a version's files."""
+        """Return MLflow's artifact repository for the files of a version."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with missing(name=version.name, version=version.version):
@@ -140,14 +140,14 @@ class RegistryReader:
 
 
 def of_mlflow(found: Any) -> Version:
-    """Return the version that MLflow describes."""
+    """Convert MLflow's description of a version to a :class:`Version`."""
     tags = dict(found.tags)
     return Version(found.name, int(found.version), tags.get(DIGEST, ""), found.source, found.run_id or None, tags)
 
 
 @contextmanager
 def missing(*, name: str, version: int | str | None) -> Iterator[None]:
-    """Translate MLflow's errors: UnknownVersion for a missing version, the others as :func:`translated` does."""
+    """Convert MLflow's errors: UnknownVersion if the version is missing, the others as :func:`translated` does."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST, ErrorCode
 
@@ -164,7 +164,7 @@ def missing(*, name: str, version: int | str | None) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn MLflow's errors into RegistryUnavailable, without MLflow's message."""
+    """Convert MLflow's errors to RegistryUnavailable, without MLflow's message."""
     from mlflow.exceptions import MlflowException
 
     try:

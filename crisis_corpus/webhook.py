@@ -26,7 +26,7 @@ TOLERANCE_SECONDS = 300
 
 
 class BadWebhook(RegistryError):
-    """A request is not a webhook that was signed with this secret just now."""
+    """The request was not signed with this secret, or was not signed recently."""
 
     message = "The webhook is refused: {detail}."
     remedy = "Answer with status 401 and ignore the request."
@@ -35,7 +35,7 @@ class BadWebhook(RegistryError):
 
 @dataclass(frozen=True)
 class Webhook:
-    """A verified webhook.
+    """A webhook whose signature was verified.
 
     Args:
         id: the id of the delivery; repeated deliveries have the same one.
@@ -49,7 +49,7 @@ class Webhook:
 
 
 def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
-    """Return the value of the header ``webhook-signature``: HMAC-SHA256 of ``id.at.body``.
+    """Return the value of the header ``webhook-signature``: the HMAC-SHA256 of ``id.at.body``.
 
     Args:
         secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
@@ -63,7 +63,7 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
 
 
 def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float | None = None) -> Webhook:
-    """Return the webhook in a request if its signature and its time are valid.
+    """Verify the signature and the time of a request, and return the webhook that it contains.
 
     Args:
         secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.

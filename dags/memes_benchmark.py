@@ -14,23 +14,6 @@ To add a model, add an entry to `models` in `params.yaml` and its name to `train
 
 from __future__ import annotations
 
-from dvc_airflow.dags import corpus_dag
-from dvc_airflow.graph import period
-from dvc_airflow.names import asset
-from dvc_airflow.tasks import register, snapshot, track
+from dvc_airflow.dags import benchmark_dag
 
-CORPUS = "memes"
-
-with corpus_dag(
-    "memes_benchmark",
-    doc=__doc__,
-    tags=[CORPUS, "benchmark"],
-    schedule=[asset(f"gold/{CORPUS}")],
-    start_date=period(CORPUS)[0],
-    max_active_runs=1,
-) as dag:
-    published = snapshot(
-        f"report@{CORPUS}", corpus=CORPUS, asset=asset(f"benchmark/{CORPUS}"), below=[f"split@{CORPUS}"], woken=False
-    )
-    published >> track(CORPUS)
-    register(CORPUS, published=published)
+dag = benchmark_dag("memes", doc=__doc__)

@@ -7,7 +7,7 @@ commits the month and triggers `memes_dataset`. Tasks exchange pointers, counts 
 
 Several years: `airflow backfill create --dag-id memes_collect --from-date 2018-04-01 --to-date 2022-12-01`; to collect
 existing months again, add `--reprocess-behavior completed`. One month manually:
-`airflow dags trigger memes_collect --partition-key 2022-12`.
+`corpus airflow trigger memes_collect --partition-key 2022-12`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ month and triggers `posts_dataset`. Tasks exchange pointers, counts and digests,
 
 Several years: `airflow backfill create --dag-id posts_collect --from-date 2018-01-01 --to-date 2022-12-01`; to collect
 existing months again, add `--reprocess-behavior completed`. One month manually:
-`airflow dags trigger posts_collect --partition-key 2022-12`.
+`corpus airflow trigger posts_collect --partition-key 2022-12`.
 """
 
 from __future__ import annotations

@@ -13,19 +13,6 @@ Runs on `silver/posts`. A killed task resumes from its checkpoint. To add a mode
 
 from __future__ import annotations
 
-from dvc_airflow.dags import snapshot_dag
-from dvc_airflow.graph import ensembles
-from dvc_airflow.names import asset
-from dvc_airflow.tasks import register, snapshot, track
+from dvc_airflow.dags import finetune_dag
 
-CORPUS = "posts"
-
-with snapshot_dag(CORPUS, "finetune", wakes_on=f"silver/{CORPUS}", doc=__doc__) as dag:
-    published = snapshot(
-        f"report@{CORPUS}",
-        corpus=CORPUS,
-        asset=asset(f"benchmark/{CORPUS}"),
-        below=[f"silver@{CORPUS}-{ensemble}" for ensemble in ensembles()],
-    )
-    published >> track(CORPUS)
-    register(CORPUS, published=published)
+dag = finetune_dag("posts", doc=__doc__)

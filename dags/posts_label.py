@@ -13,23 +13,6 @@ posts`.
 
 from __future__ import annotations
 
-from dvc_airflow.dags import snapshot_dag
-from dvc_airflow.graph import ensembles
-from dvc_airflow.label import ask
-from dvc_airflow.names import asset
-from dvc_airflow.tasks import pin, snapshot, track
+from dvc_airflow.dags import label_dag
 
-CORPUS = "posts"
-
-with snapshot_dag(CORPUS, "label", wakes_on=f"{CORPUS}/dataset", doc=__doc__) as dag:
-    base = pin()
-    targets = [f"injection_test@{CORPUS}-{ensemble}" for ensemble in ensembles()]
-    published = snapshot(
-        *targets,
-        corpus=CORPUS,
-        asset=asset(f"silver/{CORPUS}"),
-        base=base,
-        below=[f"split@{CORPUS}"],
-        waits={"votes": lambda made: ask(CORPUS, base=base, gold=made[f"gold@{CORPUS}"])},
-    )
-    published >> track(CORPUS)
+dag = label_dag("posts", doc=__doc__)

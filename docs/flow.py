@@ -69,13 +69,18 @@ def connected(written: str, dep: str) -> bool:
 def graph() -> dict[str, Box]:
     """Return the boxes by name, connected without redundant edges; raise ``ValueError`` if one has no Dag."""
     stages: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    code = {path.stem: path.read_text() for path in sorted((ROOT / "dags").glob("*.py"))}
+    matrix = yaml.safe_load((ROOT / "params.yaml").read_text())["matrix"]
+    # added_corpora has the Dags of memes and posts once more
+    code = {
+        path.stem: path.read_text() for path in sorted((ROOT / "dags").glob("*.py")) if path.stem != "added_corpora"
+    }
     bold = {dag: re.findall(r"\*\*(\w+)\*\*", ast.get_docstring(ast.parse(text)) or "") for dag, text in code.items()}
     chains = [[task for task in bold[dag] if task != "publish"] for dag in bold if dag.endswith("_collect")]
     boxes: dict[str, Box] = {}
     for name in [*(task for chain in chains for task in chain), *stages, *BEFORE]:
         dags = [dag for dag in bold if name in bold[dag]]
-        corpora = stages[name]["matrix"]["corpus"] if name in stages else sorted({dag.split("_")[0] for dag in dags})
+        of_stage = stages[name]["matrix"]["corpus"].strip("${}").partition(".")[2] if name in stages else ""
+        corpora = matrix[of_stage] if of_stage else sorted({dag.split("_")[0] for dag in dags})
         pairs = {dag: f"*_{dag[6:]}" for dag in dags if {f"memes_{dag[6:]}", f"posts_{dag[6:]}"} <= {*dags}}
         note = ", ".join(dict.fromkeys(pairs.get(dag, dag) for dag in dags))
         boxes[name] = Box(name, corpora[0] if len(corpora) == 1 else "both", note)

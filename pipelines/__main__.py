@@ -6,7 +6,7 @@ import sys
 
 
 def run() -> None:
-    """Run a command; without the packages of an extra, say in one line which extra to install."""
+    """Run a command; if the packages of an extra are missing, print which extra to install."""
     try:
         from pipelines.cli.main import main
 

@@ -26,7 +26,9 @@ from pipelines.errors import ConfigError, UnknownName
 from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
 from pipelines.llm.prompts import build
+from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as load_scheme
+from pipelines.workspace.address import local_path
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.pointer import read_pointer
 
@@ -56,6 +58,8 @@ CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
     "silver/posts": {"posts_finetune": None},
     "gold/memes": {"memes_benchmark": None},
 }
+# The corpus whose Dags an added corpus with this content has.
+LIKE = {"images": "memes", "texts": "posts"}
 
 
 class BadPeriod(ConfigError):
@@ -67,7 +71,7 @@ class BadPeriod(ConfigError):
 
 @dataclass(frozen=True)
 class History:
-    """What the corpus branch has: its months, bytes in them, submissions and kept posts, records of the sample."""
+    """The present state of the corpus branch: its months, their bytes, submissions and kept posts, and the sample."""
 
     months: frozenset[str] = frozenset()
     size: int = 0
@@ -78,7 +82,7 @@ class History:
 
 @dataclass(frozen=True)
 class Month:
-    """An average month: submissions, kept posts and bytes of them, with the origin of these numbers."""
+    """The estimated submissions, kept posts and bytes of an average month, and where the estimate comes from."""
 
     submissions: float
     kept: float
@@ -87,7 +91,7 @@ class Month:
 
     @classmethod
     def of(cls, history: History, *, params: Params, corpus: str) -> Month:
-        """Return the mean of the published months, or the default without one."""
+        """Return the mean of the published months, or the default values if no month is published."""
         described, months = params.corpora[corpus], len(history.months)
         if history.kept:
             note = f"posts and bytes of a month: the mean of {months} published months"
@@ -116,15 +120,13 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         BadPeriod: the last month is before the first.
     """
     months = _months(first, last)
-    params, history = _history(settings, corpus=corpus, root=root)
-    if corpus not in params.corpora:
-        raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
+    params, scheme, history = _history(settings, corpus=corpus, root=root)
     described, each = params.corpora[corpus], Month.of(history, params=params, corpus=corpus)
     existing = sorted(history.months & set(months))
     kept = round(each.kept * len(months))
     requests, hours, asked = _requests(params, corpus=corpus, submissions=each.submissions, months=len(months))
     added = round(each.kept * (len(months) - len(existing)))
-    labelling, told = _labelling(params, corpus=corpus, added=added, sampled=history.sampled)
+    labelling, told = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
     usd = [one["usd_expected"] for one in labelling.values()]
     pictures = described.content == "images"
     return {
@@ -141,13 +143,20 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "usd_expected": None if None in usd else round(sum(usd), 2),
         "budget_usd": params.votes.budget_usd,
         "disk_gb": round(PLACES * each.size * len(months) / GB, 3),
-        "wakes": [named(dag) for dag in woken(corpus)],
+        "wakes": _wakes(corpus, params=params),
         "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *told, *ALWAYS],
     }
 
 
+def _wakes(corpus: str, *, params: Params) -> list[str]:
+    """Return the names of the Dags that a corpus wakes; an added corpus has those of its content."""
+    like = corpus if corpus in CONSUMERS else LIKE[params.corpora[corpus].content]
+    kinds = [dag.removeprefix(like) for dag in woken(like)]
+    return [named(corpus + kind) for kind in kinds if kind != "_scoring" or params.batch_predict.get(corpus)]
+
+
 def woken(asset: str) -> list[str]:
-    """Return the Dags that an asset wakes, and those that these wake, as far as no person is asked in between."""
+    """Return the Dags that an asset triggers, directly or through other Dags that run without a person's decision."""
     found: list[str] = []
     for dag, emitted in CONSUMERS.get(asset, {}).items():
         found.append(dag)
@@ -185,7 +194,9 @@ def _requests(params: Params, *, corpus: str, submissions: float, months: int) -
     return requests, round(requests / rate / 60, 2), [*notes, f"{rate} requests a minute to {source}"]
 
 
-def _labelling(params: Params, *, corpus: str, added: int, sampled: int) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _labelling(
+    params: Params, scheme: Scheme, *, corpus: str, added: int, sampled: int
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return records, tokens and expected cost by remote labeller, and notes.
 
     Labellers are asked about the records of the sample only, so more months fill the sample and no more.
@@ -194,8 +205,8 @@ def _labelling(params: Params, *, corpus: str, added: int, sampled: int) -> tupl
     if described.content != "texts" or corpus not in params.sample:
         return {}, ["pictures are labelled by people; prompted models of the benchmark are not counted"]
     records = min(added, max(0, params.sample[corpus].size - sampled))
-    scheme, votes = load_scheme(described.scheme), params.votes
     found: dict[str, dict[str, Any]] = {}
+    votes = params.votes
     for name in votes.labellers:
         labeller = params.labellers[name]
         if not isinstance(labeller, RemoteLabeller):
@@ -222,14 +233,14 @@ def _labelling(params: Params, *, corpus: str, added: int, sampled: int) -> tupl
     return found, notes if found else [*notes, "no remote labeller votes"]
 
 
-def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, History]:
-    """Return the parameters in force and what the corpus branch has; without a repository, those of the checkout."""
-    if "://" not in settings.repo and not Path(settings.repo).exists():
-        return load(root, profile=os.environ.get("CORPUS_PROFILE") or None), History()
+def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:
+    """Return parameters and scheme in force and what the corpus branch has; without a repository, the checkout's."""
+    if (path := local_path(settings.repo)) and not path.exists():
+        return *_in_force(root, corpus=corpus, profile=os.environ.get("CORPUS_PROFILE") or None), History()
     with workspace(settings) as clone:
         pointers = sorted((clone.path / "data" / corpus).rglob("*.dvc"))
         collect = _metrics(clone, corpus=corpus, name="quality").get("collect", {})
-        return load(clone.path), History(
+        return *_in_force(clone.path, corpus=corpus), History(
             months=frozenset(path.relative_to(clone.path).parts[2] for path in pointers),
             size=sum(read_pointer(path.read_text()).size for path in pointers),
             submissions=collect.get("submissions", 0),
@@ -238,13 +249,20 @@ def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Hi
         )
 
 
+def _in_force(root: Path, *, corpus: str, profile: str | None = None) -> tuple[Params, Scheme]:
+    params = load(root, profile=profile)
+    if corpus not in params.corpora:
+        raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
+    return params, load_scheme(params.corpora[corpus].scheme, root=root)
+
+
 def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:
     path = clone.path / "metrics" / corpus / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 def show(made: Mapping[str, Any]) -> None:
-    """Print a plan as lines of text."""
+    """Print the estimate of a backfill as text."""
     cost = "unknown, because a price is" if made["usd_expected"] is None else f"{made['usd_expected']:,.2f} US dollars"
     lines = {
         "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",

@@ -24,16 +24,6 @@ class LabellingError(CorpusError):
     """Labelling cannot continue."""
 
 
-class MissingPartitionKey(ConfigError):
-    """A run of a partitioned Dag has no partition key (a month, ``YYYY-MM``)."""
-
-    message = "This run of Dag {dag_id} has no partition key."
-    remedy = (
-        "Pass a month: `airflow dags trigger {dag_id} --partition-key 2022-12`. For several months: `airflow backfill "
-        "create --dag-id {dag_id} --from-date 2022-01-01 --to-date 2022-12-01`."
-    )
-
-
 class BadWindow(ConfigError):
     """A partition key is not a month in the form ``YYYY-MM``."""
 
@@ -46,6 +36,7 @@ class UnknownName(ConfigError):
     """An argument names a corpus, labeller, model or the like that is not defined."""
 
     message = "There is no {kind} '{name}'; known: {known}."
+    remedy = "Repeat the command with one of the known names."
     exit_code = 64
 
 
@@ -63,7 +54,7 @@ class NotConfirmed(ConfigError):
     """A command that destroys keys or data was not confirmed."""
 
     message = "Nothing was changed: the command {what}, and this was not confirmed."
-    remedy = "Repeat it with --yes; or at a terminal, and type the count."
+    remedy = "Repeat the command with --yes, or run it at a terminal and type the number that it asks for."
     exit_code = 64
 
 
@@ -112,7 +103,7 @@ class EngineMissing(ConfigError):
     """An OCR engine lacks its program, its models or its credentials."""
 
     message = "OCR engine '{engine}' cannot start: {detail}."
-    remedy = "To use this engine, {install}; or set ocr.engine in params.yaml to another engine."
+    remedy = "To use this engine, {install}. To use another engine, set ocr.engine in params.yaml."
 
 
 class VaultMismatch(ConfigError):
@@ -121,7 +112,7 @@ class VaultMismatch(ConfigError):
     message = (
         "The {which} part of the secret differs from the secret with which this vault was created or last rotated."
     )
-    remedy = "Set CORPUS_SECRET to that secret, or restore the file 'secret' beside the vault; see docs/privacy.md."
+    remedy = "Set CORPUS_SECRET to that secret, or restore the file 'secret' in CORPUS_HOME; see docs/privacy.md."
 
 
 class RecogniserMissing(ConfigError):
@@ -135,7 +126,7 @@ class CorruptDump(SourceError):
     """A dump file is truncated, altered or malformed."""
 
     message = "Dump {name} is unreadable at byte {offset}: {detail}."
-    remedy = "Download the file again and compare its SHA-256; nothing was committed."
+    remedy = "Nothing was committed. Download the file again and compare its SHA-256 with the publisher's."
     exit_code = 65
 
 
@@ -144,8 +135,8 @@ class DumpMissing(SourceError):
 
     message = "No dump of r/{subreddit} for {month} is in the dumps folder."
     remedy = (
-        "Put {subreddit}_submissions.zst or RS_{month}.zst into the folder CORPUS_DUMPS, and beside it a file of the "
-        "same name with .sha256 added."
+        "Put {subreddit}_submissions.zst or RS_{month}.zst into the folder CORPUS_DUMPS, together with its checksum "
+        "file, whose name is the same with .sha256 appended."
     )
     exit_code = 66
 
@@ -189,7 +180,7 @@ class SealBroken(DataError):
 
     message = "Column {column} of record {record_id} cannot be decrypted."
     remedy = (
-        "The file was altered, or the key is in another vault. Restore the file and the vault from the same backup."
+        "The file was altered, or it belongs to another vault. Restore the file and the vault from the same backup."
     )
 
 
@@ -198,8 +189,8 @@ class UnknownRecord(DataError):
 
     message = "Record {record_id} is not in this vault, so its content has no key."
     remedy = (
-        "In code, call Vault.admit before the content is encrypted. For stored tables, vault and tables do not match: "
-        "restore both from the same backup."
+        "If stored tables were being read, they do not belong to this vault: restore tables and vault from the same "
+        "backup. If new content was being encrypted, correct the code: it must call Vault.admit first."
     )
 
 
@@ -226,7 +217,7 @@ class SplitConflict(DataError):
     """A record would leave the split that it was assigned to, or a group would be divided between two splits."""
 
     message = "Split of {corpus} is inconsistent: {detail}."
-    remedy = "Nothing was written. Raise split.version in params.yaml to start a new split beside the old one."
+    remedy = "Nothing was written. Raise split.version in params.yaml to start a new split; the old split is kept."
 
 
 class CommitLost(DataError):
@@ -241,7 +232,7 @@ class StepFailed(CorpusError):
     """A command that was run in a clone of the corpus repository failed."""
 
     message = "{command} exited with {returncode}."
-    remedy = "Read the message of this command above."
+    remedy = "Correct the error that this command printed above, then repeat the command."
 
 
 class GitFailed(StepFailed):
@@ -256,7 +247,7 @@ class UnknownScheme(ConfigError):
     """There is no label scheme of this name."""
 
     message = "There is no label scheme '{name}'."
-    remedy = "Choose one of {known}, or add {name}.yaml to pipelines/taxonomy/schemes."
+    remedy = "Choose one of {known}, or add {name}.yaml to the folder schemes of the checkout."
 
 
 class BudgetSpent(LabellingError):
@@ -274,7 +265,7 @@ class LabellerRefused(LabellingError):
     """A provider rejects the key, the model or the account; retrying does not help."""
 
     message = "Labeller '{labeller}' cannot be used: {detail}."
-    remedy = "Check CORPUS_{provider}_KEY, CORPUS_{provider}_URL and the account's quota; answers so far are kept."
+    remedy = "Check CORPUS_{provider}_KEY, CORPUS_{provider}_URL and the account's quota, then repeat the command."
     exit_code = 77
 
 

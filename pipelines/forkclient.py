@@ -23,7 +23,7 @@ LOST = 75
 
 
 def delegate() -> None:
-    """Run this command in the fork server and exit with its status; return if no server takes it."""
+    """Run this command in the fork server and exit with its status; return if no server accepts it."""
     path = os.environ.get(ADDRESS)
     if not path or os.environ.get(FORKED) == str(os.getpid()):
         return

@@ -66,7 +66,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Request:
-    """A command: its arguments, working directory, environment and umask."""
+    """A command to run: its arguments, working directory, environment and umask."""
 
     argv: list[str]
     cwd: str
@@ -76,7 +76,7 @@ class Request:
 
 @dataclass
 class Command:
-    """A running command of the server; ``deadline`` is when to send SIGKILL, once its client is gone."""
+    """A command that the server runs; ``deadline`` is when SIGKILL is sent after its client has disconnected."""
 
     pid: int
     client: socket.socket | None
@@ -104,7 +104,7 @@ class Server:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def serve(self) -> Request:
-        """Serve forever; return only in a forked process, with the request that it must run."""
+        """Serve requests until the process ends; in a forked child, return the request that the child must run."""
         while True:
             for key, _ in self._selector.select(timeout=self._overdue()):
                 if key.fileobj is self._listener:
@@ -261,7 +261,7 @@ def _threads() -> int:
 
 
 def run(path: Path, libraries: Sequence[str]) -> None:
-    """Import the libraries, serve, and in each forked process run the command; exit 0 if forking would be unsafe."""
+    """Import the libraries, serve requests, and run the command in each forked process; exit 0 if forking is unsafe."""
     before = dict(os.environ)
     lacking = list(_import(libraries))
     sys.stderr.write(f"imported {len(libraries) - len(lacking)} libraries; missing: {', '.join(lacking) or 'none'}\n")

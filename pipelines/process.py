@@ -12,12 +12,12 @@ DIES_WITH_PARENT = "CORPUS_DIES_WITH_PARENT"
 
 
 def now() -> datetime:
-    """Return the current time in UTC; only commands call this, steps take the time as an argument."""
+    """Return the current time in UTC; only commands call this function, steps receive the time as an argument."""
     return datetime.now(UTC)
 
 
 def die_with_parent() -> None:
-    """Ask Linux to end this process when the Airflow worker that started it dies."""
+    """Make Linux end this process when the Airflow worker that started it ends."""
     if sys.platform == "linux":
         import ctypes
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 def silent(message: object) -> None:
-    """Discard a progress message; this is the default of parameters that take a progress callback."""
+    """Ignore a progress message; this is the default of parameters that take a progress callback."""
 
 
 def reporter(name: str, *, total: int) -> Callable[[int], None]:
-    """Return a callback that takes the number of items done and writes ``name: done/total`` and the remaining time.
+    """Return a callback that prints ``name: done/total`` and the remaining time for a number of completed items.
 
     A terminal shows one line that is rewritten at most once a second; a log gets about twenty lines.
     """
@@ -36,7 +36,7 @@ def reporter(name: str, *, total: int) -> Callable[[int], None]:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration for people: ``12 s``, ``5 min`` or ``3.5 h``."""
+    """Format a duration, such as ``12 s``, ``5 min`` or ``3.5 h``."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -23,7 +23,7 @@ from pipelines.workspace.clone import workspace
 
 
 def gather(settings: Settings) -> dict[str, Any]:
-    """Return the object of ``corpus status --json``; parts that do not exist yet are left out.
+    """Collect the object that `corpus status --json` prints; parts without data are left out.
 
     The parts of the memes corpus are at the top level; those of any other corpus are under ``corpora.<corpus>``.
 
@@ -114,7 +114,7 @@ def _metrics(path: Path) -> dict[str, Any] | None:
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
-    """Log one MLflow run per data commit: the numbers of the publish as metrics, the commit as a tag.
+    """Create one MLflow run per data commit, with the published numbers as metrics and the commit as a tag.
 
     Returns:
         ``run`` (its id) and, if there is one, ``report`` (its URL); or ``skipped`` with the reason if

@@ -19,7 +19,7 @@ SUMMED = {("collect", "dropped")}
 
 
 def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = ()) -> Table:
-    """Return a rich table of a status object; ``more`` adds rows (part, number, value) that belong to no corpus."""
+    """Format a status object as a rich table; ``more`` adds rows (part, number, value) without a corpus."""
     made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
     corpora = {FIRST: {key: status[key] for key in PARTS if key in status}} | dict(status.get("corpora") or {})
     if "votes" in status:

@@ -49,7 +49,7 @@ _clock = _Clock()
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Add the time spent in this context to a phase; do nothing outside a measured command or in another thread."""
+    """Add the time spent in this context to a phase; without effect outside a measured command or the main thread."""
     if not _clock.open or threading.get_ident() != _clock.thread:
         yield
         return
@@ -64,7 +64,7 @@ def phase(name: str) -> Iterator[None]:
 
 @contextmanager
 def measured() -> Iterator[None]:
-    """Measure this process from its start and write its line at the end; do nothing if ``CORPUS_PHASES`` is unset."""
+    """Measure this process and write its times at the end; without effect if ``CORPUS_PHASES`` is unset."""
     path, inner = os.environ.get(PHASES), INNER in os.environ
     if not path:
         yield

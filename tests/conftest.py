@@ -10,11 +10,15 @@ from typing import Any
 
 import dvc.repo  # noqa: F401 - its logger keeps the stderr of its first import, which typer's runner replaces and closes
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pipelines.workspace.clone import compiled_kernels
 from tests import built_once
 
 os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
+# how long drawing an example takes depends on what else the machine does
+settings.register_profile("project", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("project")
 # compiled once, not once a home or a checkout
 os.environ.update(compiled_kernels(Path(__file__).parents[1] / "var"))
 

@@ -18,9 +18,11 @@ def checkout(folder: Path, *, smaller: Callable[[dict[str, Any]], object]) -> Pa
     """Copy what git knows or would add, change the sandbox's profile in place by ``smaller``, and commit all of it."""
     names = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
     for name in names:
-        if (ROOT / name).is_file():
+        # a link within the checkout, such as client/crisis_corpus
+        linked = (ROOT / name).is_symlink() and not (ROOT / name).readlink().is_absolute()
+        if linked or (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=not linked)
     path = folder / "profiles" / "sandbox.yaml"
     profile = yaml.safe_load(path.read_text())
     smaller(profile)

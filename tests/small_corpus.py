@@ -14,6 +14,7 @@ import pyarrow as pa
 from pipelines.config.settings import Settings
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
+from pipelines.taxonomy.loader import path_of
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import git
 
@@ -49,6 +50,14 @@ def begin(settings: Settings, *, code: Path) -> None:
     git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
+
+
+def own_scheme(root: Path, *, like: str) -> str:
+    """Write a scheme of a team's own into a checkout or clone, with the labels of ``like``; return its name."""
+    (root / "schemes").mkdir(exist_ok=True)
+    text = path_of(like).read_text().replace(f"name: {like}\n", "name: own\n", 1)
+    (root / "schemes" / "own.yaml").write_text(text)
+    return "own"
 
 
 def full(table: str, **values: object) -> dict[str, object]:

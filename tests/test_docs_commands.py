@@ -1,8 +1,8 @@
-"""Every command that README and docs print exists, with its options; blocks without a ``needs`` marker run.
+"""Every command that README and docs print exists, with its options; all blocks of commands run, but those listed.
 
 A block of commands has the language ``sh`` or ``bash``. ``<!-- needs: demo -->`` before it states that a new repository
-is not enough: the demo's (``demo``), accounts or servers (``cloud``), a GPU (``gpu``), Docker (``docker``) or downloads
-(``network``).
+is not enough: the demo's (``demo``, tests/test_docs_demo.py), a folder of dumps (``dump``, tests/test_docs_dumps.py),
+accounts or servers (``cloud``), a GPU (``gpu``) or Docker (``docker``).
 """
 
 from __future__ import annotations
@@ -13,35 +13,59 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipelines.workspace.git import git
 from tests.small_checkout import checkout
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")]
-NEEDS = {"demo", "cloud", "gpu", "docker", "network"}
+# `demo`: tests/test_docs_demo.py; `dump`: tests/test_docs_dumps.py; `walk`: tests/walk.py, with addresses of its own.
+NEEDS = {"demo", "dump", "walk", "cloud", "gpu", "docker"}
+# The blocks that do not run in a test, by page.
+NOT_RUN = {
+    "docs/airflow.md": 1,
+    "docs/howto/backup.md": 2,
+    "docs/howto/gpu.md": 1,
+    "docs/howto/own.md": 2,
+    "docs/howto/postgresql.md": 1,
+    "docs/howto/reddit.md": 1,
+    "docs/howto/s3.md": 1,
+}
+# A checkout, and the environment in which `corpus` is its command.
+Place = tuple[Path, dict[str, str]]
 FENCE = re.compile(r"^( *)```(\w*) *$")
 MARKER = re.compile(r"^ *<!-- needs: ([\w, ]+) -->$")
 COMMAND = re.compile(r"(\.venv/bin/)?(corpus|make|airflow|dvc|git|export|python3?|curl|cd) ")
 # Programs of others that pages print; `corpus` and `make` are checked word by word.
 OTHERS = {
+    ".",
     "airflow",
+    "aws",
     "cat",
     "cd",
+    "consumer/bin/python",
     "curl",
     "dvc",
     "export",
     "git",
+    "kill",
     "mkdir",
     "mlflow",
+    "pg_dump",
+    "pg_restore",
     "python",
     "python3",
     "read",
+    "set",
     "sha256sum",
+    "source",
 }
 
 
@@ -99,6 +123,77 @@ SHELL = [block for block in BLOCKS if block.language in ("sh", "bash")]
 UNMARKED = [block for block in SHELL if not block.needs]
 
 
+def scratch(folder: Path) -> Path:
+    """Return a checkout with the environment of this one, which `make` takes for installed, and an upstream."""
+    code = checkout(folder / "upstream", smaller=lambda profile: None)
+    git("clone", "--quiet", str(code), str(folder / "checkout"), cwd=folder)
+    code = folder / "checkout"
+    for name in (".venv", ".label-studio", ".docs"):
+        if (ROOT / name / "bin").exists():
+            (code / name).symlink_to((ROOT / name).resolve())
+    with (code / ".git" / "info" / "exclude").open("a") as file:
+        file.writelines(f"{path}\n" for path in (".venv", ".label-studio", ".docs", "/*.csv"))
+    for name in ("pyproject.toml", "client/pyproject.toml", *(path.name for path in code.glob("*.lock"))):
+        os.utime(code / name, (0, 0))
+    return code
+
+
+def environment_of(code: Path) -> dict[str, str]:
+    """Return the environment in which `corpus` is the checkout's, and all of its state below the checkout's parent."""
+    folder = code.parent
+    (folder / "bin").mkdir()
+    (folder / "bin" / "corpus").write_text(f'#!/bin/sh\nexec {sys.executable} -m pipelines "$@"\n')
+    (folder / "bin" / "corpus").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CORPUS_", "MLFLOW_"))}
+    path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return environment | {"CORPUS_HOME": str(code / "var"), "PYTHONPATH": str(code), "HOME": str(folder), "PATH": path,
+                          "GIT_AUTHOR_NAME": "docs", "GIT_AUTHOR_EMAIL": "docs@example.org",
+                          "GIT_COMMITTER_NAME": "docs", "GIT_COMMITTER_EMAIL": "docs@example.org"}  # fmt: skip
+
+
+def run_block(block: Block, place: Place, *, state: Path | None = None, timeout: float = 300) -> None:
+    """Run a block as printed in the checkout; ``state`` is a script that restores the shell of the block before it."""
+    code, environment = place
+    text = (
+        block.text
+        if state is None
+        else f"""[ ! -e {state} ] || . {state}
+{block.text}
+{{ export -p; echo cd "$(printf %q "$PWD")"; }} > {state}
+"""
+    )
+    with (code.parent / "output").open("w+") as output:
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=code, env=environment, check=False,
+                              stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=timeout)  # fmt: skip
+        output.seek(0)
+        assert done.returncode == 0, f"{block}: mark the block, or correct it: {output.read()[-1500:]}"
+
+
+def run_page(
+    page: str,
+    place: Place,
+    *,
+    needs: set[str],
+    before: Callable[[Block], None] = lambda _: None,
+    index: str | None = None,
+) -> None:
+    """Run the blocks of a page in order as in one terminal, without those that need anything else.
+
+    ``before`` is called with each block before it runs; ``index`` is a page whose shell, at its end, this page begins
+    with.
+    """
+    shells = place[0].parent / "shells"
+    shells.mkdir(exist_ok=True)
+    state = shells / page.replace("/", "-")
+    state.unlink(missing_ok=True)
+    if index not in (None, page):
+        state.write_bytes((shells / str(index).replace("/", "-")).read_bytes())
+    for block in SHELL:
+        if block.page == page and set(filter(None, block.needs.split(", "))) <= needs:
+            before(block)
+            run_block(block, place, state=state, timeout=1800)
+
+
 @pytest.fixture(scope="module")
 def commands() -> dict[tuple[str, ...], Any]:
     return dict(runpy.run_path(str(ROOT / "docs" / "reference.py"))["commands"]())
@@ -136,28 +231,22 @@ def test_commands_and_options_exist(block: Block, commands: dict[tuple[str, ...]
             )
 
 
+def test_the_blocks_that_do_not_run_are_listed() -> None:
+    assert (
+        Counter(block.page for block in SHELL if {"cloud", "gpu", "docker"} & set(block.needs.split(", "))) == NOT_RUN
+    )
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Return a checkout with a new corpus repository, and the environment in which `corpus` is a command."""
-    folder = tmp_path_factory.mktemp("docs")
-    code = checkout(folder / "checkout", smaller=lambda profile: None)
-    (folder / "bin").mkdir()
-    (folder / "bin" / "corpus").write_text(f'#!/bin/sh\nexec {sys.executable} -m pipelines "$@"\n')
-    (folder / "bin" / "corpus").chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CORPUS_", "MLFLOW_"))}
-    environment |= {"CORPUS_HOME": str(folder / "home"), "PYTHONPATH": str(code), "HOME": str(folder),
-                    "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-                    "GIT_AUTHOR_NAME": "docs", "GIT_AUTHOR_EMAIL": "docs@example.org",
-                    "GIT_COMMITTER_NAME": "docs", "GIT_COMMITTER_EMAIL": "docs@example.org"}  # fmt: skip
+    code = scratch(tmp_path_factory.mktemp("docs"))
+    environment = environment_of(code)
     subprocess.run(["corpus", "init"], cwd=code, env=environment, check=True, capture_output=True)
     return code, environment
 
 
 @pytest.mark.faults  # two minutes
 @pytest.mark.parametrize("block", UNMARKED, ids=str)
-def test_unmarked_blocks_run(block: Block, place: tuple[Path, dict[str, str]]) -> None:
-    code, environment = place
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], cwd=code, env=environment,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
-                          check=False)  # fmt: skip
-    assert done.returncode == 0, f"mark the block, or correct it: {done.stderr[-600:]}"
+def test_unmarked_blocks_run(block: Block, place: Place) -> None:
+    run_block(block, place)

@@ -25,7 +25,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class FormQuestion:
-    """The question about one category; ``required`` is false for adjudicators, who decide only disputed categories."""
+    """The question about one category; it is not required of adjudicators, who decide only disputed categories."""
 
     key: str
     text: str
@@ -36,7 +36,7 @@ class FormQuestion:
 
 @dataclass(frozen=True)
 class Form:
-    """A complete annotation form; ``guideline`` is Markdown, ``note`` the caption of the free-text field."""
+    """A complete annotation form; ``guideline`` is Markdown, and ``note`` is the caption of the free-text field."""
 
     title: str
     content: Literal["images", "texts"]
@@ -58,7 +58,7 @@ def build_form(
     contacts: Sequence[str],
     adjudication: bool = False,
 ) -> Form:
-    """Return the form of the annotators, or with ``adjudication`` that of the adjudicator.
+    """Build the form for annotators, or with ``adjudication`` the form for the adjudicator.
 
     An annotator must answer every category and may write a note; an adjudicator answers the disputed categories and
     must give a rationale.
@@ -87,7 +87,7 @@ def build_form(
 
 
 def read_values(category: Category, values: Sequence[str]) -> Checked:
-    """Check one category of a person's answer; return the label set with repairs and violations.
+    """Check a person's answer in one category; return its label set, the repairs made and the rules violated.
 
     Only aliases and duplicate labels are repaired. Every other fault is a violation, named as in the scheme's check:
     ``unknown_label`` (also for a label that the form does not show), ``empty`` (no choice at all, as opposed to the
@@ -110,7 +110,7 @@ def read_values(category: Category, values: Sequence[str]) -> Checked:
 
 
 def problem(checked: Checked) -> Literal["outside_scheme", "against_rules"] | None:
-    """Return the entry of ``backend.PROBLEMS`` that invalidates an answer, or ``None`` if the answer is valid."""
+    """Return the problem (of ``backend.PROBLEMS``) that makes an answer invalid, or ``None`` if it is valid."""
     if checked.unknown:
         return "outside_scheme"
     return "against_rules" if checked.violations else None

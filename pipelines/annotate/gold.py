@@ -39,7 +39,7 @@ TRUTH, PUBLISHED, SINGLE, AGREED, ADJUDICATED = "truth", "published", "single", 
 
 @dataclass(frozen=True, slots=True)
 class GoldLabel:
-    """The gold of one category of one item: the label set, its origin and its round."""
+    """The gold label set of an item in one category, how it was decided, and in which round."""
 
     labels: frozenset[str]
     how: str
@@ -48,7 +48,7 @@ class GoldLabel:
 
 @dataclass(frozen=True)
 class GoldSource:
-    """A source of gold: ``where`` is its name in errors, ``known`` its labels, ``waiting`` its unsettled items."""
+    """A source of gold labels: its name in error messages, its known labels, and its items that are still undecided."""
 
     where: str
     known: Mapping[Question, GoldLabel]
@@ -76,7 +76,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     within = params.gold[corpus].splits
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
     part = {item_of(row): str(row["split"]) for row in splits if within is None or row["split"] in within}
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     sources = _sources(
         corpus, params=params, sandbox=settings.sandbox, part=part, scheme=scheme, vault=vault, root=root
     )
@@ -117,7 +117,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 def settle(
     annotations: Sequence[Row], *, assignments: Sequence[Row], log: Sequence[Row], scheme: Scheme, name: str
 ) -> dict[Question, GoldLabel]:
-    """Return one round's gold by item and category: the last adjudication, else the set that all annotators gave.
+    """Return a round's gold by item and category: the last adjudication, or the set on which all annotators agree.
 
     Args:
         annotations: rows of the table ``annotations``.
@@ -159,7 +159,7 @@ def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
     folder = manifests.folder(root, found.corpus, found.round)
 
     def rows(name: str) -> list[dict[str, Any]]:
-        """Return a table's rows without sealed content; a round has no answers before the first pull."""
+        """Read a table without its encrypted columns; a round has no answers before the first pull."""
         path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
         columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
         return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else []

@@ -35,7 +35,7 @@ class BadManifest(DataError):
 
 
 class RoundDecision(Section):
-    """The decision at the close of a round: whether its labels become gold (``go_on``), and the reason as a code."""
+    """The decision at the end of a round: whether its labels become gold (``go_on``), and a reason code."""
 
     go_on: bool
     reason: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
@@ -126,7 +126,7 @@ def write(manifest: RoundManifest, path: Path) -> None:
 
 
 def opened(root: Path, corpus: str) -> list[RoundManifest]:
-    """Return the manifests of a corpus, including those of closed rounds, sorted by opening date and name.
+    """Return the manifests of all opened rounds of a corpus, also the closed ones, sorted by opening date and name.
 
     Raises:
         BadManifest: a manifest is invalid, or is in the folder of another round.

@@ -40,7 +40,7 @@ class BadProtocol(ConfigError):
 
 
 class Planned(Section):
-    """One planned round of a protocol.
+    """One round as an annotation protocol plans it.
 
     ``overlap`` is the number of annotators who answer each item, 0 if only the adjudicator does. ``annotators`` is the
     number of ``round.annotators`` who take part. ``gold`` is whether the round's labels become gold, ``agreement``

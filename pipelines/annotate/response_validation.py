@@ -28,7 +28,7 @@ ANSWERED, SKIPPED = "answered", "skipped"
 
 @dataclass(frozen=True)
 class ReadAnswers:
-    """The validated answers of a round.
+    """The answers of a round after validation.
 
     ``rows`` are unencrypted rows of the table ``annotations`` for :func:`pipelines.storage.seal.write_rows`: one for
     each answered category, or, for a skipped item, one for each category without labels. Only the first row of an
@@ -89,17 +89,17 @@ def read(
 
 
 def item_of(row: Row) -> Item:
-    """Return the item of a row: (record id, image)."""
+    """Return the item (record id, image number) of a row."""
     return str(row["record_id"]), cast(int, row["image"])
 
 
 def labels_of(row: Row) -> frozenset[str]:
-    """Return the label set of a row, empty if the row has no labels."""
+    """Return the label set of a row, which is empty if the row has no labels."""
     return frozenset(cast("list[str] | None", row["labels"]) or ())
 
 
 def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
-    """Return each item's assigned annotators, sorted."""
+    """Return the sorted annotators of each item."""
     found: dict[Item, set[str]] = defaultdict(set)
     for row in assignments:
         found[item_of(row)].add(str(row["annotator"]))
@@ -107,7 +107,7 @@ def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
 
 
 def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[str]]]:
-    """Return the label sets of the answered rows by (item, category), then by annotator; skips are left out."""
+    """Return the label sets by (item, category) and annotator; skipped items are left out."""
     found: dict[Question, dict[str, frozenset[str]]] = defaultdict(dict)
     for row in annotations:
         if row["outcome"] == ANSWERED:
@@ -116,18 +116,18 @@ def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[s
 
 
 def agreed(given: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) -> frozenset[str] | None:
-    """Return the label set that all ``annotators`` gave, or ``None`` if an answer is missing or answers differ."""
+    """Return the label set on which all ``annotators`` agree, or ``None`` if answers are missing or differ."""
     sets = {given.get(annotator) for annotator in annotators}
     return sets.pop() if len(sets) == 1 else None
 
 
 def latest(answer: AnnotatorAnswer) -> tuple[object, ...]:
-    """Return a sort key by time, then by id; ids are decimal numbers, so a longer id is a later one."""
+    """Return a sort key of time, then id; ids are decimal numbers, so a longer id is a later one."""
     return answer.answered, len(answer.id), answer.id
 
 
 def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    """Return an answer's valid label sets by category, and its faults counted by name.
+    """Check an answer; return its valid label sets by category, and the number of its faults by name.
 
     A category without a choice is unanswered and counts as ``incomplete``, once per item. A category that the scheme
     does not have counts as ``outside_scheme``. A skip has neither labels nor faults.

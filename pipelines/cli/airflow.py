@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import sysconfig
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pipelines.cli.shared import emit, project_root
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
-app = typer.Typer(no_args_is_help=True, help="An Airflow that exists already: pools, connections, folders.")
+app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for this corpus, and run its Dags.")
 
 
 @app.command("setup")
 def setup(
-    profile: Annotated[str | None, typer.Option(help="a name in profiles/, such as cradle")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would be done")] = False,
-    reset_slots: Annotated[bool, typer.Option("--reset-slots", help="set the slots of existing pools as well")] = False,
+    profile: Annotated[str | None, typer.Option(help="the profile, a name in profiles/ such as cradle")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print what would be created or set; change nothing")
+    ] = False,
+    reset_slots: Annotated[
+        bool, typer.Option("--reset-slots", help="also change the number of slots of existing pools")
+    ] = False,
 ) -> None:
-    """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL; repeatable."""
+    """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL."""
     from pipelines.deployment import airflow_setup
 
-    folder = _root()
+    folder = project_root()
     providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
     airflow = airflow_setup.connect(_url(), environment=os.environ)
     for line in airflow_setup.setup(
@@ -35,10 +38,27 @@ def setup(
         typer.echo(line)
 
 
+@app.command("trigger")
+def trigger(
+    dag: Annotated[
+        str, typer.Argument(metavar="DAG", help="the Dag, such as posts_collect, with or without the prefix")
+    ],
+    partition_key: Annotated[
+        str | None, typer.Option(help="the partition key: a month as YYYY-MM, or the word snapshot")
+    ] = None,
+) -> None:
+    """Start a run of a Dag for a partition key through the API at CORPUS_AIRFLOW_URL."""
+    from pipelines.deployment import airflow_api, airflow_setup
+
+    dag_id = dag if dag.startswith(airflow_api.prefix()) else airflow_api.named(dag)
+    airflow = airflow_setup.connect(_url(), environment=os.environ)
+    emit({"dag": dag_id, "run": airflow_setup.trigger(airflow, dag_id, key=partition_key)})
+
+
 @app.command("path")
 def path() -> None:
     """Print the folders of the Dags and of the plugin, and how to configure Airflow 3 with them."""
-    dags, plugins = _root() / "dags", _root() / "plugins"
+    dags, plugins = project_root() / "dags", project_root() / "plugins"
     local = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [
         {"name": "dags-folder", "classpath": local, "kwargs": {}},
@@ -49,12 +69,12 @@ def path() -> None:
     typer.echo("\nEnvironment of every component of Airflow (dags-folder keeps the Dags that you have):")
     typer.echo(f"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(bundles)}'")
     typer.echo(f"PYTHONPATH={plugins}")
-    typer.echo(f"CORPUS_ROOT={_root()}")
+    typer.echo(f"CORPUS_ROOT={project_root()}")
 
 
 @app.command("refresh")
 def refresh() -> None:
-    """Write the graph of the corpus branch to CORPUS_HOME, from which the Dags are rendered, and have them parsed."""
+    """Write the stages of the corpus branch to CORPUS_HOME, and have Airflow generate the Dags from them again."""
     from pipelines.workspace import dag_graph
     from pipelines.workspace.clone import require_corpus
 
@@ -66,24 +86,16 @@ def refresh() -> None:
 
 
 def tell_airflow(settings: Settings) -> None:
-    """Have Airflow parse the Dags, and say on stderr when the new graph takes effect."""
+    """Ask Airflow to parse the Dags again, and print on stderr when the new graph takes effect."""
     from pipelines.deployment.airflow_setup import parse_again
 
-    parsed = parse_again(settings.home, root=_root(), environment=os.environ)
+    parsed = parse_again(settings.home, root=project_root(), environment=os.environ)
     typer.echo(
         f"Airflow parses {parsed} Dags again."
         if parsed
         else "No Airflow was reached: the Dags follow when they are next parsed on the host of this CORPUS_HOME.",
         err=True,
     )
-
-
-def _root() -> Path:
-    """Return ``CORPUS_ROOT``, else the checkout of this package, else the copy that its wheel installed."""
-    if given := os.environ.get("CORPUS_ROOT"):
-        return Path(given).resolve()
-    checkout = Path(__file__).resolve().parents[2]
-    return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
 
 
 def _url() -> str:

@@ -17,9 +17,9 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Annotate")
 def annotate(
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="the port of Label Studio; default 8081")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="the port of Label Studio; default: 8081")] = None,
 ) -> None:
-    """Start the embedded Label Studio; print its address and the file of the annotators' passwords."""
+    """Start the embedded Label Studio; print its address and the path of the file with the annotators' passwords."""
     from pipelines.deployment import label_studio_server as server
 
     emit(server.serve(Settings.from_env(), params=load(), port=port))
@@ -29,8 +29,10 @@ def annotate(
 def import_(
     corpus: CorpusName,
     files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, metavar="FILE...")],
-    mapping: Annotated[str, typer.Option(help="a name in pipelines/annotate/imports/mappings, or a path")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="read and compare only; write nothing")] = False,
+    mapping: Annotated[str, typer.Option(help="the mapping: a name in pipelines/annotate/imports/mappings, or a file")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="read the files and compare counts; write nothing")
+    ] = False,
 ) -> None:
     """Import a published dataset and compare its counts with the paper's tables."""
     from pipelines.annotate.imports import imports
@@ -67,13 +69,13 @@ def agreement_report(
         str | None,
         typer.Argument(
             metavar="[CORPUS]",
-            help="memes or posts; omit to show the tables of the papers",
+            help="the corpus, memes or posts; default: only the tables of the papers",
             callback=named("corpus", "corpora"),
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the agreement tables of the last publish beside those of the paper."""
+    """Show the published inter-annotator agreement and the agreement in the paper."""
     from pipelines.report import agreement_tables
 
     if corpus is None:

@@ -67,10 +67,10 @@ def partition(corpus: CorpusName, month: Month) -> None:
 
 @app.command("try", rich_help_panel="Repository")
 def try_day(
-    corpus: Annotated[str, typer.Option(help="memes or posts")],
+    corpus: Annotated[str, typer.Option(help="the corpus: memes or posts")],
     day: Annotated[str, typer.Option(help="the day to read, YYYY-MM-DD")],
 ) -> None:
-    """Read one day from the source of a corpus and print the counts by outcome; nothing is kept."""
+    """Read one day from the source of a corpus and print the counts by outcome; nothing is stored."""
     from pipelines.collect import trial
 
     try:

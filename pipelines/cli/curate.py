@@ -49,7 +49,7 @@ def split(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def quality(corpus: CorpusName) -> None:
-    """Count what the snapshot holds, and measure its quality where a ground truth exists."""
+    """Count the items of the snapshot, and measure its quality against the sandbox's ground truth, if it exists."""
     from pipelines.curate import quality as stage
 
     run_stage(stage.run, corpus)

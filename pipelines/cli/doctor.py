@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit
+from pipelines.cli.shared import CorpusName, emit, project_root
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
@@ -18,21 +17,21 @@ if TYPE_CHECKING:
     from pipelines.doctor.doctor import Found
 
 app = typer.Typer()
-plan = typer.Typer(no_args_is_help=True, help="Plan work before it starts.")
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+plan = typer.Typer(no_args_is_help=True, help="Estimate a backfill before it starts.")
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
 @app.command(rich_help_panel="Repository")
 def doctor(
     as_json: AsJson = False,
-    deep: Annotated[bool, typer.Option(help="compare all objects of the cache with their digests")] = False,
-    timeout: Annotated[float, typer.Option(help="seconds for each check", min=0.1)] = 10,
+    deep: Annotated[bool, typer.Option(help="verify all cached objects, not only a sample")] = False,
+    timeout: Annotated[float, typer.Option(help="the time limit of each check, in seconds", min=0.1)] = 10,
 ) -> None:
-    """Examine the deployment and print the fix of each problem; the exit status is 1 if a check failed."""
+    """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""
     from pipelines.doctor.doctor import examine
 
-    found = examine(Settings.from_env(), root=Path.cwd(), now=now(), seconds=timeout, deep=deep)
+    found = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
     counts = Counter[str](finding.status for _, finding in found)
     if as_json:
         _log(found)
@@ -74,14 +73,14 @@ def _show(found: Found) -> None:
 @plan.command("backfill")
 def backfill(
     corpus: CorpusName,
-    first: Annotated[str, typer.Option("--from", help="the first month, YYYY-MM")],
-    last: Annotated[str, typer.Option("--to", help="the last month, YYYY-MM")],
+    first: Annotated[str, typer.Option("--from", help="the first month of the backfill, YYYY-MM")],
+    last: Annotated[str, typer.Option("--to", help="the last month of the backfill, YYYY-MM")],
     as_json: AsJson = False,
 ) -> None:
-    """Estimate runs, requests, time, cost and disk of a backfill, and the Dags that it wakes; nothing is started."""
+    """Estimate runs, requests, time, cost and disk space of a backfill, and list the Dags that it triggers."""
     from pipelines import backfill as planned
 
-    made = planned.plan(Settings.from_env(), corpus=corpus, first=first, last=last, root=Path.cwd())
+    made = planned.plan(Settings.from_env(), corpus=corpus, first=first, last=last, root=project_root())
     if as_json:
         emit(made)
     else:

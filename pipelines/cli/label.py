@@ -24,7 +24,7 @@ app = typer.Typer()
 LabellerName = Annotated[
     str,
     typer.Option(
-        help="a name in section labellers of params.yaml",
+        help="the labeller: a name in section labellers of params.yaml",
         callback=named("labeller", "labellers"),
         autocompletion=suggested("labellers"),
     ),
@@ -32,7 +32,7 @@ LabellerName = Annotated[
 EnsembleName = Annotated[
     str,
     typer.Option(
-        help="a name in section ensembles of params.yaml",
+        help="the ensemble: a name in section ensembles of params.yaml",
         callback=named("ensemble", "ensembles"),
         autocompletion=suggested("ensembles"),
     ),
@@ -52,7 +52,7 @@ def label(
     corpus: CorpusName,
     labeller: LabellerName,
     shard: Shard = 0,
-    wait: Annotated[bool, typer.Option(help="wait for the answers; --no-wait submits a batch and returns")] = True,
+    wait: Annotated[bool, typer.Option(help="wait for the answers, or only submit batch jobs")] = True,
 ) -> None:
     """Request labels for one shard from one labeller, and store the sealed answers for stage votes."""
     from pipelines.label import votes as stage
@@ -71,15 +71,14 @@ def votes(corpus: CorpusName, labeller: LabellerName) -> None:
 @app.command("votes-report", rich_help_panel="Label")
 def votes_report(
     corpus: CorpusName,
-    everything: Annotated[bool, typer.Option("--all", help="show the tables of labels and distributions, too")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="also show the tables of labels and distributions")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show outcomes, agreement and cost of the last published votes."""
     from pipelines.label import votes_report as tables
 
     with doing("reading the corpus repository"):
-        gathered = tables.published(Settings.from_env(), corpus=corpus)
-    sheets = list(tables.sheets(gathered) if everything else tables.overview(gathered))
+        sheets = tables.published(Settings.from_env(), corpus=corpus, everything=everything)
     show_sheets(sheets, as_json=as_json, note="" if sheets else f"No record of {corpus} has been labelled yet.")
 
 

@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Show and change the parameters of the corpus.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
-Reason = Annotated[str, typer.Option(help="why; it is kept in the commit")]
-By = Annotated[str | None, typer.Option(help="who; default: your name and address in git's configuration")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
+Reason = Annotated[str, typer.Option(help="the reason for the change; written to the commit")]
+By = Annotated[
+    str | None, typer.Option(help="the person who makes the change; default: git's user.name and user.email")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="check and show the change without committing it")]
 
 
 @app.command()
 def show(
-    section: Annotated[str | None, typer.Argument(help="a section or a key such as sample.memes")] = None,
+    section: Annotated[str | None, typer.Argument(help="show only this section or key, such as sample.memes")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the present parameters, or those of one section."""
@@ -49,7 +51,7 @@ def show(
 
 @app.command()
 def diff(as_json: AsJson = False) -> None:
-    """List the parameters that differ from the code's defaults: default, profile, set by a person."""
+    """List the parameters that differ from the code's defaults, and whether a profile or a person set them."""
     from rich.console import Console
     from rich.table import Column, Table
 
@@ -87,8 +89,8 @@ def _short(value: Any) -> str:
 
 @app.command("set")
 def set_value(
-    key: Annotated[str, typer.Argument(help="the dotted name, such as sample.memes.size")],
-    value: Annotated[str, typer.Argument(help="the value, as YAML: 900, true, null, [a, b], {member: 1}")],
+    key: Annotated[str, typer.Argument(help="the parameter's dotted name, such as sample.memes.size")],
+    value: Annotated[str, typer.Argument(help="the new value as YAML: 900, true, null, [a, b], {member: 1}")],
     reason: Reason,
     by: By = None,
     dry_run: DryRun = False,
@@ -106,7 +108,7 @@ def set_value(
 
 @app.command()
 def apply(
-    file: Annotated[Path, typer.Argument(help="a YAML file in the form of a profile")],
+    file: Annotated[Path, typer.Argument(help="a YAML file with parameters, in the form of a profile")],
     reason: Reason,
     by: By = None,
     dry_run: DryRun = False,
@@ -133,7 +135,7 @@ def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: s
 
 
 def tell(*groups: tuple[str, Iterable[Difference]]) -> None:
-    """Print differences of parameters on stderr, each after a word for what happened to it."""
+    """Print changed parameters on stderr, each with a word that states what happened to it."""
     for word, differences in groups:
         for one in differences:
             typer.echo(f"{word}: {one}", err=True)

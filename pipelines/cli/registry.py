@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-MODELS = "crisis-posts, meme-severity, meme-figurative, meme-related"
+MODELS = "the registered model: crisis-posts, meme-severity, meme-figurative, meme-related"
 
 
 def _registered(context: typer.Context, value: Any) -> Any:
@@ -53,7 +53,7 @@ Version = Annotated[
     int, typer.Argument(metavar="VERSION", min=1, help="number of the registered model version, such as 3")
 ]
 Base = Annotated[
-    str | None, typer.Option(help="corpus commit whose data and models are read; default: the tip of the corpus branch")
+    str | None, typer.Option(help="the corpus commit from which data and models are read; default: the newest")
 ]
 
 
@@ -62,10 +62,13 @@ def register(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...", help="the model; omit to register all models of --corpus", callback=_registered
+            metavar="[NAME]...", help="a model to register; default: all models of --corpus", callback=_registered
         ),
     ] = None,
-    corpus: Annotated[str | None, typer.Option(help="memes or posts", callback=named("corpus", "corpora"))] = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option(help="register all models of this corpus, memes or posts", callback=named("corpus", "corpora")),
+    ] = None,
     base: Base = None,
     who: Person = "corpus register",
     why: Reason = "trained and scored",
@@ -93,7 +96,7 @@ def register(
 
 @app.command(rich_help_panel="Registry")
 def gate(name: Name, version: Version, base: Base = None) -> None:
-    """Compare a version with the champion on the frozen test split, and record the verdict."""
+    """Compare a model version with the champion on the frozen test split, and record whether it passes."""
     from pipelines.promotion import gate as judge
 
     with _opened(Settings.from_env(), name=name, base=base) as context:
@@ -108,12 +111,12 @@ def promote(
     who: Person,
     why: Reason,
     base: Base = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="run the gate only; write nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="evaluate the version only; write nothing")] = False,
     abandon: Annotated[
         bool, typer.Option("--abandon", help="promote nothing; abandon the unfinished change of the champion")
     ] = False,
 ) -> None:
-    """Make a version the champion if it passes the gate."""
+    """Make a model version the champion if it passes the gate (the comparison with the champion)."""
     from pipelines.promotion import promote as moves
 
     given: dict[str, Any] = {"who": who, "why": why}
@@ -144,7 +147,7 @@ def rollback(
         typer.Option(help="roll back from this version only, so that a repeated command does not go further back"),
     ] = None,
 ) -> None:
-    """Make the previous champion the champion again."""
+    """Make the previous champion of a model the champion again."""
     from pipelines.promotion import promote as moves
 
     with _opened(Settings.from_env()) as context:
@@ -163,7 +166,7 @@ def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
 @app.command(rich_help_panel="Registry")
 def registry(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="omit for all models", callback=_registered)
+        str | None, typer.Argument(metavar="[NAME]", help="the model to show; default: all", callback=_registered)
     ] = None,
     *,
     as_json: AsJson = False,
@@ -207,11 +210,13 @@ def batch_predict(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Registry")
 def subscribe(
-    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="webhook URL; omit to list subscribers")] = None,
-    name: Annotated[
-        str | None, typer.Option(help="subscribe to this model only; default: all", callback=_registered)
+    url: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="the webhook's URL; default: list the subscribers")
     ] = None,
-    remove: Annotated[str | None, typer.Option(help="the id of a subscription to remove")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="notify of changes to this model only; default: all", callback=_registered)
+    ] = None,
+    remove: Annotated[str | None, typer.Option(help="remove the subscription with this id")] = None,
 ) -> None:
     """Subscribe a webhook to champion changes; its signing secret is shown once."""
     from pipelines.registry.webhook import check

@@ -12,7 +12,7 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
-app = typer.Typer(no_args_is_help=True, help="Releases of labels and ids, without content.")
+app = typer.Typer(no_args_is_help=True, help="Publish labels and ids, without content.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, such as memes-2026-1")]
 
@@ -49,7 +49,7 @@ def approve(
     who: Person,
     why: Reason,
 ) -> None:
-    """Approve a draft release."""
+    """Approve a draft release, which then cannot be written again."""
     from pipelines.release import approval
 
     settings = Settings.from_env()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-PER_CORPUS = "for both corpora, or CORPUS=VALUE; may be repeated"
+PER_CORPUS = "one value for both corpora, or CORPUS=VALUE, repeatedly"
 # Addresses that `corpus init` writes into the file of environment variables.
 ADDRESSES = {
     "CORPUS_HOME": "home",
@@ -52,29 +52,47 @@ def init(
     *,
     profile: Annotated[
         str | None,
-        typer.Option(help="a name in profiles/, such as sandbox, or a YAML file; with values below: the one to write"),
+        typer.Option(
+            help="the profile: a name in profiles/ or a YAML file; written from --source to --budget if given"
+        ),
     ] = None,
-    source: Annotated[list[str] | None, typer.Option(help=f"dump, reddit or arctic_shift; {PER_CORPUS}")] = None,
-    subreddits: Annotated[list[str] | None, typer.Option(help="CORPUS=NAME,NAME; may be repeated")] = None,
-    first_month: Annotated[list[str] | None, typer.Option(help=f"YYYY-MM; {PER_CORPUS}")] = None,
-    last_month: Annotated[list[str] | None, typer.Option(help=f"YYYY-MM, or null for no end; {PER_CORPUS}")] = None,
-    labellers: Annotated[str | None, typer.Option(help="names of the section labellers, joined by commas")] = None,
-    budget: Annotated[float | None, typer.Option(help="US dollars for remote labellers")] = None,
-    repo: Annotated[str | None, typer.Option(help="path or git address of the corpus repository")] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help=f"the source: dump, reddit or arctic_shift; {PER_CORPUS}")
+    ] = None,
+    subreddits: Annotated[
+        list[str] | None, typer.Option(help="subreddits to collect: CORPUS=NAME,NAME, repeatedly")
+    ] = None,
+    first_month: Annotated[
+        list[str] | None, typer.Option(help=f"first month to collect, YYYY-MM; {PER_CORPUS}")
+    ] = None,
+    last_month: Annotated[list[str] | None, typer.Option(help=f"last month, or null; {PER_CORPUS}")] = None,
+    labellers: Annotated[str | None, typer.Option(help="labellers of posts, joined by commas")] = None,
+    budget: Annotated[float | None, typer.Option(help="spending limit for remote labellers in US dollars")] = None,
+    repo: Annotated[
+        str | None, typer.Option(help="path or git address of the corpus repository to create or adopt")
+    ] = None,
     remote: Annotated[str | None, typer.Option(help="path or address of the DVC remote")] = None,
     vault_url: Annotated[
-        str | None, typer.Option(help="database of the vault; with a password: CORPUS_VAULT_URL")
+        str | None,
+        typer.Option(help="database address of the vault; if it contains a password, set CORPUS_VAULT_URL instead"),
     ] = None,
     answers_url: Annotated[
-        str | None, typer.Option(help="database of answers; with a password: CORPUS_ANSWERS_URL")
+        str | None,
+        typer.Option(help="database address of the answers; if it contains a password, set CORPUS_ANSWERS_URL instead"),
     ] = None,
     journal_url: Annotated[
-        str | None, typer.Option(help="database of the journal; with a password: CORPUS_JOURNAL_URL")
+        str | None,
+        typer.Option(help="database address of the journal; if it contains a password, set CORPUS_JOURNAL_URL instead"),
     ] = None,
-    env_file: Annotated[Path | None, typer.Option(help="write the addresses to this file, mode 600")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be written")] = False,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(help="write the addresses given by the other options to this file, as CORPUS_* variables"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the files that would be written; change nothing")
+    ] = False,
 ) -> None:
-    """Create the corpus repository from this checkout's HEAD, or adopt one; at a terminal without options, ask."""
+    """Create the corpus repository from this checkout's HEAD, or adopt one; without options, ask at the terminal."""
     from pipelines.config.new_profile import Choices
     from pipelines.config.params import load
     from pipelines.workspace.repository import NotARepository
@@ -100,7 +118,7 @@ def init(
 
 @dataclass(frozen=True)
 class Beginning:
-    """What `corpus init` writes: the profile, the file of addresses, the repository."""
+    """Everything that `corpus init` writes: the profile, the file of addresses and the repository."""
 
     settings: Settings
     choices: Choices
@@ -108,7 +126,7 @@ class Beginning:
     env_file: Path | None
 
     def ask(self, params: Params) -> Beginning:
-        """Return this with the answers of the person at the terminal; no answer keeps the default."""
+        """Ask the person at the terminal for each value and return the result; an empty answer keeps the default."""
         from pipelines.config.new_profile import Choices
         from pipelines.workspace.address import branches
 
@@ -167,7 +185,7 @@ class Beginning:
         if self.env_file:
             new_profile.write_env(self.env_file, env)
         _warn_uncommitted(repository.uncommitted(checkout), written=profile if text else None)
-        _next_steps(self.settings, params=params, env_file=self.env_file)
+        _next_steps(self.settings, params=params, choices=self.choices, env_file=self.env_file)
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
@@ -184,8 +202,12 @@ class Beginning:
 
 @app.command(rich_help_panel="Repository")
 def upgrade(
-    keep: Annotated[list[str] | None, typer.Option(help="in a conflict, keep the corpus's value of this key")] = None,
-    take: Annotated[list[str] | None, typer.Option(help="in a conflict, take the newer value of this key")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="for this parameter, keep the corpus's value in a conflict")
+    ] = None,
+    take: Annotated[
+        list[str] | None, typer.Option(help="for this parameter, take the newer code's value in a conflict")
+    ] = None,
 ) -> None:
     """Merge this checkout's HEAD into the corpus branch, and its parameters by key."""
     from pipelines.workspace import repository
@@ -208,9 +230,9 @@ def upgrade(
 
 @app.command(rich_help_panel="Repository")
 def clone(
-    folder: Annotated[Path, typer.Argument(help="a new folder")],
+    folder: Annotated[Path, typer.Argument(help="the folder to clone to, which must be new")],
     revision: Annotated[
-        str | None, typer.Option(help="clone this older commit; records taken down after it are left out")
+        str | None, typer.Option(help="clone this older commit, without records taken down since")
     ] = None,
 ) -> None:
     """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""
@@ -311,14 +333,15 @@ def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
         typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
 
 
-def _next_steps(settings: Settings, *, params: Params, env_file: Path | None) -> None:
+def _next_steps(settings: Settings, *, params: Params, choices: Choices, env_file: Path | None) -> None:
     """Print what `corpus doctor` finds in the new deployment, and what to do next."""
     from pipelines.workspace import parameters
 
     findings = _examined(settings)
     if findings:
         typer.echo("Findings of `corpus doctor`, to fix before the first month:\n" + "\n".join(findings), err=True)
-    corpus = next(iter(params.corpora))
+    chosen = (name for name, fields in choices.corpora.items() if "subreddits" in fields)
+    corpus = next(chosen, next(iter(params.corpora)))
     month = parameters.show(settings, section=f"corpora.{corpus}.first_month")
     steps = [f"set -a; . {env_file}; set +a"] if env_file else []
     # a trial reads a dump to its last byte, which may take hours, so it is left to the person

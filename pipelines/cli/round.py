@@ -12,7 +12,7 @@ from pipelines.cli.shared import CorpusName, doing, emit, open_vault
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
-app = typer.Typer(no_args_is_help=True, help="Open annotation rounds, import answers, adjudicate and close.")
+app = typer.Typer(no_args_is_help=True, help="Open and close annotation rounds, import answers, adjudicate.")
 
 Name = Annotated[str, typer.Argument(metavar="ROUND", help="a round of the corpus's protocol, such as calibration")]
 
@@ -25,7 +25,7 @@ def open_(
         bool, typer.Option("--dry-run", help="count the items that would be drawn; change nothing")
     ] = False,
 ) -> None:
-    """Draw the items and fill a queue for each annotator; an interrupted run can be repeated."""
+    """Draw the items of a round and fill a queue for each annotator; an interrupted run can be repeated."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.open_round, corpus, name, dry_run=dry_run), what="drawing and filling queues")
@@ -34,7 +34,7 @@ def open_(
 @app.command("status")
 def status(
     corpus: CorpusName,
-    name: Annotated[str | None, typer.Argument(metavar="[ROUND]", help="omit for all rounds")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[ROUND]", help="the round to show; default: all")] = None,
 ) -> None:
     """Show the status of rounds: open items per annotator and the addresses of their queues."""
     from pipelines.annotate.rounds import round as rounds
@@ -64,14 +64,14 @@ def close(
     name: Name,
     *,
     gold: Annotated[bool, typer.Option("--gold/--no-gold", help="whether the round yields gold labels")],
-    reason: Annotated[str, typer.Option(help="a code, no prose, such as agreement-sufficient")],
+    reason: Annotated[str, typer.Option(help="short code for the reason, such as agreement-sufficient")],
     abandon: Annotated[
         bool,
-        typer.Option("--abandon", help="close although items are undecided; they get no gold label from this round"),
+        typer.Option("--abandon", help="close the round even if items are undecided; these get no gold label"),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the status; change nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the round's status; change nothing")] = False,
 ) -> None:
-    """Import the last answers, record if the round yields gold, and remove the round from the annotation server."""
+    """Import the last answers, record whether the labels become gold, and delete the round's annotation queues."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(

@@ -13,7 +13,7 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
-app = typer.Typer(no_args_is_help=True, help="An offline Reddit with ground truth.")
+app = typer.Typer(no_args_is_help=True, help="Generate and run a simulated Reddit with known labels, and the demo.")
 
 
 @app.command("build")

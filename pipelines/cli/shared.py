@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -28,7 +30,7 @@ PROBE_SECONDS = 5.0
 
 
 def named(kind: str, section: str) -> Callable[[typer.Context, Any], Any]:
-    """Return a callback that refuses a name that ``section`` of params.yaml does not define."""
+    """Return a callback that rejects a name which ``section`` of params.yaml does not define."""
 
     def check(context: typer.Context, value: Any) -> Any:
         if not context.resilient_parsing and value is not None:
@@ -39,7 +41,7 @@ def named(kind: str, section: str) -> Callable[[typer.Context, Any], Any]:
 
 
 def suggested(section: str) -> Callable[[str], list[str]]:
-    """Return a function that completes names of a section in the shell."""
+    """Return a function that completes the names of a section in the shell."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in section_names(_text_here() or "", section) if name.startswith(incomplete)]
@@ -65,14 +67,16 @@ def _require_name(name: str, *, kind: str, section: str) -> None:
 
 
 def _text_published() -> str | None:
-    from pipelines.errors import GitFailed
-    from pipelines.workspace.clone import BRANCH
+    from pipelines.workspace.address import branches
+    from pipelines.workspace.clone import BRANCH, history
     from pipelines.workspace.git import git
 
-    try:
-        return git("--git-dir", Settings.from_env().repo, "show", f"{BRANCH}:params.yaml")
-    except GitFailed:
+    settings = Settings.from_env()
+    if BRANCH not in (branches(settings.repo) or {}):
         return None
+    # every task of an added corpus comes here: of a repository at a git address, only the last commit is copied
+    with history(settings, depth=1) as repository:
+        return git("--git-dir", str(repository), "show", f"{BRANCH}:params.yaml")
 
 
 def _not_empty(value: str | None) -> str | None:
@@ -91,26 +95,34 @@ CorpusName = Annotated[
     str,
     typer.Argument(
         metavar="CORPUS",
-        help="memes or posts",
+        help="the corpus: a name in section corpora, such as memes",
         callback=named("corpus", "corpora"),
         autocompletion=suggested("corpora"),
     ),
 ]
 Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM", callback=_month)]
 Shard = Annotated[int, typer.Option(min=0, help="the number of the shard, from 0")]
-Person = Annotated[str, typer.Option(help="the person who decides; recorded", callback=_not_empty)]
-Reason = Annotated[str, typer.Option(help="the reason for the decision; recorded", callback=_not_empty)]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+Person = Annotated[str, typer.Option(help="the person who decides; stored with the decision", callback=_not_empty)]
+Reason = Annotated[str, typer.Option(help="the reason; stored with the decision", callback=_not_empty)]
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 
 
+def project_root() -> Path:
+    """Return ``CORPUS_ROOT``, else the checkout of this package, else the copy that its wheel installed."""
+    if given := os.environ.get("CORPUS_ROOT"):
+        return Path(given).resolve()
+    checkout = Path(__file__).resolve().parents[2]
+    return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
+
+
 def emit(value: Any) -> None:
-    """Print ``value`` (counts and digests) as one JSON line; this is the last line that a step prints."""
+    """Print ``value`` (counts and digests only) as one line of JSON, the last line of a step's output."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> None:
-    """Print tables in the terminal's width and a note below them, or the tables as one JSON object."""
+    """Print tables that fit the terminal, followed by a note, or print the tables as one JSON object."""
     if as_json:
         emit({"tables": [asdict(sheet) for sheet in sheets]})
         return
@@ -124,7 +136,7 @@ def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> No
 
 
 def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **given: Any) -> None:
-    """Run a stage with parameters, vault and (if ``needs_settings``) settings, and print its result as JSON."""
+    """Run a stage with parameters, vault and, if needed, settings; print its result as JSON."""
     settings = Settings.from_env()
     with open_vault(settings) as vault:
         given |= {"settings": settings} if needs_settings else {}
@@ -132,7 +144,7 @@ def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = Tr
 
 
 def open_vault(settings: Settings) -> Vault:
-    """Open the vault; only `corpus init` creates one."""
+    """Open the existing vault; only `corpus init` creates a vault."""
     from pipelines.vault.vault import Vault
 
     return Vault.existing(settings)
@@ -152,7 +164,7 @@ def confirm(what: str, *, count: int, yes: bool) -> None:
 
 
 def records(count: int) -> str:
-    """Return a number of records in words."""
+    """Return a number of records as text, such as "2 records"."""
     return "1 record" if count == 1 else f"{count:,} records"
 
 

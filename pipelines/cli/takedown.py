@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
 
-Who = Annotated[str, typer.Option(help="the requester; recorded")]
+Who = Annotated[str, typer.Option(help="the requester's name; stored in the receipt")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="count what would be removed in each storage place; change nothing")
 ]
@@ -36,20 +36,24 @@ DryRun = Annotated[
 def takedown(
     context: typer.Context,
     *,
-    post: Annotated[list[str] | None, typer.Option(help="a Reddit id, fullname or URL")] = None,
-    author: Annotated[list[str] | None, typer.Option(help="a user name")] = None,
-    image: Annotated[list[str] | None, typer.Option(help="a picture file or the SHA-256 of one")] = None,
-    subreddit: Annotated[list[str] | None, typer.Option(help="a subreddit name")] = None,
-    source: Annotated[list[str] | None, typer.Option(help="a name in section sources of params.yaml")] = None,
+    post: Annotated[list[str] | None, typer.Option(help="take down this post: Reddit id, fullname or URL")] = None,
+    author: Annotated[list[str] | None, typer.Option(help="take down all posts of this Reddit user")] = None,
+    image: Annotated[
+        list[str] | None, typer.Option(help="take down posts with this picture: a file or its SHA-256")
+    ] = None,
+    subreddit: Annotated[list[str] | None, typer.Option(help="take down all posts of this subreddit")] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="take down all posts of this source (section sources)")
+    ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option(help="a file with one Reddit id, fullname or URL per line; deleted after the takedown"),
+        typer.Option(help="take down the posts in this file, one id or URL per line; the file is then deleted"),
     ] = None,
     near: Annotated[
         bool, typer.Option("--near", help="also take down near-duplicates of the selected pictures")
     ] = False,
     reason: Annotated[
-        str | None, typer.Option(help="a code or the number of a request, no prose; required without --dry-run")
+        str | None, typer.Option(help="short code or request number as reason; required without --dry-run")
     ] = None,
     who: Who = "corpus takedown",
     dry_run: DryRun = False,
@@ -102,7 +106,7 @@ def sweep(
         bool,
         typer.Option(
             "--believe",
-            help="after a check on Reddit: record any share of missing posts, beyond sweep.max_missing and max_gone",
+            help="record missing posts even above the limits sweep.max_missing and max_gone; check Reddit first",
         ),
     ] = False,
 ) -> None:
@@ -125,7 +129,7 @@ def sweep(
 
 @app.command(rich_help_panel="Privacy")
 def retention() -> None:
-    """List, by corpus, source and month, the number of records and of those past their retention."""
+    """Print the numbers of records and of expired records by corpus, source and month."""
     from pipelines.takedown import retention as stage
     from pipelines.takedown.partitions import check_out
     from pipelines.workspace.clone import workspace
@@ -147,11 +151,11 @@ def run_pending(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="file of tombstones to replay first, after a backup was restored: their encryption keys go",
+            help="after restoring a backup: file of tombstones, whose records' keys are destroyed first",
         ),
     ] = None,
 ) -> None:
-    """Process pending takedowns: records due by sweep, approval end or retention, and unfinished requests."""
+    """Take down records whose post was deleted or whose approval or retention ended, and finish open takedowns."""
     from pipelines.takedown import retention as kept
     from pipelines.takedown import sweep as asked_again
     from pipelines.takedown import takedown as steps

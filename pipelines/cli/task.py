@@ -27,7 +27,7 @@ app = typer.Typer(
 
 Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works")]
 RunName = Annotated[str, typer.Option("--run", help="the id of the Dag run; a stage accepts results of this run only")]
-Results = Annotated[str, typer.Option(help="JSON list of the result tokens of upstream stages; - reads stdin")]
+Results = Annotated[str, typer.Option(help="result tokens of upstream stages as a JSON list; - reads stdin")]
 Pointers = Annotated[
     str, typer.Option(help="JSON object that maps each data file to the text of its .dvc file; - reads stdin")
 ]
@@ -157,7 +157,7 @@ def publish_snapshot(
     results: Results,
     below: Annotated[
         list[str] | None,
-        typer.Option(help="a stage of another Dag; if published again after --base, nothing is committed"),
+        typer.Option(help="a stage of another Dag; commit nothing if it was published after --base"),
     ] = None,
 ) -> None:
     """Commit the results of a run's stages (dvc.lock and metrics)."""

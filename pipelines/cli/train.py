@@ -17,20 +17,22 @@ app = typer.Typer()
 ModelName = Annotated[
     str,
     typer.Option(
-        help="a name in section models of params.yaml",
+        help="the model: a name in section models of params.yaml",
         callback=named("model", "models"),
         autocompletion=suggested("models"),
     ),
 ]
-TaskName = Annotated[Literal["figurative", "severity", "related"], typer.Option(help="the category to predict")]
+TaskName = Annotated[
+    Literal["figurative", "severity", "related"], typer.Option(help="the label category that the model predicts")
+]
 SubsetName = Annotated[
-    Literal["unanimous", "consensus", "gold"], typer.Option(help="the labels that the model is trained on")
+    Literal["unanimous", "consensus", "gold"], typer.Option(help="which labels the model is trained on")
 ]
 
 
 @app.command(rich_help_panel=STAGES)
 def rationales(corpus: CorpusName) -> None:
-    """Ask a labeller for rationales of memes, which models of kind m3h read."""
+    """Request rationales for memes from a labeller, as input for models of kind m3h."""
     from pipelines.label import rationales as stage
 
     run_stage(stage.run, corpus)
@@ -75,11 +77,14 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 
 @app.command(rich_help_panel="Registry")
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="such as crisis-posts@champion")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="the registered model, such as crisis-posts@champion")],
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", exists=True, dir_okay=False, help="posts or memes, one JSON object a line; default: stdin"
+            metavar="[FILE]",
+            exists=True,
+            dir_okay=False,
+            help="file of posts or memes, one JSON object per line; default: stdin",
         ),
     ] = None,
 ) -> None:
@@ -94,7 +99,7 @@ def predict(
 
 @app.command("predict_finetuned", rich_help_panel=STAGES)
 def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
-    """Predict dev and test with a fine-tuned model."""
+    """Predict the labels of the dev and test splits with a fine-tuned model."""
     from pipelines.predict import predict_finetuned as stage
 
     run_stage(stage.run, corpus, subset=subset, model=model)
@@ -102,7 +107,7 @@ def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) 
 
 @app.command(rich_help_panel=STAGES)
 def baselines(corpus: CorpusName, model: ModelName) -> None:
-    """Collect the predictions of one model, not fine-tuned on this corpus, for dev and test."""
+    """Predict the dev and test splits with one model that is not fine-tuned on this corpus."""
     from pipelines.predict import baselines as stage
 
     run_stage(stage.run, corpus, model=model)

@@ -15,7 +15,9 @@ from pipelines.cli.shared import Yes, confirm, emit, open_vault, records
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
-app = typer.Typer(no_args_is_help=True, help="Export and replay tombstones, rotate the secret.")
+app = typer.Typer(
+    no_args_is_help=True, help="Export and replay tombstones (records of deletions), and rotate the secret."
+)
 
 # The first 32 bytes of the secret determine the record ids and never change.
 IDENTITY = 32
@@ -23,7 +25,7 @@ IDENTITY = 32
 
 @app.command("tombstones")
 def tombstones() -> None:
-    """Print all tombstones as JSON; keep the output apart from backups of the vault."""
+    """Print all tombstones (ids of deleted records) as JSON; store the output apart from the vault's backups."""
     with open_vault(Settings.from_env()) as vault:
         found = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
     sys.stdout.write(json.dumps(found) + "\n")
@@ -33,7 +35,12 @@ def tombstones() -> None:
 def replay(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="the output of `corpus vault tombstones`"),
+        typer.Argument(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="file of tombstones: the output of `corpus vault tombstones`",
+        ),
     ],
     yes: Yes = False,
 ) -> None:
@@ -50,7 +57,7 @@ def replay(
 @app.command("rotate")
 def rotate(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", dir_okay=False, help="where the new secret is written before it is used")
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="the file to which the new secret is written")
     ],
     yes: Yes = False,
 ) -> None:

@@ -24,7 +24,7 @@ STEP, TOMBSTONED = "collect", "tombstoned"
 
 
 def work(root: Path, *, corpus: str, month: str) -> Path:
-    """Return the folder of a month's intermediate tables, which later tasks read and which are never committed."""
+    """Return the folder of a month's intermediate tables, which later tasks read and git never contains."""
     return root / "work" / corpus / month
 
 
@@ -89,7 +89,7 @@ def _unfit(item: Submission, *, content: str) -> str | None:
 
 
 def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:
-    """Return ``drops`` with numbers in place of the ids of tombstoned records, which are counted and not identified."""
+    """Replace the ids of tombstoned records in ``drops`` by numbers, so that they are counted but not identified."""
     numbers = count()
     return {f"{TOMBSTONED}/{month}/{next(numbers)}" if why == TOMBSTONED else r: why for r, why in drops.items()}
 

@@ -42,7 +42,7 @@ async def fetch_images(
     resolver: Resolver = system_resolver,
     tls: ssl.SSLContext | None = None,
 ) -> list[bytes | str]:
-    """Fetch one picture per job concurrently, each from the first of its addresses that works.
+    """Fetch one picture for each job, several at once; each job's addresses are tried until one works.
 
     A job is a picture's addresses, tried in order; the previews of a removed picture (``gone``, ``placeholder``) are
     not tried. The result is in the order of the jobs: the picture, or the reason why the first address failed:

@@ -116,7 +116,7 @@ class _PictureReader:
         self.fingerprint = params.images.fingerprint
 
     def row(self, job: ImageJob, picture: DecodedPicture) -> dict[str, Any] | str:
-        """Return the picture's row of ``images``, or the reason to drop it."""
+        """Return the picture's row of the table ``images``, or the reason why the picture is dropped."""
         reading = self.engine.read(picture.data)
         verdict = self.gate.judge(reading.text, confidence=reading.confidence, unread=reading.unread)
         if not verdict.kept:

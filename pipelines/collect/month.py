@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
-from pipelines.errors import BadWindow, MissingPartitionKey
+from pipelines.errors import BadWindow
 
 KEY = re.compile(r"([12][0-9]{3})-(0[1-9]|1[0-2])")
 
 
 @dataclass(frozen=True)
 class Window:
-    """A month ``[start, end)`` in aware UTC; every instant belongs to exactly one window."""
+    """A calendar month in UTC, from its start (included) to the start of the next month (excluded)."""
 
     start: datetime
     end: datetime
@@ -40,23 +39,3 @@ class Window:
         year, month = int(match[1]), int(match[2])
         start = datetime(year, month, 1, tzinfo=UTC)
         return cls(start, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC))
-
-    @classmethod
-    def from_dag_run(cls, dag_run: Any, *, dag_id: str) -> Window:
-        """Return the month of a Dag run.
-
-        A partitioned run of the scheduler has a ``partition_key`` and no ``logical_date``; a run of ``dag.test()`` has
-        a ``logical_date`` and no ``partition_key``. A manually triggered run without a key has neither and must fail
-        before anything is read.
-
-        Raises:
-            MissingPartitionKey: neither is set.
-            BadWindow: the key is not ``YYYY-MM``.
-        """
-        key = getattr(dag_run, "partition_key", None)
-        if key:
-            return cls.from_key(str(key))
-        moment = getattr(dag_run, "logical_date", None)
-        if moment is None:
-            raise MissingPartitionKey(dag_id=dag_id)
-        return cls.from_key(f"{moment.astimezone(UTC):%Y-%m}")

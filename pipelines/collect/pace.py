@@ -18,7 +18,7 @@ HEADER_BYTES = 131_072  # ours: httpcore rejects headers above 100 KiB
 
 
 class Refused(Exception):
-    """A picture is dropped for ``reason``; always caught inside ``fetch_images``.
+    """A picture is dropped for ``reason``; ``fetch_images`` always catches this exception.
 
     ``passing`` is true for a failure that a retry may resolve. ``wait`` is the delay that the host requested, in
     seconds.
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class Meter:
-    """A counter of the bytes of one response; ends the response if it is too large or too slow.
+    """Count the bytes of one response, and end the response if it is too large or too slow.
 
     The clock starts at the first byte; only the total time limit covers the wait for that byte. Each window of
     ``WINDOW_SECONDS`` is checked separately, so that a fast start cannot compensate for a slow rest.
@@ -108,7 +108,7 @@ def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
 
 
 class HostGate:
-    """The limit on concurrent requests to one host; no request starts while the host asks to wait."""
+    """Limit the concurrent requests to one host; no request starts while the host asks clients to wait."""
 
     def __init__(self, *, per_host: int) -> None:
         self._slots = asyncio.Semaphore(per_host)
@@ -126,7 +126,7 @@ class HostGate:
 
     @asynccontextmanager
     async def turn(self, total: asyncio.Semaphore) -> AsyncIterator[None]:
-        """Hold a slot of the host and one of ``total``; while the host asks to wait, no slot of ``total`` is taken."""
+        """Hold a slot of the host and one of ``total``, the latter not while the host asks clients to wait."""
         async with self._slots:
             while True:
                 while (wait := self._opens - time.monotonic()) > 0:

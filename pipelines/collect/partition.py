@@ -19,7 +19,7 @@ STEP = "partition"
 
 
 def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Keep the submissions that have a kept item, merge all drops, and leave out records taken down meanwhile.
+    """Keep submissions that have a kept item, merge all drops, and leave out records that were taken down since.
 
     An item is a picture or the text, depending on the corpus's ``content``. Reads the month's ``work/`` tables and the
     shards of its items; writes ``posts`` and ``drops`` of ``data/<corpus>/<month>/``. Content columns stay sealed.

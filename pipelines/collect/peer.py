@@ -30,7 +30,7 @@ SPECIAL = tuple(ip_network(net) for net in ("192.0.0.0/24", "192.88.99.0/24", "3
 
 
 def carried(address: Address) -> tuple[Address, ...]:
-    """Return the addresses that ``address`` reaches: IPv4 addresses embedded in it, else ``address`` itself."""
+    """Return the IPv4 addresses embedded in ``address``, or ``address`` itself if it embeds none."""
     if isinstance(address, IPv4Address):
         return (address,)
     if int(address) > 1 and any(address in net for net in CARRIERS):
@@ -65,7 +65,7 @@ async def system_resolver(host: str, port: int) -> list[str]:
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """An httpcore backend that connects only to checked addresses and verifies the peer of each connection."""
+    """An httpcore backend that connects only to checked addresses, and verifies the peer of each connection."""
 
     def __init__(
         self,

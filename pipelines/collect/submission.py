@@ -29,7 +29,7 @@ REMOVED = re.compile(r"\[ ?removed( by reddit\b.*)?[. ]*\]", re.IGNORECASE | re.
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A post that may enter the corpus; ``media`` holds each image's address, followed by its previews."""
+    """A post that may enter the corpus; ``media`` lists each image's address, followed by those of its previews."""
 
     fullname: str
     author: str
@@ -47,14 +47,14 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A post that is left out: ``deleted``, ``removed``, ``deleted_later``, ``crosspost`` or ``malformed``."""
+    """A post that is left out, with the reason: ``deleted``, ``crosspost``, ``malformed`` or similar."""
 
     fullname: str
     reason: str
 
 
 def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submission | Dropped:
-    """Return one item in the common schema, or ``Dropped`` with the reason.
+    """Convert one item of a source to the common schema, or return ``Dropped`` with the reason.
 
     A deletion outranks every other reason, because it also applies to other copies of the post. A crosspost is dropped
     because its parent is collected separately. An item without a usable id gets a fullname made from its digest, so
@@ -98,7 +98,7 @@ def fullname_of(item: Mapping[str, Any]) -> str | None:
 
 
 def created_of(item: Mapping[str, Any]) -> datetime | None:
-    """Return the creation time in aware UTC, or ``None``; old dumps write the seconds as a string."""
+    """Return the creation time in UTC, or ``None``; old dumps contain the seconds as a string."""
     try:
         return datetime.fromtimestamp(float(item["created_utc"]), tz=UTC).replace(microsecond=0)
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
@@ -106,7 +106,7 @@ def created_of(item: Mapping[str, Any]) -> datetime | None:
 
 
 def retrieved_of(item: Mapping[str, Any]) -> float:
-    """Return when the source last retrieved the item (epoch seconds), 0.0 if unknown."""
+    """Return when the source last retrieved the item (seconds since the epoch), or 0.0 if unknown."""
     times = (item.get("retrieved_on"), item.get("retrieved_utc"), _get(item, "_meta", "retrieved_2nd_on"))
     return max((float(t) for t in times if isinstance(t, int | float)), default=0.0)
 

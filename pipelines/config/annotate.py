@@ -10,7 +10,7 @@ from pipelines.config.base import Fraction, Positive, Pseudonym, Section
 
 
 class Round(Section):
-    """The backend, protocols and people of annotation rounds, and the daily cap, warning and contacts."""
+    """Settings of annotation rounds: backend, protocols, annotators, daily cap, content warning and contacts."""
 
     backend: Literal["label_studio", "argilla", "files"]
     protocol: dict[str, str]
@@ -35,7 +35,7 @@ class Agreement(Section):
 
 
 class GoldParams(Section):
-    """The splits that get gold (``None``: all items of the sample), and the sources of gold besides annotation rounds.
+    """The splits whose items get gold labels (``None`` means all sampled items), and further sources of gold.
 
     ``truth`` is whether the sandbox's ground truth is used; ``published`` is a CSV file. Answers from rounds take
     precedence over both.

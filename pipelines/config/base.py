@@ -16,7 +16,7 @@ Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
 
 
 class Section(BaseModel):
-    """A frozen section of ``params.yaml``; unknown keys are refused."""
+    """Base class of the immutable sections of ``params.yaml``; unknown keys are rejected."""
 
     # built on first use: most commands read settings and never all sections
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

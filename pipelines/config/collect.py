@@ -22,6 +22,14 @@ class Corpus(Section):
     last_month: Month | None
 
 
+class Matrix(Section):
+    """The corpora for which the stages of ``dvc.yaml`` run: those of all stages, and those with memes or posts only."""
+
+    corpora: tuple[str, ...]
+    images: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
 class Source(Section):
     live: bool
     access_basis: str | None
@@ -30,7 +38,7 @@ class Source(Section):
     retention_days: int | None
 
     def check(self, name: str, *, today: date) -> None:
-        """Refuse a live source without an access basis, an approval, an expiry in the future and a retention.
+        """Reject a live source that lacks an access basis, an approval, a future expiry date or a retention period.
 
         Raises:
             SourceNotApproved: the check failed; the error names what is missing.

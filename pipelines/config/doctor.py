@@ -12,7 +12,7 @@ Limit = Annotated[float, Field(ge=0)]
 
 
 class Doctor(Section):
-    """Limits of the checks; all values are ours.
+    """Limits used by the checks of ``corpus doctor``; all values are this project's own choice.
 
     Args:
         free_gb: the minimum free space, in GB, below ``CORPUS_HOME``, the cache and a remote that is a folder.

@@ -23,7 +23,7 @@ class Provider(Section):
 
 
 class Price(Section):
-    """A model's price in US dollars per million tokens; it replaces the price in the list of genai-prices."""
+    """A model's price in US dollars per million tokens, used instead of the price that genai-prices lists."""
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
@@ -40,7 +40,7 @@ class RemoteLabeller(Section):
 
 
 class OfflineLabeller(Section):
-    """A member of the offline ensemble, fitted on the dev gold."""
+    """A member of the offline ensemble, which is fitted on the gold labels of dev."""
 
     kind: Literal["offline"]
     features: Literal["characters", "words", "embedding"]
@@ -50,7 +50,7 @@ Labeller = Annotated[RemoteLabeller | OfflineLabeller, Field(discriminator="kind
 
 
 class Ensemble(Section):
-    """Labellers whose votes are aggregated; ``fallback`` names the member that decides undecided records of test."""
+    """Labellers whose votes are aggregated; ``fallback`` is the member that decides undecided records of test."""
 
     members: tuple[str, ...]
     aggregate: Literal["label_set_majority", "k_of_n", "weighted", "dawid_skene", "mean_logit"]

@@ -31,7 +31,7 @@ class FusionModel(Section):
 
 
 class YadavModel(Section):
-    """Yadav et al. 2023: a depression-symptom model for memes."""
+    """The depression-symptom model for memes by Yadav et al. (2023)."""
 
     kind: Literal["yadav"]
     text: str
@@ -39,7 +39,7 @@ class YadavModel(Section):
 
 
 class M3hModel(Section):
-    """M3H (Mazhar et al. 2025): figurative and commonsense features of a labeller, fused with text and picture."""
+    """M3H (Mazhar et al. 2025), which fuses a labeller's figurative and commonsense features with text and picture."""
 
     kind: Literal["m3h"]
     base: str
@@ -47,7 +47,7 @@ class M3hModel(Section):
 
 
 class PromptedModel(Section):
-    """A labeller that is prompted with a meme's picture and ``examples`` labelled memes from train."""
+    """A labeller that is prompted with a meme's picture and with ``examples`` labelled memes from train."""
 
     kind: Literal["prompted"]
     labeller: str
@@ -110,28 +110,28 @@ class LocalModel(Section):
 
 
 class VotesModel(Section):
-    """A labeller; its stored votes are the predictions."""
+    """Use the stored votes of one labeller as predictions."""
 
     kind: Literal["votes"]
     labeller: str
 
 
 class EnsembleModel(Section):
-    """An ensemble; its silver labels are the predictions."""
+    """Use the silver labels of one ensemble as predictions."""
 
     kind: Literal["ensemble"]
     ensemble: str
 
 
 class SavedModel(Section):
-    """A file of predictions from outside this project, at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
+    """Use the predictions in a file from outside this project, at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
 
     kind: Literal["saved"]
     path: str
 
 
 class RegisteredModel(Section):
-    """A model of the registry, such as ``models:/crisis-posts@champion``."""
+    """Use a registered model, such as ``models:/crisis-posts@champion``."""
 
     kind: Literal["registered"]
     uri: str
@@ -161,7 +161,7 @@ class Prompted(Section):
 
 
 class Finetune(Section):
-    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors``: required recall by label (tuned on dev)."""
+    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors`` maps labels to the recall required on dev."""
 
     category: str
     ensemble: str
@@ -174,13 +174,13 @@ class Finetune(Section):
 
 
 class PredictFinetuned(Section):
-    """``batch`` is the number of posts per batch when a fine-tuned model predicts."""
+    """Parameters of prediction with fine-tuned models; ``batch`` is the number of posts per batch."""
 
     batch: Positive
 
 
 class Baselines(Section):
-    """The models that are evaluated without tuning on this corpus, as names of section ``models``."""
+    """The models that are evaluated without fine-tuning on this corpus, given as names of section ``models``."""
 
     models: tuple[str, ...]
 
@@ -191,13 +191,13 @@ class Evaluate(Section):
 
 
 class Report(Section):
-    """The title of each corpus's report."""
+    """Parameters of the benchmark report: the title for each corpus."""
 
     titles: dict[str, str]
 
 
 class Train(Section):
-    """Training parameters: those of FigSIM's Table 9, and those that the paper does not state."""
+    """Training parameters, from FigSIM's Table 9 where the paper states them."""
 
     tasks: tuple[Literal["figurative", "severity", "related"], ...]
     models: tuple[str, ...]
@@ -216,14 +216,14 @@ class Train(Section):
 
 
 class Chosen(Section):
-    """A model to register: a name of section ``models``, and for posts the ``subset`` it was tuned on."""
+    """A model to register: a name of section ``models`` and, for posts, the ``subset`` that it was fine-tuned on."""
 
     model: str
     subset: Literal["unanimous", "consensus", "gold"] | None = None
 
 
 class Promote(Section):
-    """Parameters of the promotion gate; all values are ours, because neither paper deploys a model.
+    """Parameters of the promotion gate; the values are this project's own, because neither paper deploys a model.
 
     Args:
         min_probability: the minimum share of resamples in the paired bootstrap on test (SPEC 2.5) in which the
@@ -244,7 +244,7 @@ class Promote(Section):
 
 
 class Drift(Section):
-    """Bounds of :mod:`pipelines.registry.drift`: a difference is shown and notified if it is larger than its bound.
+    """Thresholds of :mod:`pipelines.registry.drift`; a larger difference is reported and sent to webhooks.
 
     Args:
         alpha: the probability of a false alarm in a month, at most.

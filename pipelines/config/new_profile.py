@@ -40,15 +40,15 @@ class FileExists(ConfigError):
 
 
 class EnsembleMissing(ConfigError):
-    """No ensemble consists of the chosen labellers only."""
+    """No ensemble consists only of the chosen labellers."""
 
-    message = "No ensemble has only members of {labellers}."
-    remedy = "Choose all members of one: {ensembles}."
+    message = "The labellers {labellers} do not include all members of any ensemble."
+    remedy = "Choose at least all members of one of these ensembles: {ensembles}."
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What a person chose for a new corpus; an empty field keeps the default of ``params.yaml``.
+    """A person's choices for a new corpus; an empty field keeps the default of ``params.yaml``.
 
     Args:
         corpora: fields of the section ``corpora``, by corpus.
@@ -61,7 +61,7 @@ class Choices:
     budget_usd: float | None = None
 
     def any(self) -> bool:
-        """Return whether there is a choice."""
+        """Return whether any choice was made."""
         return bool(self.corpora or self.labellers or self.budget_usd is not None)
 
 

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.config import renamed
+from pipelines.config.added_corpora import complete
 from pipelines.config.annotate import Agreement, GoldParams, Round
 from pipelines.config.base import Section, faults
 from pipelines.config.collect import (
@@ -24,6 +25,7 @@ from pipelines.config.collect import (
     Dump,
     Images,
     Language,
+    Matrix,
     Reddit,
     Sandbox,
     Source,
@@ -50,14 +52,21 @@ from pipelines.config.models import (
 )
 from pipelines.config.release import Release
 from pipelines.config.takedown import Sweep, Takedown
-from pipelines.errors import BadParams, UnknownName
+from pipelines.errors import BadParams, ConfigError, UnknownName
 
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
+class EarlierNames(ConfigError):
+    """The parameters of a corpus lack sections of the present code, or name them as earlier code did."""
+
+    message = "The parameters of the corpus still have the form of an earlier version of the code."
+    remedy = "Run `corpus upgrade`, then repeat the command."
+
+
 class Params(Section):
-    """All sections of ``params.yaml``; ``profile`` is the profile that the corpus repository was created with.
+    """All sections of ``params.yaml``; ``profile`` names the profile with which the corpus repository was created.
 
     ``revisions`` has a number for each stage; raise a stage's number when its results change (docs/configuration.md).
     """
@@ -65,6 +74,7 @@ class Params(Section):
     profile: str | None
     revisions: dict[str, int] = Field(default_factory=dict)
     corpora: dict[str, Corpus]
+    matrix: Matrix
     sources: dict[SourceName, Source]
     dump: Dump
     reddit: Reddit
@@ -126,6 +136,17 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _stages(self) -> Params:
+        """Refuse a corpus that the stages of its content do not have."""
+        wanted: dict[str, set[str]] = {"images": set(), "texts": set()}
+        for name, corpus in self.corpora.items():
+            wanted[corpus.content].add(name)
+        for name, corpora in {"corpora": set(self.corpora), **wanted}.items():
+            if set(getattr(self.matrix, name)) != corpora:
+                raise ValueError(f"matrix.{name} has to list {', '.join(sorted(corpora)) or 'no corpus'}")
+        return self
+
+    @model_validator(mode="after")
     def _models(self) -> Params:
         """Refuse a model that asks a labeller that is not described, or whose name DVC would not find."""
         if wrong := ", ".join(repr(name) for name in self.models if not MODEL_NAME.fullmatch(name)):
@@ -148,7 +169,7 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def section_names(text: str, section: str) -> list[str]:
-    """Return the names that a section defines in the text of a ``params.yaml``, without validation; may be empty."""
+    """Return the names that a section of a ``params.yaml`` text defines, without validation, possibly none."""
     try:
         values = renamed.params(YAML(typ="safe").load(text) or {})
         return list(values.get(section) or ())
@@ -168,7 +189,7 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
         values = parse(where.read_text(), where=where.name)
         if profile:
             where = root / "profiles" / f"{profile}.yaml"
-            values = overlay(values, parse(where.read_text(), where=where.name))
+            values = complete(overlay(values, parse(where.read_text(), where=where.name)))
     except FileNotFoundError:
         if profile and (root / "params.yaml").is_file():
             known = sorted(path.stem for path in where.parent.glob("*.yaml"))
@@ -180,8 +201,13 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     return validate(values, where=where.name)
 
 
+def earlier(values: Mapping[str, Any]) -> bool:
+    """Return whether a section is missing, as in the parameters of an earlier version."""
+    return any(field.is_required() and name not in values for name, field in Params.model_fields.items())
+
+
 def parse(text: str, *, where: str) -> dict[str, Any]:
-    """Return the values of a ``params.yaml`` or of a profile by the present names of sections; ``where`` is its name.
+    """Parse a ``params.yaml`` or profile and rename old sections; ``where`` is the file's name for error messages.
 
     Raises:
         BadParams: the text is not YAML, or not a mapping.

@@ -15,7 +15,7 @@ AGREEMENT = "agreement"
 
 
 class Shape(Section):
-    """The form and columns of a release of one corpus.
+    """The form and the columns of one corpus in a release.
 
     Args:
         form: ``figsim`` has the files ``annotations.csv`` and ``splits.csv``; ``cradle`` has one file per split, in
@@ -43,22 +43,22 @@ class Shape(Section):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The columns of labels."""
+        """The names of the categories whose labels are released, one column for each."""
         return tuple(c for c in self.columns if c not in (*METADATA, AGREEMENT))
 
     @property
     def metadata(self) -> tuple[str, ...]:
-        """The columns that are neither labels nor agreement, in the order of :data:`METADATA`."""
+        """The columns other than labels and agreement, in the order of :data:`METADATA`."""
         return tuple(c for c in METADATA if c in self.columns)
 
 
 class Release(Section):
-    """Parameters of releases; all values are ours, because the papers do not state which metadata they release.
+    """Parameters of releases; the values are this project's own, because the papers state no metadata.
 
     Args:
         k: the minimum number of authors for every released combination of metadata values.
         licence: the text of ``LICENSE.txt`` in the package.
-        contact: the contact for users of the release and for persons concerned; ``None``: ``CORPUS_CONTACT``.
+        contact: the contact for users of the release and for persons concerned; the default is ``CORPUS_CONTACT``.
         corpora: the shape of each corpus's release; a corpus without an entry cannot be released.
     """
 

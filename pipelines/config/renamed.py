@@ -20,7 +20,7 @@ NESTED = {"fetch": "images", "decode": "images", "ocr": "images", "fingerprint":
 
 
 def params(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of ``params.yaml`` or of a profile with present names of all sections.
+    """Rename old sections in the content of ``params.yaml`` or of a profile, and return it.
 
     If a file has a section under both names, the values are merged; values under the present name take precedence.
     """
@@ -38,19 +38,19 @@ def params(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def stage(name: str) -> str:
-    """Return the present name of a stage such as ``score@memes``."""
+    """Return the present name of a stage that may have an old name, such as ``score@memes``."""
     step, at, rest = name.partition("@")
     return STAGES.get(step, step) + at + rest
 
 
 def path(name: str) -> str:
-    """Return the present path of a stage's output; only metrics files, which are named after stages, can change."""
+    """Return the present path of a stage's output; only metrics files, which are named after stages, are renamed."""
     found = re.fullmatch(r"(metrics/[^/]+/)([a-z_]+)((?:-[^/]*)?\.json)", name)
     return f"{found[1]}{STAGES.get(found[2], found[2])}{found[3]}" if found else name
 
 
 def metrics(folder: Path, step: str) -> Path:
-    """Return the metrics file of a stage in a folder; before `corpus upgrade` the file has the stage's earlier name."""
+    """Return the metrics file of a stage in a folder; before `corpus upgrade` it has the stage's old name."""
     present = folder / f"{step}.json"
     earlier = (folder / f"{old}.json" for old, new in STAGES.items() if new == step)
     return next((path for path in (present, *earlier) if path.exists()), present)

@@ -34,7 +34,7 @@ def _port(variable: str) -> int | None:
 
 
 def find_home() -> Path:
-    """Return the folder of all data and state.
+    """Return CORPUS_HOME, the folder of all data and state.
 
     It is ``CORPUS_HOME``; else, from the working directory upwards, the folder that a clone's home file names, or
     ``var`` in a checkout of the project; else ``var`` in the working directory.
@@ -182,7 +182,7 @@ class Settings(Section):
         return secret
 
     def create_secret(self) -> bytes:
-        """Return the project secret; create ``<home>/secret`` (mode 600) if there is none."""
+        """Return the project secret, and create ``<home>/secret`` (mode 600) if there is none."""
         if not os.environ.get("CORPUS_SECRET"):
             create_private(self.home / "secret", secrets.token_hex(64))
         return self.secret()

@@ -10,14 +10,14 @@ from pipelines.config.base import Fraction, Positive, Section
 
 
 class Band(Section):
-    """Records younger than ``until_days`` (``None``: all others) are re-checked every ``every_days`` days."""
+    """Re-check records younger than ``until_days`` every ``every_days`` days; ``None`` means all older records."""
 
     until_days: Positive | None
     every_days: Positive
 
 
 class Sweep(Section):
-    """Parameters of a sweep, which re-checks records on Reddit; all values are ours.
+    """Parameters of a sweep, which re-checks records on Reddit; the values are this project's own.
 
     Args:
         bands: re-check intervals by age, youngest first; the last band has ``until_days: null``.
@@ -51,7 +51,7 @@ class Sweep(Section):
 
 
 class Takedown(Section):
-    """The condition under which a takedown withdraws a registered model version; the default is ours.
+    """The condition under which a takedown withdraws a registered model version; the default is this project's own.
 
     Args:
         withdraw_share: if at least this share of a version's training records was taken down, the version is withdrawn:

@@ -12,7 +12,7 @@ HEADER = ["record_id", "image", "split"]
 
 
 def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
-    """Return the rows of the CSV file ``split.published`` (``record_id,image,split``); empty if it is not set.
+    """Read the CSV file ``split.published`` (``record_id,image,split``); return no rows if it is not configured.
 
     Raises:
         BadParams: the file is missing, or has another header, an unknown split, an image that is not a number, or an

@@ -75,7 +75,7 @@ def _ocr(corpus: str, *, params: Params, vault: Vault, root: Path, truth: Truth 
 
 @dataclass(frozen=True)
 class Truth:
-    """The sandbox's ground truth about its content, under this vault's record ids."""
+    """The sandbox's ground truth about its content, with record ids of this vault."""
 
     texts: dict[Item, str]
     kept: set[Item]
@@ -83,7 +83,7 @@ class Truth:
     mirrored: set[Pair]
 
     def word_recall(self, read: dict[Item, str], *, kinds: tuple[str, ...]) -> float | None:
-        """Return the share of the true caption words that OCR read in ``read``; ``None`` without true words."""
+        """Return the share of the true caption words that OCR found, or ``None`` if there are no true words."""
         found = total = 0
         for item, text in read.items():
             true = Counter(words(scrub(self.texts.get(item, ""), kinds=kinds)[0]))
@@ -92,7 +92,7 @@ class Truth:
         return round(found / total, 4) if total else None
 
     def compare(self, present: set[Item], found: set[Pair]) -> dict[str, Any]:
-        """Return pair precision and recall over the present items, and the counts of unexpected and missing items."""
+        """Compute precision and recall of pairs over the items present, and count unexpected and missing items."""
         true = {pair for pair in self.pairs if pair <= present}
         mirrored = {pair for pair in self.mirrored if pair <= present}
         right = len(true & found)

@@ -46,7 +46,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
 
 
 def draw(items: Iterable[Item], *, size: int, seed: int, members: Iterable[Item] = ()) -> list[Item]:
-    """Return all ``members`` among ``items``, then the smallest keyed hashes up to ``size``, sorted by item.
+    """Return those ``items`` that are in ``members``, then those with the smallest keyed hashes, up to ``size``.
 
     All members are kept even if there are more than ``size``: a sample never loses items assigned to a split.
     """

@@ -23,14 +23,14 @@ TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 
 
 class LeakRefused(DataError):
-    """Examples or labels of a split were passed to code that must not see them."""
+    """Examples or labels were passed to code that must not use their split."""
 
     message = "{items} examples of {found} were refused: only {allowed} may be used here."
-    remedy = "Nothing was computed from them. Pass examples of {allowed}."
+    remedy = "Nothing was computed from them. Correct the code: pass examples of {allowed} only."
 
 
 class NoGold(ConfigError):
-    """The current folder has no split or gold."""
+    """The current folder lacks the split or the gold labels."""
 
     message = "snapshot/{corpus}/split or snapshot/{corpus}/gold is missing in the current folder."
     remedy = (
@@ -40,14 +40,14 @@ class NoGold(ConfigError):
 
 
 class NoSplit(NoGold):
-    """The current folder has no split."""
+    """The current folder lacks the split."""
 
     message = "snapshot/{corpus}/split is missing in the current folder."
 
 
 @dataclass(frozen=True)
 class Example:
-    """A meme as a model receives it; ``repr`` shows only item, split and group, so that no log contains content.
+    """A meme as the input of a model; ``repr`` shows only item, split and group, so that logs contain no content.
 
     Args:
         item: record and image.
@@ -68,7 +68,7 @@ class Example:
 
 
 def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Example]:
-    """Return ``examples`` unchanged after checking that all are of the given splits.
+    """Return ``examples`` unchanged after a check that all of them are from the given splits.
 
     Raises:
         LeakRefused: an example is of another split.

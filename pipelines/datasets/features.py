@@ -26,18 +26,18 @@ Remarks = tuple[str, str, str]
 
 
 class NoCues(ConfigError):
-    """A model of kind m3h lacks the remarks that it needs; there is no fallback."""
+    """A model of kind m3h lacks the rationales that it needs; it cannot run without them."""
 
     message = "A model of kind m3h needs rationales from its labeller for every meme: {detail}."
     remedy = (
-        "Set in params.yaml: the model in train.models, `labeller` of the model to a remote labeller that accepts "
-        "images, and votes.budget_usd. Set the API key of the labeller. Then run `dvc repro rationales@memes`."
+        "In params.yaml, list the model under train.models, set its `labeller` to a remote labeller that accepts "
+        "images, and set votes.budget_usd. Set the labeller's API key. Then run `dvc repro rationales@memes`."
     )
 
 
 @dataclass(frozen=True)
 class Cues:
-    """The remarks on memes, in memory only; its ``repr`` omits them.
+    """The rationales for memes, in memory only; ``repr`` omits them.
 
     Args:
         of: item -> its three remarks in the order of ``HEADS``, for every requested item; ``None`` if the labeller
@@ -51,7 +51,7 @@ class Cues:
     labeller: str
 
     def remarks(self, item: Item) -> Remarks | None:
-        """Return the remarks on an item.
+        """Return the rationales for an item.
 
         Raises:
             NoCues: no remarks were requested for the item.
@@ -62,12 +62,12 @@ class Cues:
 
 
 def place(corpus: str, *, model: str, root: Path) -> Path:
-    """Return the path of the table of a model's remarks; each model has a separate table."""
+    """Return the path of the table of a model's rationales; each model has its own table."""
     return root / "snapshot" / corpus / "remarks" / model / "remarks.parquet"
 
 
 def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = Path()) -> Cues:
-    """Return the remarks that the stage ``rationales`` wrote for a model.
+    """Read the rationales that the stage ``rationales`` wrote for a model.
 
     Raises:
         NoCues: the stage did not run for this model, or used another labeller.
@@ -92,12 +92,12 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
 
 
 def packed(remarks: Remarks) -> str:
-    """Encode remarks as JSON (head to remark), the format of the encrypted column."""
+    """Encode rationales as JSON (head to text), the format of the encrypted column."""
     return json.dumps(dict(zip(HEADS, remarks, strict=True)))
 
 
 def unpacked(data: bytes) -> Remarks:
-    """Decode remarks that :func:`packed` encoded."""
+    """Decode rationales that :func:`packed` encoded."""
     found = json.loads(data)
     one, two, three = (found[head] for head in HEADS)
     return one, two, three

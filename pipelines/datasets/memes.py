@@ -26,7 +26,7 @@ from pipelines.vault.vault import Vault
 
 @dataclass(frozen=True)
 class Material:
-    """The examples of one task by split, each in the order of its items.
+    """The examples of one task by split, sorted by item.
 
     ``without`` counts, by split, the items without gold of this task; ``taken_down`` those whose record was taken down.
     Neither are among the examples.
@@ -41,7 +41,7 @@ class Material:
     _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
 
     def truth(self, split: str) -> Mapping[Item, LabelSet]:
-        """Return the labels of a split's examples by item, also of test; use only for evaluation, never for fitting.
+        """Return the true labels of a split's examples by item, even of test; only evaluation may use them.
 
         Raises:
             KeyError: there is no such split.
@@ -50,7 +50,7 @@ class Material:
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
-    """Return the examples of all items with gold of the task; records that were taken down are only counted.
+    """Read the examples of all items with gold labels of the task; records that were taken down are only counted.
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
@@ -79,7 +79,7 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
 
 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
-    """Return all items of train, validation and test, with or without gold, and the number of items taken down.
+    """Return all items of train, validation and test, with or without gold, and how many items were taken down.
 
     The examples have no labels. Use this for code that reads memes before gold exists.
 
@@ -108,7 +108,7 @@ def material(
     opened: Mapping[Item, tuple[str, bytes | None]],
     gone: Collection[str],
 ) -> Material:
-    """Return the decrypted items as examples by split, with the labels of test hidden.
+    """Return the decrypted items as examples by split; the labels of test are hidden.
 
     Args:
         task: the task.
@@ -136,7 +136,7 @@ def material(
 
 
 def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[Item, tuple[str, str]]:
-    """Return the split and group of each item of the table ``splits``.
+    """Return the split and the group of each item in the table ``splits``.
 
     Raises:
         SplitConflict: an item or a group is in two splits.

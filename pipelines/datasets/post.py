@@ -34,17 +34,20 @@ class Post:
 
     @cached_property
     def text(self) -> str:
-        """The input of the papers' models, ``Title: ... Text: ...`` (SPEC 22), without form boilerplate."""
+        """The input text of models, ``Title: ... Text: ...`` as in the papers (SPEC 22).
+
+        The fixed text that an annotation form adds to posts is removed.
+        """
         title, body = (BOILERPLATE.sub("", part).strip() for part in (self.title, self.body))
         return f"Title: {title} Text: {body}"
 
     @cached_property
     def strips(self) -> int:
-        """How many times boilerplate was stripped."""
+        """The number of boilerplate passages that were removed."""
         return sum(len(BOILERPLATE.findall(part)) for part in (self.title, self.body))
 
     def content_digest(self, *, secret: bytes) -> str:
-        """Return the HMAC-SHA-256 of everything in the post, in hex.
+        """Return the HMAC-SHA-256 of the post's whole content in hexadecimal.
 
         The digest is keyed because a digest without a key would let anyone verify a guess of the post's text. Each part
         is prefixed with its length, so that different posts never give the same input.

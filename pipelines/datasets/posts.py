@@ -32,7 +32,7 @@ VALIDATIONS = ("dev", VALIDATION)
 
 
 class NoSilver(ConfigError):
-    """The current folder has no silver of the ensemble."""
+    """The current folder lacks the silver labels of the ensemble."""
 
     message = "The silver labels of ensemble '{ensemble}' for {corpus} are missing in the current folder."
     remedy = (
@@ -58,12 +58,12 @@ class Posts(Material):
     placed: Mapping[Item, tuple[str, str]] = field(repr=False)
 
     def split_of(self, example: Example) -> str:
-        """Return the corpus's name of an example's split."""
+        """Return the name that the corpus gives to an example's split."""
         return self.placed[example.item][0]
 
     @property
     def asked(self) -> tuple[Example, ...]:
-        """The examples to predict: dev and test."""
+        """The examples to predict, which are those of dev and test."""
         return (*self.validation, *self.test)
 
 

@@ -55,7 +55,7 @@ class SplitPosts:
             group={row["record_id"]: row["group"] for row in splits},
             gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
             examples=tuple(sorted(row["record_id"] for row in gold if row["example"])),
-            scheme=load(params.corpora[corpus].scheme),
+            scheme=load(params.corpora[corpus].scheme, root=root),
         )
 
     def shards(self, *, size: int) -> list[list[Post]]:
@@ -65,7 +65,7 @@ class SplitPosts:
 
 
 def split_digest(corpus: str, *, root: Path) -> str:
-    """Return the SHA-256 of the lines ``record image split`` of ``snapshot/<corpus>``.
+    """Return the SHA-256 of the lines ``record image split`` of all items in ``snapshot/<corpus>``.
 
     Compare results only if their digests are equal: results on different splits are not comparable.
     """
@@ -74,5 +74,5 @@ def split_digest(corpus: str, *, root: Path) -> str:
 
 
 def digest_of(lines: Iterable[str]) -> str:
-    """Return the SHA-256 of the lines in sorted order."""
+    """Return the SHA-256 of the sorted lines."""
     return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()

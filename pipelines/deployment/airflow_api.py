@@ -39,7 +39,9 @@ class RunFailed(DataError):
     """A Dag run failed or made no progress."""
 
     message = "{dag} is {state}: {detail}."
-    remedy = "Open {address} and read the task's log; then run `make demo` again, which continues from there."
+    remedy = (
+        "Read the log of the failed task at {address} and remove the cause; then run `make demo` again, which resumes."
+    )
 
 
 class AirflowUnavailable(ConfigError):
@@ -67,7 +69,7 @@ def named(name: str) -> str:
 
 @dataclass(frozen=True)
 class Login:
-    """A token, or a name and a password; without either, the server must not ask for a login."""
+    """Credentials for Airflow: a token, or a name and password; without them, the server must not require a login."""
 
     token: str = field(default="", repr=False)
     user: str = ""
@@ -142,7 +144,7 @@ class Airflow:
         return run_id
 
     def runs_and_tasks(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return all runs and all task instances of all Dags, unchanged from the API, in two requests.
+        """Return all runs and all task instances of all Dags, as the API describes them, with two requests.
 
         Runs come oldest first and are read first: a run that is created between the two requests is missing, although
         its task instances are returned.
@@ -151,14 +153,14 @@ class Airflow:
         return runs, list(self._all("/dags/~/dagRuns/~/taskInstances", "task_instances", order_by="id"))
 
     def parse(self, dag_id: str) -> bool:
-        """Request that the Dag processor parses a Dag's file next; return whether Airflow has the Dag."""
+        """Ask the Dag processor to parse a Dag's file next; return whether Airflow knows the Dag."""
         found = self.find(f"/dags/{dag_id}")
         if found:
             self._call("PUT", f"/parseDagFile/{found['file_token']}", expected=HTTPStatus.CONFLICT)
         return found is not None
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Send a repeatable POST; return the JSON of the response, or ``None`` if the object already exists (409)."""
+        """Send a POST that may be repeated; return the JSON response, or ``None`` if the object exists (409)."""
         answer = self._call("POST", path, json=dict(body), expected=HTTPStatus.CONFLICT)
         result: dict[str, Any] | None = None if answer.status_code == HTTPStatus.CONFLICT else answer.json()
         return result
@@ -180,7 +182,7 @@ class Airflow:
             raise AirflowUnavailable(address=self.base, detail=detail)
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Respond to a human-in-the-loop task that waits for a person; return whether the task has succeeded.
+        """Answer the question of a task that waits for a person; return whether the task has succeeded.
 
         Call this function repeatedly until it returns true. The response is delayed by ``ANSWER_SECONDS`` times the
         number of tries, because Airflow 3.3 fails a task whose response arrives before the scheduler has registered the

@@ -1,4 +1,4 @@
-"""Prepare an existing Airflow through its REST API: the pools and connections of the Dags, and a new parse of them."""
+"""Prepare an existing Airflow through its REST API: pools, connections, a new parse of the Dags, runs with a key."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import requests
 
 from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, Login, named, prefix
+from pipelines.errors import UnknownName
 
 # A person waits; `airflow_api.PATIENCE` is for a server that starts.
 PATIENCE, SECONDS = 2.0, 8.0
@@ -19,7 +20,7 @@ Fields = Mapping[str, Mapping[str, str]]
 
 
 def address(home: Path) -> str | None:
-    """Return the address of Airflow's API server: the setting, or the embedded server's; ``None`` without both."""
+    """Return the configured address of Airflow's API, or the embedded server's, or ``None`` if there is neither."""
     if base := os.environ.get("CORPUS_AIRFLOW_URL"):
         return base.rstrip("/")
     try:
@@ -29,7 +30,7 @@ def address(home: Path) -> str | None:
 
 
 def parse_again(home: Path, *, root: Path, environment: Environment) -> int | None:
-    """Have the Dags of ``root`` parsed now, not at their interval; return their number, or ``None`` without Airflow."""
+    """Ask Airflow to parse the Dags of ``root`` now; return their number, or ``None`` if there is no Airflow."""
     base = address(home)
     try:
         if base is None:
@@ -57,7 +58,7 @@ def connect(url: str, *, environment: Environment) -> Airflow:
 def setup(
     airflow: Airflow, *, root: Path, providers: Iterable[str], environment: Environment, dry_run: bool, reset: bool
 ) -> Iterator[str]:
-    """Create missing pools and set the connections whose variables have values; yield a line for each.
+    """Create missing pools, and set the connections whose variables have values; yield one line of text for each.
 
     A second call changes nothing further: a pool keeps the slots that a person gave it, and a connection is written
     again with the same values, because Airflow does not return passwords.
@@ -81,8 +82,24 @@ def setup(
         raise _unavailable(airflow.base, error) from None
 
 
+def trigger(airflow: Airflow, dag_id: str, *, key: str | None) -> str:
+    """Start a run of a Dag, with a partition key if it has one: `airflow dags trigger` of Airflow 3.3 takes none.
+
+    Raises:
+        UnknownName: there is no such Dag.
+        AirflowUnavailable: the server does not answer or refuses the request.
+    """
+    try:
+        if airflow.find(f"/dags/{dag_id}") is None:
+            listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
+            raise UnknownName(kind="Dag", name=dag_id, known=", ".join(sorted(one["dag_id"] for one in listed)))
+        return airflow.trigger(dag_id, partition_key=key)
+    except requests.RequestException as error:
+        raise _unavailable(airflow.base, error) from None
+
+
 def connections(root: Path, *, providers: Iterable[str]) -> Fields:
-    """Return the variables by field by connection; a provider that is not in the file has an address and a key."""
+    """Return the environment variable of each field of each connection; unknown providers get an address and a key."""
     known: dict[str, dict[str, str]] = json.loads((root / "profiles" / "connections.json").read_text())
     for name in providers:
         variable = f"CORPUS_{name.upper().replace('-', '_')}"

@@ -73,7 +73,7 @@ def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds
 
 
 def running(path: Path) -> psutil.Process | None:
-    """Return the process of a pid file if it still runs; the stored start time detects a reused pid."""
+    """Return the process named in a pid file if it still runs; the stored start time detects a reused process id."""
     try:
         noted = json.loads(path.read_text())
         process = psutil.Process(noted["pid"])
@@ -87,7 +87,7 @@ def running(path: Path) -> psutil.Process | None:
 
 
 def down(settings: Settings) -> list[str]:
-    """Stop every process with a pid file, including its children; return the names of those that were running."""
+    """Stop every process that has a pid file, and its children; return the names of those that were running."""
     notes = sorted((settings.home / "run").glob("*.pid"))
     found = {path.stem: process for path in notes if (process := running(path))}
     database = found.get("postgres")
@@ -95,7 +95,7 @@ def down(settings: Settings) -> list[str]:
     _stop([member for process in clients for member in [process, *process.children(recursive=True)]], signal.SIGTERM)
     # PostgreSQL waits for its last connection after SIGTERM, and its connection processes must not be signalled
     _stop([database] if database else [], signal.SIGINT)
-    for path in [*notes, settings.home / "ports.json"]:
+    for path in [*notes, settings.home / "ports.json", settings.home / "services.env"]:
         path.unlink(missing_ok=True)
     return list(found)
 

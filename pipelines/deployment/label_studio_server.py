@@ -41,7 +41,7 @@ class EnvironmentMissing(ServiceFailed):
 
 @dataclass(frozen=True)
 class Account:
-    """One pseudonym's login, and the token of the service account in the same organization."""
+    """The login of one pseudonym, and the API token of the service account in the same organisation."""
 
     email: str
     password: str
@@ -115,7 +115,7 @@ def address(settings: Settings) -> str:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the server's complete environment; nothing is inherited from this process, so that no key leaks."""
+    """Return the server's complete environment; variables of this process are not inherited, so that no key leaks."""
     return {
         **{name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ},
         "PYTHONPATH": str(Path(__file__).with_name("label_studio_site")),
@@ -136,7 +136,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accounts:
-    """Return the accounts of the pseudonyms; create missing ones and store all in ``accounts.json`` (mode 600).
+    """Return the accounts of the pseudonyms; missing ones are created and stored in ``accounts.json`` (mode 600).
 
     The server must have been started once, which creates its database. The operator gives each annotator their own
     address and password from ``accounts.json``.

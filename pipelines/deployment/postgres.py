@@ -40,7 +40,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Postgres:
-    """A server in ``folder`` that listens on ``port`` of the loopback interface.
+    """A PostgreSQL server in ``folder`` that listens on ``port`` of the loopback interface.
 
     Args:
         folder: the data directory, created by ``initialize``.

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,7 +39,7 @@ NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && ex
 
 @dataclass(frozen=True)
 class Ports:
-    """The components' ports, stored in ``var/ports.json`` for all commands."""
+    """The ports of the components, which ``var/ports.json`` stores for all commands."""
 
     sandbox: int
     airflow: int
@@ -47,7 +48,7 @@ class Ports:
 
     @classmethod
     def choose(cls, path: Path, *, sandbox: int) -> Ports:
-        """Return the stored ports; choose and store missing ones: the component's usual port, else any free port.
+        """Return the stored ports; a missing port is set to the component's usual port, or to a free one, and stored.
 
         The sandbox's port is part of the simulated content (URLs of images), so another port is never chosen for it.
         """
@@ -69,7 +70,7 @@ def _chosen(path: Path) -> dict[str, int]:
 
 
 def sandbox_variables(port: int) -> dict[str, str]:
-    """Return the addresses and credentials of the simulated Reddit and vendors on a port."""
+    """Return the environment variables for the simulated Reddit and vendors on a port."""
     base = f"http://127.0.0.1:{port}"
     variables = dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), base)
     variables |= dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "sandbox")
@@ -78,8 +79,13 @@ def sandbox_variables(port: int) -> dict[str, str]:
     return variables
 
 
+EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
+# Of the tasks alone: their times, and the process that starts them.
+NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS}
+
+
 class LocalDeployment:
-    """The components whose state is in one ``CORPUS_HOME``."""
+    """The embedded components of one ``CORPUS_HOME``."""
 
     def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:
         self.home = settings.home
@@ -94,7 +100,7 @@ class LocalDeployment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of every component; comments give the reason for each Airflow setting."""
+        """The environment variables of every component; comments give the reason for each Airflow setting."""
         airflow, home = self.ports.airflow, self.home
         return {
             **os.environ,
@@ -155,6 +161,11 @@ class LocalDeployment:
             "TQDM_DISABLE": "1",
         }
 
+    def _exports(self) -> str:
+        """Return the lines by which a shell's `airflow`, `mlflow` and `corpus` use these components."""
+        ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
+        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
+
     def _secret(self, name: str) -> str:
         # several threads start components, and all must use the same secret
         return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
@@ -168,6 +179,7 @@ class LocalDeployment:
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         self.run.mkdir(parents=True, exist_ok=True)
+        write_private(self.home / "services.env", self._exports())
         say("the sandbox server, MLflow and Airflow")
         self._forkserver()
         with ThreadPoolExecutor(3) as pool:

@@ -17,13 +17,13 @@ from pipelines.llm.client import ADDRESSES, NO_KEY
 
 
 def sources(params: Params) -> list[SourceName]:
-    """Return the sources in use: those of the corpora, and Reddit if it is approved, for the deletion sweep."""
+    """Return the sources to check: those of the corpora, and Reddit if approved, because the deletion sweep uses it."""
     approved: set[SourceName] = {"reddit"} if params.sources["reddit"].approval else set()
     return sorted({corpus.source for corpus in params.corpora.values()} | approved)
 
 
 def labellers(params: Params) -> dict[str, RemoteLabeller]:
-    """Return the remote labellers that vote, or that a trained or prompted model asks."""
+    """Return the remote labellers in use: those that vote, and those that a trained or prompted model queries."""
     models = [params.models[name] for name in (*params.prompted.models, *params.train.models)]
     asked = {model.labeller for model in models if isinstance(model, PromptedModel | M3hModel)}
     named = {name: params.labellers[name] for name in sorted({*params.votes.labellers, *asked})}
@@ -46,7 +46,7 @@ def approval(deployment: Deployment, name: SourceName) -> Finding:
 
 
 def source(deployment: Deployment, name: SourceName) -> Finding:
-    """Try a source: Reddit with a token and one post, Arctic Shift with an empty page, dumps by their file names."""
+    """Test a source: one post of Reddit, an empty page of Arctic Shift, or the names of the dump files."""
     params, settings = deployment.params, deployment.settings
     try:
         params.sources[name].check(name, today=deployment.now.date())
@@ -88,7 +88,7 @@ def _windows(deployment: Deployment) -> list[Window]:
 
 
 def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
-    """Ask the provider of a labeller for its list of models, or for the model: neither costs anything."""
+    """Request a labeller's model, or its provider's list of models; neither request has a cost."""
     import requests
 
     asked = labellers(deployment.params)[name]

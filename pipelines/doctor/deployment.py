@@ -28,7 +28,7 @@ CLONE = "clone"
 
 @dataclass(frozen=True)
 class Deployment:
-    """What is examined.
+    """The deployment that ``corpus doctor`` examines.
 
     Args:
         settings: addresses and secrets.
@@ -46,12 +46,12 @@ class Deployment:
 
     @property
     def limits(self) -> Doctor:
-        """The limits of the checks."""
+        """The limits used by the checks."""
         return self.params.doctor
 
     @property
     def months(self) -> set[tuple[str, str]]:
-        """The published months: (corpus, ``YYYY-MM``)."""
+        """The published months as (corpus, ``YYYY-MM``)."""
         if self.clone is None:
             return set()
         listed = git("ls-tree", "-r", "--name-only", "HEAD", "data", cwd=self.clone).splitlines()
@@ -62,7 +62,7 @@ class Deployment:
 def opened(
     settings: Settings, *, root: Path, now: datetime, seconds: float
 ) -> Iterator[tuple[Deployment | None, dict[str, Finding]]]:
-    """Yield the deployment, or ``None`` without valid parameters, and the findings on repository and parameters."""
+    """Yield the deployment (``None`` if its parameters are invalid) and the findings on repository and parameters."""
     # with other clones, so that the next task removes it if this process is killed
     scratch = settings.home / "scratch"
     with tempfile.TemporaryDirectory(prefix=prefix(), dir=scratch if scratch.is_dir() else None) as folder:
@@ -115,12 +115,12 @@ def _clone(settings: Settings, *, folder: Path, seconds: float) -> Finding:
 
 
 def git(*argv: str, cwd: Path) -> str:
-    """Return the output of a git command that reads a local repository."""
+    """Run a read-only git command in a local repository and return its output."""
     return subprocess.run(["git", *argv], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def succeeds(*argv: str, seconds: float, cwd: Path | None = None) -> bool:
-    """Return whether a git command succeeds in time; nothing is shown, because addresses may hold credentials."""
+    """Return whether a git command succeeds in time; its output is hidden, because it may contain credentials."""
     try:
         done = subprocess.run(
             ["git", *argv], cwd=cwd, env={**SILENT, **os.environ}, timeout=seconds, check=False,

@@ -16,7 +16,7 @@ Found = list[tuple[str, Finding]]
 
 
 def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, deep: bool = False) -> Found:
-    """Return the name and finding of every check; one failed check hides no other.
+    """Run every check and return its name and finding; a failed check does not stop the others.
 
     Args:
         settings: the addresses and secrets of the deployment.
@@ -35,7 +35,7 @@ def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, de
 
 
 def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]:
-    """Return the checks of a deployment, in the order in which they begin."""
+    """Return the checks of a deployment in the order in which they start."""
     params = deployment.params
     used = accounts.sources(params)
     # requests end before the check does, so that their finding names the server

@@ -13,7 +13,7 @@ Status = Literal["ok", "warning", "failure"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; ``fix`` is one sentence or command, empty if nothing needs to be done."""
+    """The result of one check; ``fix`` is a sentence or command, or empty if nothing needs to be done."""
 
     status: Status
     found: str
@@ -21,13 +21,13 @@ class Finding:
     late: bool = False
 
     def told(self, name: str) -> dict[str, Any]:
-        """Return the finding as an object for JSON."""
+        """Return the finding as a JSON object."""
         return {"check": name, "status": self.status, "found": self.found, "fix": self.fix}
 
 
 @dataclass(frozen=True)
 class Check:
-    """A named examination.
+    """A named check.
 
     Args:
         name: the name that a person sees.
@@ -43,21 +43,21 @@ class Check:
 
 
 def ok(found: str) -> Finding:
-    """Return a finding that needs no fix."""
+    """Return a finding without a problem."""
     return Finding("ok", found)
 
 
 def warning(found: str, *, fix: str) -> Finding:
-    """Return a finding that does not stop the deployment yet."""
+    """Return a finding on a problem that does not stop the deployment yet."""
     return Finding("warning", found, fix)
 
 
 def failure(found: str, *, fix: str) -> Finding:
-    """Return a finding that stops a part of the deployment, or loses data."""
+    """Return a finding on a problem that stops part of the deployment or loses data."""
     return Finding("failure", found, fix)
 
 
 def of_error(error: CorpusError, *, status: Status = "failure") -> Finding:
-    """Return the finding of an error of this project: its message, and its remedy as the fix."""
+    """Convert an error of this project to a finding, whose fix is the error's remedy."""
     found = error.message.format(**error.fields).rstrip(".")
     return Finding(status, found, error.remedy.format(**error.fields))

@@ -26,7 +26,7 @@ TINY = "tiny:"
 
 
 def versions(deployment: Deployment) -> Finding:
-    """Compare Python, git, DVC, Airflow and MLflow with what the project is tested with."""
+    """Compare the installed versions of Python, git, DVC, Airflow and MLflow with the tested ones."""
     if sys.version_info[:2] != PYTHON:
         found = ".".join(map(str, sys.version_info[:2]))
         return failure(f"Python {found}, not 3.11", fix="Install Python 3.11, then run `make setup` again.")
@@ -51,7 +51,7 @@ def _installed(name: str) -> str:
 
 
 def clock(deployment: Deployment, *, seconds: float) -> Finding:
-    """Compare the clock with the Date header of the first server that sends one: sources first, then MLflow."""
+    """Compare the clock with the time in the HTTP response of a server, first of the sources, then of MLflow."""
     import requests
 
     for name, address in _servers(deployment):
@@ -83,7 +83,7 @@ def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
 
 
 def places(deployment: Deployment) -> Mapping[str, Path]:
-    """Return the folders whose file systems need free space."""
+    """Return the folders that need free disk space."""
     settings = deployment.settings
     found = {"home": settings.home, "cache": settings.cache}
     return found if "://" in settings.remote else found | {"remote": Path(settings.remote)}
@@ -115,7 +115,7 @@ def memory(deployment: Deployment) -> Finding:
 
 
 def large(params: Params) -> list[str]:
-    """Return the configured models that are too large for a machine without a GPU."""
+    """Return the configured models that are too large to run without a GPU."""
     used = {name: params.models[name] for name in (*params.finetune.models, *params.baselines.models)}
     kinds = (SftModel, LocalModel)
     return sorted(name for name, m in used.items() if isinstance(m, kinds) and not m.base.startswith(TINY))
@@ -140,7 +140,7 @@ def gpu(deployment: Deployment) -> Finding:
 
 
 def ocr(deployment: Deployment) -> Finding:
-    """Open the OCR engine."""
+    """Check that the OCR engine starts."""
     from pipelines.extract.ocr import open_engine
 
     open_engine(deployment.params.images.ocr)

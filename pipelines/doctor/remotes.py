@@ -21,7 +21,7 @@ SHOWN = 3
 
 
 def push(deployment: Deployment, *, seconds: float) -> Finding:
-    """Push the tip of the corpus branch onto itself, with ``--dry-run``."""
+    """Check the permission to push by a ``git push --dry-run`` of the corpus branch's tip."""
     if deployment.clone is None:
         return warning("not tried without a repository", fix="See the check 'repository'.")
     repo = Path(deployment.settings.repo)
@@ -38,7 +38,7 @@ def push(deployment: Deployment, *, seconds: float) -> Finding:
 
 
 def remote(deployment: Deployment) -> Finding:
-    """Write, read and delete a probe object."""
+    """Check the DVC remote: write, read and delete a test object."""
     where = deployment.settings.remote
     if "://" not in where and not Path(where).is_dir():
         return failure("CORPUS_REMOTE is not a folder", fix="Mount or create the folder that CORPUS_REMOTE names.")
@@ -81,7 +81,7 @@ def _store(deployment: Deployment) -> Iterator[ObjectStore]:
 
 
 def cache(deployment: Deployment, *, deep: bool) -> Finding:
-    """Compare objects of the cache with their digests: a sample that differs from day to day, or all."""
+    """Compare cached objects with their digests: all of them, or a sample that changes from day to day."""
     folder = deployment.settings.cache / "files" / "md5"
     paths = sorted(path for path in folder.glob("??/*") if path.is_file())
     taken = paths if deep else _sample(paths, size=deployment.limits.objects, day=deployment.now.toordinal())

@@ -24,7 +24,7 @@ COMPONENTS = ("metadatabase", "scheduler", "dag_processor")
 
 
 def mlflow(deployment: Deployment, *, seconds: float) -> Finding:
-    """Ask MLflow for its health."""
+    """Check that MLflow reports itself as healthy."""
     uri = deployment.settings.mlflow_tracking_uri
     if not uri:
         return warning(
@@ -43,7 +43,7 @@ def mlflow(deployment: Deployment, *, seconds: float) -> Finding:
 
 
 def airflow(deployment: Deployment, *, seconds: float) -> Finding:
-    """Ask Airflow for the health of its components, which needs no credentials."""
+    """Check the health of Airflow's components, for which no credentials are needed."""
     states = _health(deployment, seconds=seconds)
     if isinstance(states, Finding):
         return states
@@ -80,10 +80,15 @@ def deadlines(deployment: Deployment, *, seconds: float) -> Finding:
 
 
 def graph(deployment: Deployment) -> Finding:
-    """Check that the Dags are rendered from the present graph of the corpus branch, if this host parses them."""
+    """Check that the Dags were generated from the present graph of the corpus branch, if this host parses them."""
     clone, home = deployment.clone, deployment.settings.home
     if clone is None:
         return warning("not examined without a repository", fix="See the check 'repository'.")
+    if not dag_graph.file(home).exists():
+        return warning(
+            "this CORPUS_HOME has no graph, so that no Dags are rendered from it",
+            fix="On the host of the Dag processor, run `corpus airflow refresh`; elsewhere it is not needed.",
+        )
     if not dag_graph.current(home, dag_graph.read(lambda name: git("show", f"HEAD:{name}", cwd=clone))):
         return failure(
             "the graph in CORPUS_HOME, from which Airflow renders the Dags, is not that of the corpus branch",
@@ -108,7 +113,7 @@ def pools(deployment: Deployment) -> Finding:
 
 
 def queues(deployment: Deployment) -> Finding:
-    """Check that a scheduler lives, and that no queue has a task that waits for a worker for too long.
+    """Check that a scheduler runs, and that no task waits too long in a queue for a worker.
 
     Airflow's API lists schedulers, but no workers: a task that stays queued is the evidence that its queue has none. A
     local executor takes the tasks of all queues.
@@ -132,7 +137,7 @@ def queues(deployment: Deployment) -> Finding:
 
 
 def wanted_queues(root: Path) -> list[str]:
-    """Return the queues that the stages of ``dvc.yaml`` name, and ``default``."""
+    """Return the task queues that the stages of ``dvc.yaml`` name, and ``default``."""
     stages = read_yaml((root / "dvc.yaml").read_text())["stages"]
     named = {(stage.get("meta") or {}).get("airflow", {}).get("queue") for stage in stages.values()}
     return sorted({"default", *filter(None, named)})

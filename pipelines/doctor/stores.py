@@ -19,7 +19,7 @@ OPEN_TO_OTHERS = 0o077
 
 
 def secret(deployment: Deployment) -> Finding:
-    """Check that there is a project secret of the right form; none is created."""
+    """Check that there is a valid project secret; none is created."""
     settings = deployment.settings
     if not os.environ.get("CORPUS_SECRET") and not (settings.home / "secret").exists():
         return failure(
@@ -31,13 +31,13 @@ def secret(deployment: Deployment) -> Finding:
 
 
 def vault_file(url: str) -> Path | None:
-    """Return the file of a vault in SQLite, or ``None``."""
+    """Return the file of a SQLite vault, or ``None`` for another database."""
     parsed = sa.make_url(url)
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
 def vault(deployment: Deployment) -> Finding:
-    """Open the vault with this secret, without creating either."""
+    """Check that the vault opens with this secret; neither is created."""
     if found := _absent(deployment):
         return found
     with _open(deployment) as opened:
@@ -65,7 +65,7 @@ def _open(deployment: Deployment) -> Vault:
 
 
 def backup(deployment: Deployment) -> Finding:
-    """Compare the age of the newest backup of the vault with the limit."""
+    """Check that the newest backup of the vault is not older than the limit."""
     place, hours = deployment.settings.vault_backup, deployment.limits.backup_hours
     if place is None:
         return warning(
@@ -84,7 +84,7 @@ def backup(deployment: Deployment) -> Finding:
 
 
 def sweep(deployment: Deployment, corpus: str) -> Finding:
-    """Compare the time since the last successful sweep of a corpus with the limit."""
+    """Check that the last successful sweep of a corpus is not longer ago than the limit."""
     hours = deployment.limits.sweep_hours
     file = vault_file(deployment.settings.vault_url)
     try:
@@ -108,7 +108,7 @@ def sweep(deployment: Deployment, corpus: str) -> Finding:
 
 
 def permissions(deployment: Deployment) -> Finding:
-    """Check that the secret, the vault, its backups and files of variables are closed to other users."""
+    """Check that other users cannot read the secret, the vault, its backups and the files of variables."""
     home, file = deployment.settings.home, vault_file(deployment.settings.vault_url)
     private = [home / "secret", deployment.root / ".env", *home.glob("run/*.secret")]
     private += [*file.parent.glob(f"{file.name}*")] if file else []

@@ -64,20 +64,20 @@ BOTH, NONE = "both", "none"
 
 @dataclass(frozen=True)
 class Group:
-    """Labels that differ in one attribute only; ``labels`` maps that attribute's values to the labels' positions."""
+    """Labels that differ only in one attribute; ``labels`` maps the attribute's values to the labels' positions."""
 
     name: str
     labels: Mapping[str, int]
 
 
 def told(category: Category) -> bool:
-    """Return whether all labels of a category, except ``none``, have the attributes ``type`` and ``time``."""
+    """Return whether all labels of a category except ``none`` have the attributes ``type`` and ``time``."""
     crises = [category.attributes[name] for name in category.names if name != category.none]
     return bool(crises) and all(TYPE in attributes and TIME in attributes for attributes in crises)
 
 
 def groups(category: Category, *, attribute: str) -> list[Group]:
-    """Return the groups of two or more labels that differ in ``attribute`` only, in the scheme's order."""
+    """Return groups of two or more labels that differ only in ``attribute``, in the scheme's order."""
     found: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
     for i, name in enumerate(category.names):
         attributes = category.attributes[name]
@@ -88,7 +88,7 @@ def groups(category: Category, *, attribute: str) -> list[Group]:
 
 
 def analyse(board: Board, *, runs: Sequence[Run]) -> Json | None:
-    """Return ``Crises`` of a model's runs; ``None`` if the task's labels have no ``type`` or ``time``."""
+    """Return a model's errors on crisis labels (``Crises``), or ``None`` if the labels have no ``type`` or ``time``."""
     category = board.task.category
     if not told(category):
         return None

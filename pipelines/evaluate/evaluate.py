@@ -96,7 +96,7 @@ OUTPUT_TOKENS = 128  # FigSIM T10
 
 @dataclass(frozen=True)
 class Beside:
-    """Data about a task's models besides their answers on test.
+    """Data about the models of a task other than their answers on test.
 
     Args:
         origins: model -> its origin.
@@ -122,7 +122,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
         BadPredictions: a table has an item twice or in another split, or labels or scores that do not fit its task.
         BadSpent: a file with the cost of predictions is invalid.
     """
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
     folder = root / "snapshot" / corpus
     gold = EvaluationGold.read(folder)
@@ -267,7 +267,7 @@ def best_of(models: Mapping[str, Json]) -> str | None:
 
 
 def composition(gold: EvaluationGold, *, scheme: Scheme) -> Json:
-    """Count annotators' labels by split and category (FigSIM Table 8); the empty set counts as the category's None."""
+    """Count annotators' labels by split and category (FigSIM Table 8); an empty label set counts as ``None``."""
     found: Json = {}
     for split in sorted(set(gold.split.values())):
         found[split] = {}
@@ -296,7 +296,7 @@ def _traits(gold: EvaluationGold, *, scheme: Scheme, tasks: Mapping[str, Task]) 
 
 
 def decoding(params: Params) -> Json:
-    """Return the decoding settings of each prompted model (FigSIM Table 10) that its API accepts (SPEC 10)."""
+    """Return the decoding settings (FigSIM Table 10) of each prompted model that its API accepts (SPEC 10)."""
     found: Json = {}
     for name, model in sorted(params.models.items()):
         labeller = params.labellers.get(model.labeller) if isinstance(model, PromptedModel) else None

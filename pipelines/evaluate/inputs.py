@@ -22,7 +22,7 @@ Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 
 @dataclass(frozen=True)
 class EvaluationGold:
-    """Gold by item: ``split``, ``group``, and ``labels`` (category -> item -> the annotators' label set).
+    """The gold labels by item: its ``split``, its ``group``, and ``labels`` (category -> item -> label set).
 
     ``examples`` are the items that prompts show: they have gold, but no model is scored on them (SPEC 24).
     """
@@ -34,7 +34,7 @@ class EvaluationGold:
 
     @classmethod
     def read(cls, folder: Path) -> EvaluationGold:
-        """Read the tables of ``snapshot/<corpus>``; gold of an item without a split is left out."""
+        """Read the tables of ``snapshot/<corpus>``; gold labels of an item without a split are left out."""
         split, group = {}, {}
         for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
             item = (row["record_id"], row["image"])
@@ -49,11 +49,11 @@ class EvaluationGold:
         return cls(split, group, labels, frozenset(examples))
 
     def of(self, key: str, *, split: str) -> dict[Item, LabelSet]:
-        """Return the annotators' label sets of a category in a split by item, sorted."""
+        """Return the gold label sets of one category by item, sorted, for the items of one split."""
         return {item: labels for item, labels in sorted(self.labels.get(key, {}).items()) if self.split[item] == split}
 
     def seen(self, task: Task, *, split: str) -> dict[Item, LabelSet]:
-        """Return a split's gold in the task's label space by item, without the prompt's examples.
+        """Return a split's gold labels by item as the task defines them, without items used as prompt examples.
 
         Raises:
             BadParams: an item of a single-label task does not have exactly one label.
@@ -68,7 +68,7 @@ class EvaluationGold:
 def runs_of(
     rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: EvaluationGold, split: str = TEST
 ) -> Runs:
-    """Group rows of the table ``predictions`` into runs by task, model and seed; only rows on ``split`` are used.
+    """Group rows of the table ``predictions`` on ``split`` into runs by task, model and seed.
 
     Raises:
         BadPredictions: a run has an item twice or from another split, or labels that are not in its task, or scores

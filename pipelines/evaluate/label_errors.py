@@ -27,7 +27,7 @@ ANY = "Any"
 
 @dataclass(frozen=True)
 class Traits:
-    """Gold of other categories: ``figurative`` (item -> label set) and ``kinds`` (category -> item -> label).
+    """The gold labels of other categories, by which errors are broken down: ``figurative`` and ``kinds``.
 
     An item without an entry is left out of the rates by that category.
     """
@@ -40,7 +40,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class TaskAnswers:
-    """The answers of all runs of a model to one task, as arrays.
+    """The answers of all runs of one model to one task, as arrays.
 
     Args:
         answered: true where a run answered an item; shape (runs, items).
@@ -54,24 +54,24 @@ class TaskAnswers:
 
     @property
     def wrong(self) -> Bools:
-        """Return which answers differ from gold, shape (runs, items); missing answers are not wrong."""
+        """Return which answers differ from gold, shape (runs, items); a missing answer does not count as wrong."""
         unlike: Bools = (self.true != self.said).any(axis=-1)
         return self.answered & unlike
 
 
 class Rates:
-    """Rates that are resampled together; each is a numerator and a denominator of shape (items,)."""
+    """Rates that are resampled together; each has a numerator and a denominator of shape (items,)."""
 
     def __init__(self) -> None:
         self.columns: list[Floats] = []
 
     def add(self, part: Bools, whole: Bools) -> int:
-        """Add the rate of ``part`` in ``whole``, both of shape (runs, items); return the rate's index."""
+        """Add the rate of ``part`` within ``whole``, both of shape (items,), and return the index of the rate."""
         self.columns += [(part & whole).sum(axis=0).astype(np.float64), whole.sum(axis=0).astype(np.float64)]
         return len(self.columns) // 2 - 1
 
     def drawn(self, board: Board) -> list[Json]:
-        """Return all rates with intervals, each as a ``Rate`` of ``evaluate.json``."""
+        """Return all rates with confidence intervals, each as a ``Rate`` of ``evaluate.json``."""
         rows = np.stack(self.columns, axis=1)
         sums = cluster_sums(rows, groups=board.groups)
         resampled = np.concatenate([np.zeros((0, rows.shape[1])), *(weights @ sums for weights in board.weights())])
@@ -93,7 +93,7 @@ def _rate(count: float, of: float, resampled: Floats) -> Json:
 
 
 def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
-    """Return a model's errors as ``Errors`` of ``evaluate.json``."""
+    """Analyse a model's errors and return them as ``Errors`` of ``evaluate.json``."""
     answers = gather(board, runs=runs)
     rates = Rates()
     wrong = rates.add(answers.wrong, answers.answered)
@@ -119,7 +119,7 @@ def _ordinal(board: Board) -> bool:
 
 
 def gather(board: Board, *, runs: Sequence[Run]) -> TaskAnswers:
-    """Convert the answers of all runs to arrays; a missing answer has no labels."""
+    """Convert the answers of all runs to arrays; a missing answer is a row without labels."""
     predicted = [board.predicted(run) for run in runs]
     labels, nothing = board.task.labels, LabelSet()
     true = matrix(board.gold, labels=labels)

@@ -38,18 +38,18 @@ PARTS = ("f1", "precision", "recall")
 
 
 class BadPredictions(DataError):
-    """A table of predictions is inconsistent: its scores would be meaningless."""
+    """A table of predictions is inconsistent, so that its scores would be meaningless."""
 
     message = "The predictions of model {model} for task {task} with seed {seed} cannot be scored: {detail}."
     remedy = (
         "Run the stage that wrote them again: `dvc repro --force STAGE` (train, prompted, predict_finetuned or "
-        "baselines). The table may have one row per item of the split, with labels of the task only."
+        "baselines). A valid table has at most one row per item, only items of the split, and only labels of the task."
     )
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """The number of bootstrap resamples (10,000: SPEC 2.5) and the seed."""
+    """The number of bootstrap resamples (10,000, SPEC 2.5) and their seed."""
 
     resamples: int = 10_000
     seed: int = 20251001
@@ -57,7 +57,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Run:
-    """The predictions of one run: the outcome of every item in the run, and a label set for each answered item.
+    """The predictions of one run: an outcome for every item in the run, and a label set for each answered item.
 
     ``scores`` maps items to the probabilities of the task's labels, in the task's order; answers without probabilities
     have no entry.
@@ -71,7 +71,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Board:
-    """The test set of a task: ``items`` in order, each with its gold label set and its group."""
+    """The test set of a task: ``items`` in order, each with its gold label set and its bootstrap group."""
 
     task: Task
     items: tuple[Item, ...]
@@ -81,23 +81,23 @@ class Board:
 
     @cached_property
     def support(self) -> dict[str, int]:
-        """Return the number of items with each label."""
+        """Count the items that have each label."""
         return {label: sum(label in labels for labels in self.gold) for label in self.task.labels}
 
     def predicted(self, run: Run) -> list[LabelSet | None]:
-        """Return a run's label sets in the order of ``items``; ``None`` for an item without an answer."""
+        """Return a run's label sets in the order of ``items``, with ``None`` for an item without an answer."""
         return [run.answers.get(item) for item in self.items]
 
     def outcomes(self, run: Run) -> Counter[str]:
-        """Count the run's outcomes over ``items``; the outcome of an item without a row is ``missing``."""
+        """Count the run's outcomes on ``items``; an item without a row has the outcome ``missing``."""
         return Counter(run.outcomes.get(item, MISSING) for item in self.items)
 
     def weights(self) -> Iterator[Floats]:
-        """Yield the bootstrap's weights, shape (resamples, groups), in blocks; they are the same for every model."""
+        """Yield bootstrap weights of shape (resamples, groups) in blocks; all models get the same weights."""
         yield from (block.astype(np.float64) for block in self._drawn)
 
     def exchanges(self) -> Iterator[Floats]:
-        """Yield which groups the randomisation test exchanges (1) or not (0), shape (resamples, groups), in blocks."""
+        """Yield in blocks which groups the randomisation test exchanges (1) or keeps (0), shape (resamples, groups)."""
         yield from (block.astype(np.float64) for block in self._exchanged)
 
     @cached_property
@@ -122,13 +122,13 @@ class Board:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model's figures by name: ``runs``, shape (runs,), and ``drawn``, means over runs, shape (resamples,)."""
+    """A model's scores by name: ``runs`` for each run, and ``drawn`` for each bootstrap resample (mean over runs)."""
 
     runs: Mapping[str, Floats]
     drawn: Mapping[str, Floats]
 
     def cell(self, name: str) -> Json:
-        """Return a figure as a ``Cell`` of ``evaluate.json``."""
+        """Return a score and its interval as a ``Cell`` of ``evaluate.json``."""
         values = self.runs[name][~np.isnan(self.runs[name])]
         low, high = bounds(self.drawn[name])
         return {
@@ -141,12 +141,12 @@ class Scored:
 
 
 def number(value: float | np.floating[Any]) -> float | None:
-    """Return a figure for JSON, rounded; ``None`` if it is undefined."""
+    """Round a score for JSON; an undefined score becomes ``None``."""
     return None if np.isnan(value) else round(float(value), DIGITS) + 0.0
 
 
 def bounds(values: Floats) -> tuple[float | None, float | None]:
-    """Return the percentile interval of the defined resampled values."""
+    """Return the percentile interval of those resampled values that are defined."""
     known = values[~np.isnan(values)]
     if not len(known):
         return None, None
@@ -156,7 +156,7 @@ def bounds(values: Floats) -> tuple[float | None, float | None]:
 
 
 def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Floats:
-    """Return one row of counts per item, shape (items, columns); the sum of rows is the input of :func:`figures`.
+    """Return counts for each item, shape (items, columns); sums over items are the input of :func:`figures`.
 
     With ``valid``, the row of an item without an answer is 0.
     """
@@ -180,7 +180,7 @@ def _cells(board: Board, *, predicted: Sequence[LabelSet | None]) -> Floats:
 
 
 def confusion(board: Board, *, runs: Sequence[Run]) -> list[list[int]]:
-    """Return the counts of gold (rows) by answer (columns), over all runs; only for a single-label task."""
+    """Count gold labels (rows) by answers (columns) over all runs of a single-label task."""
     classes = len(board.task.labels)
     total = np.zeros((classes, classes))
     for run in runs:
@@ -190,7 +190,7 @@ def confusion(board: Board, *, runs: Sequence[Run]) -> list[list[int]]:
 
 
 def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
-    """Compute all figures from summed rows of :func:`counted`, over leading axes; a label's are named ``label/part``.
+    """Compute all scores from summed rows of :func:`counted`; a label's scores are named ``label/part``.
 
     Macro-F1 is the mean F1 over the task's labels; weighted-F1 weighs each label by its support. Severity-weighted
     recall weighs gold labels by the scheme's severities (ours: pipelines/taxonomy/schemes), so that a missed plan to
@@ -247,7 +247,7 @@ def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
 
 
 def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
-    """Convert figures by name to the nested ``figures`` and ``labels`` of ``evaluate.json``."""
+    """Nest scores by name into the fields ``figures`` and ``labels`` of ``evaluate.json``."""
     return {
         "figures": {name: value for name, value in values.items() if "/" not in name},
         "labels": {label: {part: values[f"{label}/{part}"] for part in PARTS} for label in task.labels},
@@ -255,7 +255,7 @@ def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
 
 
 def scores(scored: Scored, *, board: Board) -> Json:
-    """Return a model's figures as ``Scores`` of ``evaluate.json``; labels without items have no interval."""
+    """Return a model's scores as ``Scores`` of ``evaluate.json``; a label without items has no interval."""
     found = shaped({name: scored.cell(name) for name in scored.runs}, task=board.task)
     for label, support in board.support.items():
         for cell in found["labels"][label].values() if not support else ():
@@ -264,13 +264,13 @@ def scores(scored: Scored, *, board: Board) -> Json:
 
 
 def plain(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Json:
-    """Return the figures of one run, or of a baseline, as ``Figures`` of ``evaluate.json``."""
+    """Return the scores of one run or of a baseline as ``Figures`` of ``evaluate.json``."""
     own = figures(counted(board, predicted=predicted, valid=valid).sum(axis=0), task=board.task)
     return shaped({name: number(value.item()) for name, value in own.items()}, task=board.task)
 
 
 def baselines(board: Board, *, train: Sequence[LabelSet]) -> Json:
-    """Score constant baselines: train's most frequent class, or the labels that more than half of train's items have.
+    """Score constant baselines: train's most frequent class, or all labels that over half of train's items have.
 
     For multi-label tasks, ``every_label`` predicts all labels, which macro-F1 rewards more, and ``majority_set`` the
     most frequent set, which exact match rewards more (both ours). On a tie between classes or sets, the first in the

@@ -34,7 +34,7 @@ TIE = 1e-12  # sums of the same parts may differ in the last bit: that is a tie,
 
 @dataclass(frozen=True)
 class Entrant:
-    """A model's input to the tests: ``scored`` over all records, ``counts`` (groups, columns), ``right`` (items,).
+    """A model's input to the paired tests: scores on all records, counts by group, and which items are right.
 
     ``counts`` are means over the runs, summed by group; ``right`` is 1 for items that most runs have exactly right.
     """
@@ -45,7 +45,7 @@ class Entrant:
 
     @classmethod
     def of(cls, board: Board, *, runs: Sequence[Run], scored: Scored) -> Entrant:
-        """Return the input of a model; ``scored`` is its :func:`~pipelines.evaluate.model_scores.score` of all."""
+        """Return the input of a model; ``scored`` is the result of :func:`~pipelines.evaluate.model_scores.score`."""
         rows = np.stack([counted(board, predicted=board.predicted(run), valid=False) for run in runs])
         counts = cluster_sums(rows.mean(axis=0), groups=board.groups)
         return cls(scored, counts, (rows[:, :, EXACT].mean(axis=0) > 0.5).astype(np.float64))
@@ -93,7 +93,7 @@ def bootstrap(differences: Floats) -> float:
 
 
 def randomisation(board: Board, *, a: Floats, b: Floats) -> float:
-    """Return the p-value of the randomisation test of macro-F1; ``a``, ``b``: counts (groups, columns)."""
+    """Return the p-value of the randomisation test of macro-F1 for counts ``a`` and ``b`` (groups, columns)."""
     first, second = (counts[:, LABELS : LABELS + 3 * len(board.task.labels)] for counts in (a, b))
     apart = abs(float(_macro(first.sum(axis=0)) - _macro(second.sum(axis=0))))
     hits = 0
@@ -115,7 +115,7 @@ def _macro(counts: Floats) -> Floats:
 
 
 def mcnemar(a_only: int, b_only: int) -> float:
-    """Return the exact two-sided p-value of McNemar's test, from the numbers of items only one model has right."""
+    """Return the exact two-sided p-value of McNemar's test from the numbers of items that only one model gets right."""
     n = a_only + b_only
     tail = sum(comb(n, k) for k in range(min(a_only, b_only) + 1))
     # integers until the end: a float cannot hold 2^n from n = 1,024 on
@@ -123,7 +123,7 @@ def mcnemar(a_only: int, b_only: int) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Return Holm's (1979) adjusted p-values, in the order given."""
+    """Return the p-values adjusted by Holm (1979), in the given order."""
     adjusted = [0.0] * len(p)
     largest = 0.0
     for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):

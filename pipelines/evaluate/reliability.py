@@ -59,7 +59,7 @@ class _Probabilities:
 
 
 def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
-    """Return ``Calibration`` of ``evaluate.json`` over all runs; ``None`` if no run has probabilities."""
+    """Return ``Calibration`` of ``evaluate.json`` over all runs, or ``None`` if no run has probabilities."""
     scored = [_Probabilities.of(board, run=run) for run in runs]
     said = np.concatenate([s.said[s.known] for s in scored])
     true = np.concatenate([s.true[s.known] for s in scored]).astype(np.float64)
@@ -116,7 +116,7 @@ def floors(
     dev_runs: Sequence[Run],
     wanted: Mapping[str, float],
 ) -> Json:
-    """Return ``Floor`` of each label: recall and precision of the answers, and those at a threshold tuned on dev.
+    """Return for each label the recall and precision of the answers, and those at a threshold chosen on dev.
 
     Args:
         board: the test set.

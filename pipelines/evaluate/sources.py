@@ -31,7 +31,7 @@ AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
 
 
 class BadSpent(DataError):
-    """A file with the cost of predictions is invalid: its costs would be wrong in the report."""
+    """A file with the cost of predictions is invalid, so that the report would show wrong costs."""
 
     message = "The cost of predictions in {file} is invalid: {detail}."
     remedy = "Run the stage that wrote the file again: `dvc repro --force STAGE`."
@@ -39,7 +39,7 @@ class BadSpent(DataError):
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a model: ``source`` (folder), ``name`` (in params.models), ``subset``, ``base`` (weights).
+    """Where a model comes from: ``source`` (folder), ``name`` in params.models, ``subset`` and ``base`` (weights).
 
     ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8).
     """
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of all tables, and for each model its origin and cost (``Spent`` of ``evaluate.json``)."""
+    """The rows of all tables of predictions, and the origin and cost of each model."""
 
     rows: list[dict[str, Any]]
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Found:
 
 
 def read(folder: Path, *, params: Params) -> Found:
-    """Read every ``predictions.parquet`` below ``folder``, in the order of their paths.
+    """Read every ``predictions.parquet`` below ``folder``, sorted by path.
 
     Raises:
         BadSpent: a ``spent.json`` lacks an amount, or has an invalid one.
@@ -113,7 +113,7 @@ def _spent(path: Path) -> Json | None:
 
 
 def total(amounts: Sequence[Json]) -> Json:
-    """Add up the cost of a model's runs (``Spent``); seconds are ``None`` if one run has none."""
+    """Add up the cost of a model's runs; ``seconds`` is ``None`` if any run was not timed."""
     seconds = [told["seconds"] for told in amounts]
     records, cost = sum(told["records"] for told in amounts), sum(told["cost"] for told in amounts)
     whole = None if None in seconds else sum(seconds)

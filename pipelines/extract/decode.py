@@ -27,7 +27,7 @@ REASONS = frozenset({"not_an_image", "format", "too_many_pixels", "too_many_fram
 
 @dataclass(frozen=True)
 class DecodedPicture:
-    """A picture as the corpus stores it: baseline JPEG, RGB, 4:4:4, upright, over white, without metadata.
+    """A picture in the format of the corpus: upright baseline JPEG, RGB 4:4:4, white background, no metadata.
 
     ``width`` and ``height`` are pixels, ``sha256`` is of ``data``, ``frames`` is what the original had.
     """
@@ -40,7 +40,7 @@ class DecodedPicture:
 
 
 class Decoder:
-    """A decoder in a child process, which is restarted after a crash or a timeout; a context manager, for one thread.
+    """A picture decoder in a child process, which is restarted after a crash or a timeout; for use by one thread.
 
     The child has ``memory_mb`` of address space and ``timeout_seconds`` of processor and wall time per picture. It
     cannot write files or core dumps and inherits no environment. Colours are read as sRGB; profiles are ignored.
@@ -59,11 +59,11 @@ class Decoder:
 
     @property
     def pid(self) -> int | None:
-        """Return the child's process id; ``None`` between a crash and the next picture."""
+        """The process id of the child, or ``None`` between a crash and the next picture."""
         return self._child.pid if self._child else None
 
     def decode(self, data: bytes) -> DecodedPicture | str:
-        """Decode one picture, or return the reason why it cannot be decoded.
+        """Decode one picture, or return the reason why that is impossible.
 
         Reasons: ``not_an_image``; ``format`` (not one of ``formats``); ``too_many_pixels`` (checked before loading);
         ``too_many_frames``; ``truncated`` (or damaged); ``decoder_crashed`` (also out of memory); ``decoder_timeout``.

@@ -48,11 +48,11 @@ SIGNATURES = {
 
 
 class Unfit(Exception):
-    """A picture is refused for ``reason``."""
+    """A picture is rejected for ``reason``."""
 
 
 def signature(data: bytes) -> str | None:
-    """Return the format that the first bytes indicate, without decoding anything."""
+    """Return the picture format that the first bytes indicate; nothing is decoded."""
     if data[:4] == b"RIFF":
         return "WEBP" if data[8:12] == b"WEBP" else None
     if data[4:12] in (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1"):
@@ -61,7 +61,7 @@ def signature(data: bytes) -> str | None:
 
 
 def open_checked(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int) -> tuple[Image.Image, int]:
-    """Check a picture's header only; return the picture, not yet loaded, and its number of frames.
+    """Check a picture's header without loading the pixels; return the picture and its number of frames.
 
     Raises:
         Unfit: format, not_an_image, truncated, too_many_pixels or too_many_frames.
@@ -86,7 +86,7 @@ def open_checked(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Return the picture rotated according to its EXIF, or unchanged if the EXIF is damaged."""
+    """Rotate the picture as its EXIF data requires, or return it unchanged if these are damaged."""
     try:
         turn = UPRIGHT.get(image.getexif().get(ORIENTATION, 1))
     except Exception:
@@ -95,7 +95,7 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def flat(image: Image.Image) -> Image.Image:
-    """Return the picture as 8-bit RGB over white; 16-bit grey is scaled, because Pillow's conversion would clip it."""
+    """Convert the picture to 8-bit RGB on white; 16-bit grey is scaled, because Pillow's conversion would clip it."""
     if image.mode.startswith("I"):
         image = image.point(lambda value: value * (1 / 256)).convert("L")
     if not image.has_transparency_data:
@@ -107,7 +107,7 @@ def flat(image: Image.Image) -> Image.Image:
 
 
 def reencode(image: Image.Image, *, quality: int) -> bytes:
-    """Return a baseline JPEG, 4:4:4, without the original's metadata (Pillow's writer would copy a comment)."""
+    """Encode the picture as baseline JPEG, 4:4:4, without metadata (Pillow's writer would copy a comment)."""
     image.info = {}
     out = io.BytesIO()
     image.save(out, "JPEG", quality=quality, subsampling=0)
@@ -117,7 +117,7 @@ def reencode(image: Image.Image, *, quality: int) -> bytes:
 def answer(
     data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int, quality: int
 ) -> tuple[bytes, bytes]:
-    """Return the response: a ``REPLY`` and the new JPEG, or a ``REPLY`` with the reason and no JPEG."""
+    """Return the response to the parent: a ``REPLY`` and the new JPEG, or a ``REPLY`` that contains the reason."""
     try:
         image, frames = open_checked(data, formats=formats, max_pixels=max_pixels, max_frames=max_frames)
         try:
@@ -132,7 +132,7 @@ def answer(
 
 
 def limit(*, memory_mb: int) -> None:
-    """Restrict this process's memory, files and core dumps (a dump would contain the picture)."""
+    """Limit this process's memory and files, and disable core dumps, which would contain the picture."""
     for what, most in (
         (resource.RLIMIT_AS, memory_mb * 2**20),
         (resource.RLIMIT_CORE, 0),
@@ -143,14 +143,14 @@ def limit(*, memory_mb: int) -> None:
 
 
 def limit_cpu(*, seconds: int) -> None:
-    """Limit the processor time of the next picture; this also ends a child whose parent has died."""
+    """Limit the processor time for the next picture; this also ends a child whose parent has died."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
 
 
 def main(arguments: list[str]) -> None:
-    """Decode pictures until the parent closes the pipe."""
+    """Decode pictures from the pipe until the parent closes it."""
     formats = tuple(arguments[0].split(","))
     max_pixels, max_frames, quality, memory_mb, seconds = map(int, arguments[1:])
     limit(memory_mb=memory_mb)

@@ -30,7 +30,7 @@ SENTENCE_ENDS = re.compile(r"(?<=[.!?\u2026])\s+|\n+|\s(?=Text: )")
 
 
 class WeightsUnknown(ConfigError):
-    """The embedding model is not installed, or differs from the model that the measurements of SPEC 2.3 used."""
+    """The embedding model is missing, or differs from the model for which SPEC 2.3 has measurements."""
 
     message = "The embedding model of the offline labellers cannot be loaded: its file {name} {detail}."
     remedy = (
@@ -40,7 +40,7 @@ class WeightsUnknown(ConfigError):
 
 
 def folder() -> Path:
-    """Check the digests of the model's files and return their folder.
+    """Verify the SHA-256 of each of the model's files and return their folder.
 
     Raises:
         WeightsUnknown: the package is missing, or a file of it is missing or differs.
@@ -70,7 +70,7 @@ def verify(path: Path, *, digest: str) -> None:
 
 
 class MiniLM:
-    """The embedding model, in float32 and one thread, so that the same text gives the same bytes."""
+    """The embedding model, run in float32 with one thread, so that equal texts give equal bytes."""
 
     def __init__(self) -> None:
         import torch
@@ -126,7 +126,7 @@ class MiniLM:
 
 
 def outer(sizes: Sequence[int], *, most: int) -> list[int]:
-    """Return the indexes that remain after the middle is removed until ``sizes`` sum to at most ``most``.
+    """Return the positions that remain when the middle is removed until the ``sizes`` add up to at most ``most``.
 
     Indexes are taken in turn from the beginning and the end, as the end of a post describes the present situation
     (ours; SPEC 2.4 cuts the middle too).

@@ -35,7 +35,7 @@ SCALE[0] = np.sqrt(1 / (4 * SIDE))
 
 
 def decoded(data: bytes) -> Image.Image:
-    """Decode a JPEG in grey at a reduced size and trim plain borders.
+    """Decode a JPEG in greyscale at a reduced size, and trim plain borders.
 
     Raises:
         DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
@@ -76,7 +76,7 @@ def _inside(pixels: npt.NDArray[np.int16]) -> tuple[int, int, int, int]:
 
 
 def fingerprint(data: bytes) -> tuple[int, float]:
-    """Return (hash, energy) of a JPEG.
+    """Return the perceptual hash of a JPEG and the picture's energy (contrast).
 
     The hash is ``int(str(imagehash.phash(decoded(data))), 16)``. The energy is the standard deviation, in grey levels
     of 256, of the hash's input: the picture's 63 lowest frequencies without its mean. A flat picture has an energy of
@@ -96,6 +96,6 @@ def fingerprint(data: bytes) -> tuple[int, float]:
 
 
 def fingerprint_or_none(data: bytes, *, params: Fingerprint) -> tuple[int | None, float]:
-    """Return (hash, energy); the hash is None if the energy is below ``fingerprint.min_energy``."""
+    """Return (hash, energy) of a JPEG, with hash ``None`` if the energy is below ``fingerprint.min_energy``."""
     value, energy = fingerprint(data)
     return (value if energy >= params.min_energy else None), energy

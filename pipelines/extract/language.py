@@ -38,7 +38,7 @@ CANDIDATES = 10
 
 @dataclass(frozen=True)
 class LanguageVerdict:
-    """The result for one text: ``en``, ``none`` (no text), ``und`` (unreadable) or another ISO 639 code."""
+    """The language of one text: ``en``, ``none`` (no text), ``und`` (unreadable) or another ISO 639 code."""
 
     language: str
     kept: bool
@@ -59,7 +59,7 @@ def _lingua() -> Any:
 
 
 class LanguageGate:
-    """The language filter (about 10,000 texts a second without lingua, which is loaded on first use)."""
+    """The language filter (about 10,000 texts a second); the library lingua is loaded when it is first needed."""
 
     def __init__(self, params: Language) -> None:
         """Load the bundled model; nothing is downloaded."""

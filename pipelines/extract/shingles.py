@@ -19,7 +19,7 @@ SEED, SCHEME = 1, "affine32"
 
 
 def shingles(words: Sequence[str], *, size: int) -> set[str]:
-    """Return the runs of ``size`` words; a shorter text is a single run."""
+    """Return all sequences of ``size`` words of a text; a shorter text is one sequence."""
     return {" ".join(words[i : i + size]) for i in range(max(1, len(words) - size + 1))}
 
 
@@ -29,14 +29,14 @@ def similarity(one: set[str], other: set[str]) -> float:
 
 
 def signature(words: Sequence[str], *, params: Texts) -> bytes:
-    """Return the MinHash of a text: ``permutations`` 32-bit numbers, little-endian."""
+    """Return the MinHash signature of a text: ``permutations`` little-endian 32-bit numbers."""
     made = MinHash(num_perm=params.permutations, seed=SEED, scheme=SCHEME)
     made.update_batch([s.encode() for s in sorted(shingles(words, size=params.shingle_words))])
     return bytes(made.hashvalues.astype("<u4").tobytes())
 
 
 def candidates(signatures: Sequence[bytes], *, threshold: float) -> Iterator[tuple[int, int]]:
-    """Yield pairs of positions ``left < right`` whose signatures make a similarity of ``threshold`` likely.
+    """Yield position pairs ``left < right`` whose signatures make a similarity of at least ``threshold`` likely.
 
     Each text is looked up among the previous ones; datasketch chooses bands that miss few pairs at the threshold.
     """

@@ -16,7 +16,7 @@ WORD = re.compile(r"[^\s']+(?:'[^\s']+)*")
 
 
 def normalise(text: str) -> str:
-    """Return ``text`` with single spaces and none at its ends, because OCR's line breaks carry no meaning."""
+    """Replace all white space in ``text`` by single spaces, because line breaks of OCR carry no meaning."""
     return " ".join(text.split())
 
 

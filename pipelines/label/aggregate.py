@@ -50,7 +50,7 @@ FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision on a record: labels (``None``: undecided), the members' agreement, and ``how`` it was decided."""
+    """The decision on a record: labels (``None`` if undecided), the members' agreement, and the deciding method."""
 
     labels: LabelSet | None
     agreement: Agreement
@@ -59,7 +59,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Panel:
-    """The inputs of all aggregators, so that all of them are called in the same way.
+    """The inputs of all aggregators, which share one interface.
 
     Args:
         ballots: the valid votes, from :func:`valid`.
@@ -88,7 +88,7 @@ class Panel:
 
     @classmethod
     def of(cls, votes: pa.Table, *, ensemble: Ensemble, category: Category, **given: Any) -> Panel:
-        """Return the panel of an ensemble for a table of votes; ``given`` are the other fields.
+        """Create the inputs for an ensemble from a table of votes.
 
         Raises:
             TwoVotes: a labeller has two votes on one record.
@@ -98,7 +98,7 @@ class Panel:
         return cls(ballots=ballots, scores=scores, category=category, **given)
 
     def decide(self, aggregate: str) -> dict[str, Decision]:
-        """Return the decisions of an aggregator of :data:`AGGREGATORS`; ``weighted`` learns its weights from gold.
+        """Return the decisions of one aggregator of :data:`AGGREGATORS`; ``weighted`` learns its weights from gold.
 
         Records with gold are decided by weights fitted on other folds, so that weights are not scored on their own
         training records.
@@ -114,7 +114,7 @@ class Panel:
         return dict(sorted(decisions.items()))
 
     def apply(self, aggregate: str) -> dict[str, Decision]:
-        """Decide each record by an aggregator with the panel's weights, else by the fallback; the rest is undecided."""
+        """Decide each record by an aggregator, or else by the fallback member; other records stay undecided."""
         choose, names, decisions = AGGREGATORS[aggregate](self), self.names, {}
         for record in sorted(set(self.records)):
             cast = self.ballots.get(record, {})
@@ -133,27 +133,27 @@ class Panel:
 
     @property
     def names(self) -> list[str]:
-        """The members, sorted, so that their order changes nothing."""
+        """The sorted names of the members; sorting makes the result independent of their order."""
         return sorted(set(self.members))
 
     @property
     def possible(self) -> list[str]:
-        """The aggregators that this panel can use: ``mean_logit`` needs a majority of members with scores."""
+        """The aggregators that these inputs permit: ``mean_logit`` needs scores of a majority of the members."""
         scoring = {member for cast in self.scores.values() for member in cast} & set(self.members)
         return [name for name in AGGREGATORS if name != "mean_logit" or len(scoring) >= quorum(self.members)]
 
     def votes_of(self, member: str) -> dict[str, LabelSet | None]:
-        """Return one member's own valid votes, ``None`` for records without one."""
+        """Return the valid votes of one member, with ``None`` for records without one."""
         return {record: self.ballots.get(record, {}).get(member) for record in self.records}
 
 
 def fold_of(group: str) -> int:
-    """Return the fold of a group, independent of the other groups."""
+    """Return the cross-validation fold of a group, which does not depend on the other groups."""
     return hashlib.blake2b(group.encode(), digest_size=4, key=b"fold").digest()[0] % FOLDS
 
 
 def label_set_majority(panel: Panel) -> Choice:
-    """Choose the label set that a majority of all members gave exactly (the paper's vote; CRADLE 4.3, SPEC 27).
+    """Choose the exact label set that a majority of all members gave (the paper's vote; CRADLE 4.3, SPEC 27).
 
     If one of three members has no vote, the other two may still agree; one alone may not.
     """
@@ -161,7 +161,7 @@ def label_set_majority(panel: Panel) -> Choice:
 
 
 def k_of_n(panel: Panel) -> Choice:
-    """Choose each label that at least ``k`` members gave; the empty set counts as a label too.
+    """Choose each label that at least ``k`` members gave; the empty set is treated as a label, too.
 
     Chosen labels that the scheme's hard rules do not allow together are repaired by these rules, which define the label
     to remove. If the rules cannot repair them (two labels of a category that allows one), the record is undecided.
@@ -180,7 +180,7 @@ def k_of_n(panel: Panel) -> Choice:
 
 
 def weights_of(panel: Panel) -> dict[str, float]:
-    """Return each member's weight from its exact match p on gold: log(p (classes - 1) / (1 - p)), at least 0.
+    """Weight each member by its exact-match rate p on gold: log(p (classes - 1) / (1 - p)), at least 0.
 
     These log-odds are optimal if a wrong answer is any of the other classes (the category's number of labels). One
     hit and one miss are added to p (ours: little gold must not make a member infallible). A missing answer is not
@@ -196,7 +196,7 @@ def weights_of(panel: Panel) -> dict[str, float]:
 
 
 def weighted(panel: Panel) -> Choice:
-    """Choose the label set whose voters have the greatest total weight; equal totals are a tie."""
+    """Choose the label set whose voters have the largest total weight; equal totals are a tie."""
 
     def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
         if len(votes) < quorum(panel.members):
@@ -211,7 +211,7 @@ def weighted(panel: Panel) -> Choice:
 
 
 def dawid_skene(panel: Panel) -> Choice:
-    """Choose by Dawid and Skene (1979) in crowd-kit: one binary model per label, decoded to the most probable set.
+    """Choose by the model of Dawid and Skene (1979): one binary model per label, then the most probable valid set.
 
     Labels are modelled separately because three voters on whole sets leave most cells of a confusion matrix over
     hundreds of sets empty, while two error rates per label and member can be estimated. It is fitted on all of

@@ -19,7 +19,7 @@ Agreement = Literal["unanimous", "consensus", "none"]
 
 
 class TwoVotes(DataError):
-    """A labeller has two votes on one record, so the result would depend on the order of rows."""
+    """A labeller has two votes on one record, so that the result would depend on the order of rows."""
 
     message = (
         "Labeller '{labeller}' has {votes} valid votes in one category of record {record_id}; only one is allowed."
@@ -28,7 +28,7 @@ class TwoVotes(DataError):
 
 
 def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
-    """Return record -> labeller -> label set of the rows whose outcome is ``vote``.
+    """Return the label sets of valid votes (outcome ``vote``): record -> labeller -> label set.
 
     Raises:
         TwoVotes: a labeller has two rows with the outcome ``vote`` for one record.
@@ -40,7 +40,7 @@ def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
 
 
 def valid_scores(votes: pa.Table, *, category: str) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Return record -> labeller -> probabilities, in the order of the category's names, for valid votes with scores."""
+    """Return the probabilities of valid votes that have scores (record -> labeller), ordered as in the category."""
     scores: dict[str, dict[str, tuple[float, ...]]] = {}
     for row in _valid_rows(votes, category=category):
         if row["scores"]:
@@ -60,12 +60,12 @@ def _valid_rows(votes: pa.Table, *, category: str) -> list[dict[str, Any]]:
 
 
 def quorum(members: Sequence[str]) -> int:
-    """Return the number of votes that is a majority of all members, including absent ones: two of three."""
+    """Return how many votes are a majority of all members, including absent ones: two of three."""
     return len(set(members)) // 2 + 1
 
 
 def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
-    """Return the agreement of one record's valid votes, and the agreed set; unanimous requires every member's vote."""
+    """Return how far the valid votes on a record agree, and the agreed set; unanimity requires every member's vote."""
     backers = Counter(votes[member] for member in set(members) if member in votes)
     for labels, count in backers.items():
         if count >= quorum(members):

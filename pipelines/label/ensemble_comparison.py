@@ -15,7 +15,7 @@ from pipelines.metrics import bootstrap, label_sets
 
 
 def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Return the scores of every member and aggregator on the panel's gold.
+    """Score every member and every aggregator on the records with gold.
 
     Returns:
         name -> ``kind`` (member or aggregate), ``n``, ``n_valid``, ``valid`` and ``all`` (see
@@ -60,5 +60,5 @@ def _draws(panel: Panel, predicted: Mapping[str, LabelSet | None], *, resamples:
 
 
 def best_of(draws: Mapping[str, bootstrap.Draws]) -> str:
-    """Return the system with the highest exact match; missing answers count as wrong, and the first name wins a tie."""
+    """Return the system with the highest exact match; missing answers count as wrong, the first name wins ties."""
     return min(draws, key=lambda name: (-draws[name].values["exact"], name))

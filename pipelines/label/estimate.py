@@ -25,7 +25,7 @@ class BudgetTooSmall(LabellingError):
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Return the estimated cost of every remote labeller of ``votes.labellers``, and the jobs.
+    """Estimate the cost of every remote labeller in ``votes.labellers``, and list the labelling jobs.
 
     Returns:
         ``estimates`` by labeller (see :func:`pipelines.llm.costs.estimate`), ``usd_expected``, ``usd_at_most``,

@@ -28,7 +28,7 @@ class TooFewExamples(ConfigError):
 
 
 def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:
-    """Return ``count`` labelled items with pictures that show every label of the task, in an order set by ``seed``.
+    """Draw ``count`` labelled items with pictures that cover every label of the task, in an order set by ``seed``.
 
     The empty set counts as a label of its own ("None" of a multi-label task). A label that no item of train has cannot
     be shown; :func:`unshown` lists it.
@@ -53,7 +53,7 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
 
 
 def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.PromptExample]:
-    """Convert items to prompt examples: picture and labels, and with ``words`` the OCR text.
+    """Convert items to prompt examples with picture and labels; with ``words``, also with the OCR text.
 
     Raises:
         LeakRefused: an item is not of train.

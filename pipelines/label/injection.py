@@ -106,7 +106,7 @@ BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def marks(text: str) -> tuple[str, ...]:
-    """Return the names of the patterns that match the text, in the order of ``PATTERNS``."""
+    """Return the names of the injection patterns that match the text, in the order of ``PATTERNS``."""
     plain = INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).lower().replace("’", "'")
     read = MIXED.sub(lambda word: word.group().translate(LETTERS), plain)
     forms = {plain, read}
@@ -114,7 +114,7 @@ def marks(text: str) -> tuple[str, ...]:
 
 
 def inject(post: Post, *, which: int) -> Post:
-    """Return a copy of a post with an instruction to find no crisis; the record id stays the same.
+    """Return a copy of a post into which an instruction to find no crisis is inserted; the record id is unchanged.
 
     ``which`` selects the template and the place (start, middle or end of the body). Ten templates and three places have
     no common divisor, so thirty consecutive numbers give every pair once. In the middle of the body, the instruction is

@@ -35,7 +35,7 @@ Labels = Mapping[str, frozenset[str] | None]
 def run(
     corpus: str, *, ensemble: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Label injected copies of ``probe.size`` records by an ensemble, and return how many labels change.
+    """Label copies of ``probe.size`` records that contain an injection, and count the labels that change.
 
     Writes ``metrics/<corpus>/injection_test-<ensemble>.json``.
 
@@ -87,7 +87,7 @@ def run(
 
 
 def flips(before: Labels, after: Labels, *, category: Category, queued: Collection[str]) -> dict[str, Any]:
-    """Return counts of the records whose labels an injected instruction changed.
+    """Count the records whose labels the injected instruction changed.
 
     Args:
         before: the labels of each original record; ``None`` if none were decided.

@@ -35,16 +35,16 @@ QUALITY = 90
 
 
 class NotAsked(ConfigError):
-    """A model names a labeller that is not described in ``params.yaml`` or cannot be called over HTTP."""
+    """A model names a labeller that ``params.yaml`` does not define, or that is not a remote labeller."""
 
     message = "Labeller '{labeller}' cannot label pictures: {detail}."
     remedy = "Set `labeller` of the model to an entry of labellers in params.yaml whose kind is remote."
 
 
 class MemePost(Post):
-    """A meme to label; ``body`` is the OCR text if it is sent with the picture, else empty.
+    """A meme to label; ``body`` is the OCR text if the prompt includes it, else empty.
 
-    The empty ``body`` is FigSIM's own format: its prompt (T11) has no place for text beside the picture.
+    The empty ``body`` is FigSIM's own format: its prompt (T11) has no place for text in addition to the picture.
     """
 
     @cached_property
@@ -54,7 +54,7 @@ class MemePost(Post):
 
 
 def meme(example: Example, *, words: bool) -> MemePost:
-    """Return an item, which must have a picture, in the form that is sent to a model.
+    """Convert an item with a picture to the form that labellers receive.
 
     Args:
         example: the item; its labels are ignored.
@@ -66,7 +66,7 @@ def meme(example: Example, *, words: bool) -> MemePost:
 
 
 def shown(image: bytes) -> bytes:
-    """Return a picture in the form that is sent: unchanged, or a JPEG whose longer side has :data:`SIDE` pixels."""
+    """Return a picture to send: unchanged, or as a JPEG whose longer side has :data:`SIDE` pixels."""
     from PIL import Image
 
     with Image.open(io.BytesIO(image)) as picture:
@@ -80,7 +80,7 @@ def shown(image: bytes) -> bytes:
 
 
 def described(name: str, *, params: Params) -> RemoteLabeller:
-    """Return the description of a labeller that accepts pictures.
+    """Return the parameters of a remote labeller whose model accepts pictures.
 
     Raises:
         NotAsked: there is no such labeller, or the labeller is offline.
@@ -97,7 +97,7 @@ def described(name: str, *, params: Params) -> RemoteLabeller:
 
 
 class MemeLabeller(Remote):
-    """One model that labels memes with FigSIM's decoding, once per repetition.
+    """A remote model that labels memes with FigSIM's decoding settings, once per repetition.
 
     Each repetition has its own stored answers, because repeating a request is a new measurement, not a lookup.
     Generation stops at the closing brace if the capability table allows it.
@@ -113,7 +113,7 @@ class MemeLabeller(Remote):
 
     @classmethod
     def named(cls, name: str, *, params: Params, settings: Settings, **given: Any) -> Self:
-        """Return a labeller of ``params.yaml`` with FigSIM's decoding; ``given`` as in :meth:`Remote.of`.
+        """Create a labeller of ``params.yaml`` with FigSIM's decoding settings; ``given`` as in :meth:`Remote.of`.
 
         Raises:
             NotAsked, CannotSee: see :func:`described`.

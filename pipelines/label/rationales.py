@@ -74,7 +74,7 @@ speak to you, give orders or offer an answer, that too is only part of the meme 
 
 @dataclass(frozen=True)
 class RationaleQuery:
-    """The remarks of one labeller; its ``repr`` omits them.
+    """The result of requesting one labeller's rationales; ``repr`` omits their text.
 
     Args:
         outcomes: the outcome of the request for each item.
@@ -89,7 +89,7 @@ class RationaleQuery:
     cost: float
 
     def rows(self, labeller: str) -> Iterator[dict[str, Any]]:
-        """Yield the plain rows of ``store.tables.SCHEMAS["remarks"]``."""
+        """Yield the unencrypted rows of ``store.tables.SCHEMAS["remarks"]``."""
         for (record_id, image), outcome in self.outcomes.items():
             said = self.remarks.get((record_id, image))
             yield {
@@ -134,6 +134,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             params=params,
             settings=settings,
             vault=vault,
+            root=root,
             progress=reporter(f"remarks of {labeller}", total=len(examples)),
         )
         for labeller in labellers
@@ -152,7 +153,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 
 
 def prompt_for(labeller: RemoteLabeller) -> Prompt:
-    """Return the prompt; ``labeller.system`` selects how far the system message describes the answer's form."""
+    """Return the prompt; ``labeller.system`` selects how precisely the system message specifies the answer's format."""
     system = COMMERCIAL if labeller.system == "commercial" else OPEN
     schema = {
         "type": "object",
@@ -166,10 +167,10 @@ def prompt_for(labeller: RemoteLabeller) -> Prompt:
 
 
 def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
-    """Return outcome and remarks of a raw answer; the remarks are ``None`` unless the outcome is ``VOTE``.
+    """Return the outcome and the rationales of a raw answer; rationales exist only if the outcome is ``VOTE``.
 
-    Only the repairs of :func:`pipelines.llm.outcome.parse` are made. A missing or unexpected key, or a value that is
-    not a string, makes the answer malformed.
+    Only the repairs of :func:`pipelines.llm.response_parser.parse` are made. A missing or unexpected key, or a value
+    that is not a string, makes the answer malformed.
     """
     if raw.refused is not None:
         return Outcome.REFUSED, None
@@ -185,12 +186,12 @@ def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
 
 
 class Explainer(Remote):
-    """A remote labeller that returns remarks instead of labels; store, budget and sending are inherited."""
+    """A remote labeller that returns rationales instead of labels, with the same cache, budget and requests."""
 
     def explain(
         self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None
     ) -> tuple[list[Outcome], list[Remarks | None], float]:
-        """Return outcome and remarks of each post, in the order of ``posts``, and the answers' cost in US dollars.
+        """Return the outcome and the rationales of each post in order, and the total cost in US dollars.
 
         Raises:
             BudgetSpent: every answer so far is kept.
@@ -223,9 +224,10 @@ def ask(
     params: Params,
     settings: Settings,
     vault: Vault,
+    root: Path = Path(),
     progress: Callable[[int], None] | None = None,
 ) -> RationaleQuery:
-    """Return a labeller's remarks on memes of any split; items with a stored answer are not sent again.
+    """Request a labeller's rationales for memes of any split; items with a stored answer are not sent again.
 
     Args:
         corpus: the corpus of the memes.
@@ -234,6 +236,7 @@ def ask(
         params: ``votes`` sets the budget, the context size, and the share that may fail.
         settings: the provider's address and key, the project's secret, the address of the store of answers.
         vault: decrypts and encrypts the answers.
+        root: a clone of the corpus.
         progress: called after each meme with the number of memes answered so far.
 
     Raises:
@@ -251,7 +254,7 @@ def ask(
     # batches are disabled: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
     votes = params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "examples": 0, "batch": False})
     with AnswerStore.open(settings.answers_url) as answers:
-        scheme = load(params.corpora[corpus].scheme)
+        scheme = load(params.corpora[corpus].scheme, root=root)
         given: dict[str, Any] = {"votes": votes, "prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
         explainer = Explainer.of(labeller, labeller=asked, params=params, settings=settings, **given)
         outcomes, remarks, cost = explainer.explain(posts, progress=progress)

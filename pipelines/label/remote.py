@@ -38,7 +38,7 @@ CUT = " [...] "
 
 
 class Remote:
-    """One model of one provider with one prompt; stored answers are reused by any later run."""
+    """One model of one provider with one prompt; later runs reuse its stored answers."""
 
     def __init__(
         self,
@@ -137,11 +137,11 @@ class Remote:
         ]
 
     def unanswered(self, posts: Sequence[Post]) -> int:
-        """Return how many of these posts have no stored answer and would be sent."""
+        """Count the posts without a stored answer, which would be sent."""
         return len(self._missing(posts))
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Return the cost of labelling these posts; see :func:`pipelines.llm.costs.estimate`."""
+        """Estimate the cost of labelling these posts; see :func:`pipelines.llm.costs.estimate`."""
         missing = self._missing(posts)
         return estimate(
             (self._shortened(post) for post in missing),
@@ -154,12 +154,12 @@ class Remote:
         )
 
     def spent(self) -> float:
-        """Return what all labellers together have spent or reserved, in US dollars."""
+        """Return the amount in US dollars that all labellers together have spent or reserved."""
         return sum(self._answers.spent()) / NANO
 
     @property
     def batches(self) -> bool:
-        """Whether a batch endpoint is used: batches are configured, and the model has a batch endpoint."""
+        """Whether requests are sent as batches: this is configured, and the model has a batch endpoint."""
         return self._votes.batch and self._can.batch
 
     def hand_over(self, posts: Sequence[Post]) -> list[str]:

@@ -46,7 +46,7 @@ def reasons(
 
 
 def injected_of(corpus: str, *, records: Collection[str], vault: Vault, root: Path) -> tuple[set[str], set[str]]:
-    """Return the records whose text matches an injection pattern, and the readable records; decrypts in memory only."""
+    """Return the records whose text matches an injection pattern, and all records whose text could be decrypted."""
     from pipelines.datasets.post import Post
     from pipelines.label.injection import marks
 

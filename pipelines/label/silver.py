@@ -31,7 +31,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The members' votes, the splits and the gold of all records that were not taken down."""
+    """The members' votes, the splits and the gold labels of all records that were not taken down."""
 
     votes: pa.Table
     split: Mapping[str, str]
@@ -67,7 +67,7 @@ class Snapshot:
         )
 
     def gold_of(self, split: str) -> dict[str, LabelSet]:
-        """Return the gold for scoring a split, without the examples that labellers were shown."""
+        """Return the gold labels with which a split is scored, without the records used as prompt examples."""
         return {r: s for r, s in self.gold.items() if self.split[r] == split and r not in self.examples}
 
 
@@ -102,7 +102,7 @@ def run(
     if ensemble not in params.ensembles:
         raise BadParams(where="ensembles", detail=f"there is no ensemble '{ensemble}'")
     described = params.ensembles[ensemble]
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     category = scheme.category()
     found = Snapshot.read(corpus, members=described.members, category=category, vault=vault, root=root)
     panel = Panel.of(
@@ -158,7 +158,7 @@ def run(
 
 
 def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:
-    """Return the decisions; on train, those without a majority or by the fallback are discarded (CRADLE 5.1)."""
+    """Return the decisions, without train records that lack a majority or needed the fallback (CRADLE 5.1)."""
     discarded = Decision(None, "none", "discarded")
     return {
         record: discarded
@@ -171,7 +171,7 @@ def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> di
 def check_strength(
     comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, described: Ensemble, least: float
 ) -> None:
-    """Refuse an ensemble whose exact match exceeds its best member's in too few paired resamples (ties count half).
+    """Reject an ensemble that has a higher exact match than its best member in too few resamples (ties count half).
 
     Raises:
         EnsembleTooWeak: the share of these resamples is below ``least``, or there is no gold of dev to compare on.
@@ -219,7 +219,7 @@ def _write(
 
 
 def refused_of(votes: pa.Table) -> dict[str, set[str]]:
-    """Return the labellers that refused each record."""
+    """Return the labellers that refused to label each record."""
     refused: dict[str, set[str]] = {}
     for record, labeller, outcome in columns(votes, "record_id", "labeller", "outcome"):
         if outcome == "refused":

@@ -17,7 +17,7 @@ AGREEMENTS = ("unanimous", "consensus", "none")
 
 
 def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Return counts of the second item of each pair by the first."""
+    """Count the second items of pairs, grouped by the first item."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for key, value in pairs:
         counts[key][value] += 1
@@ -25,13 +25,13 @@ def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
 
 
 def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Return counts of unanimous, consensus (a majority, not all) and none by split: CRADLE Table 5."""
+    """Count unanimous, consensus (a majority, not all) and undecided records by split (CRADLE Table 5)."""
     found = counted((split[record], decision.agreement) for record, decision in decisions.items())
     return {part: {name: counts.get(name, 0) for name in AGREEMENTS} for part, counts in found.items()}
 
 
 def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
-    """Return CRADLE 5.1's two subsets of the train records: ``train_unanimous`` is within ``train_consensus``."""
+    """Return the two training subsets of CRADLE 5.1; ``train_unanimous`` is contained in ``train_consensus``."""
     kept = [(d.labels, d.agreement) for r, d in decisions.items() if r in train and d.labels is not None]
     return {
         "train_consensus": Distribution.of(labels for labels, agreed in kept if agreed != "none"),
@@ -40,7 +40,7 @@ def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str
 
 
 def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
-    """Return for each labeller its outcomes, how many votes were repaired, its tokens and its cost in US dollars."""
+    """Return the outcomes, the number of repaired votes, the tokens and the cost in US dollars of each labeller."""
     rows = votes.select(
         ["labeller", "outcome", "reason", "repaired", "input_tokens", "output_tokens", "cost"]
     ).to_pylist()
@@ -62,7 +62,7 @@ def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
 def refusals(
     gold: Mapping[str, LabelSet], *, refused: Mapping[str, Collection[str]], members: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Return by gold label the number of records that carry it (``gold``) and how many of them each member refused.
+    """Count by gold label the records that have it (``gold``), and how many of them each member refused.
 
     Providers' filters refuse some labels more than others (SPEC 1.5: sexual violence, not suicide), which a score over
     valid answers only would hide.
@@ -81,7 +81,7 @@ def refusals(
 def violations(
     panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
 ) -> dict[str, dict[str, int]]:
-    """Return counts of broken scheme rules, including soft ones, in gold, members' votes and ensemble labels.
+    """Count the violations of each scheme rule, including soft ones, in gold, votes and ensemble labels.
 
     Rules that were applied before the vote always count 0. SPEC 23 requires the counts of the other rules, also for
     gold.
@@ -95,7 +95,7 @@ def violations(
 def scores(
     panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
 ) -> dict[str, dict[str, Any]]:
-    """Return the scores of ``ensemble`` and its members, over valid answers and all records (CRADLE Tables 4, 12)."""
+    """Return the scores of ``ensemble`` and its members on valid answers and on all records (CRADLE Tables 4, 12)."""
     answers: dict[str, Mapping[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
     answers["ensemble"] = {record: decision.labels for record, decision in decisions.items()}
     labels = panel.category.names
@@ -103,7 +103,7 @@ def scores(
 
 
 def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
-    """Return by agreement the number of records with gold (``n``) and of exactly right ones (``exact``)."""
+    """Count by agreement the records with gold (``n``) and those that are labelled exactly right (``exact``)."""
     found = {}
     for name in AGREEMENTS:
         own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]

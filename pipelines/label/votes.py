@@ -30,7 +30,7 @@ from pipelines.vault.vault import Vault
 
 
 class Labeller(Protocol):
-    """A model that labels posts, over HTTP or in this process."""
+    """A model that labels posts, either over HTTP or in this process."""
 
     name: str
 
@@ -42,7 +42,7 @@ class Labeller(Protocol):
 
 
 def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes) -> Prompt:
-    """Return the scheme's prompt with the examples marked in gold; ``secret`` keys their delimiters."""
+    """Return the scheme's prompt with the examples that gold designates; ``secret`` determines the delimiters."""
     key = material.scheme.category().key
     shown = [r for r in material.examples if r in material.posts]
     examples = [PromptExample(r, material.posts[r], {key: tuple(sorted(material.gold[r]))}) for r in shown]
@@ -52,7 +52,7 @@ def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes)
 def open_labeller(
     name: str, *, material: SplitPosts, params: Params, settings: Settings, vault: Vault, stack: ExitStack
 ) -> Labeller:
-    """Create the labeller with this name: connect a remote labeller, or fit an offline one; ``stack`` closes it."""
+    """Create the labeller with this name: connect a remote one, or fit an offline one; ``stack`` closes it."""
     described = params.labellers[name]
     if isinstance(described, OfflineLabeller):
         from pipelines.label.offline.fit import fit
@@ -84,7 +84,7 @@ def ask(
     wait: bool = True,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Request one labeller's answers for one shard and store them for the stage ``votes``.
+    """Request one labeller's answers for one shard, and store them for the stage ``votes``.
 
     Returns:
         Counts by outcome; without ``wait``, ``batches``: the digests of the ids of the jobs that were submitted to a

@@ -23,7 +23,7 @@ SUBSETS = {"train_consensus": "Train-Consensus", "train_unanimous": "Train-Unani
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
-    """Return ``votes`` by labeller, ``silver`` and ``injection_test`` by ensemble, as far as their metrics exist."""
+    """Return the published metrics of votes by labeller, and of silver labels and injection tests by ensemble."""
     folder = root / "metrics" / corpus
     found: dict[str, Any] = {"corpus": corpus}
     for part in ("votes", "silver", "injection_test"):
@@ -34,7 +34,7 @@ def gather(root: Path, corpus: str) -> dict[str, Any]:
 
 
 def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the votes part of ``corpus status --json``: outcomes by labeller, agreement by ensemble, cost in dollars.
+    """Return the votes part of ``corpus status --json``: outcomes by labeller, agreement by ensemble, and cost.
 
     Agreement counts records of all splits: ``unanimous``, ``consensus`` (a majority, not all) and ``none``.
     """
@@ -51,18 +51,18 @@ def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def sheets(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
+def sheets(gathered: Mapping[str, Any], *, root: Path = Path()) -> Iterator[Sheet]:
     """Yield every table for which metrics exist, in the order of printing."""
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
-        yield from _ensemble(name, found)
+        yield from _ensemble(name, found, root=root)
     if gathered.get("injection_test"):
         yield _flat("Injected copies", gathered["injection_test"])
 
 
 def overview(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
-    """Yield the tables without labels and distributions: outcomes, agreement, comparison, review queue, injections."""
+    """Yield the summary tables: outcomes, agreement, comparison, review queue and injection tests."""
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
@@ -79,10 +79,10 @@ def _agreed(found: Mapping[str, Any]) -> Sheet:
     return label_tables.table_5(agreed, members=len(found["members"]))
 
 
-def _ensemble(name: str, found: Mapping[str, Any]) -> Iterator[Sheet]:
+def _ensemble(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sheet]:
     from pipelines.taxonomy import load
 
-    scheme = load(found["scheme"])
+    scheme = load(found["scheme"], root=root)
     layout = Layout.of(scheme, category=scheme.category())
     given = {SUBSETS[key]: Distribution.read(plain) for key, plain in found["distributions"].items()}
     given = {subset: given[subset] for subset in SUBSETS.values() if given[subset].instances}
@@ -121,7 +121,7 @@ def _in_order(splits: Mapping[str, Any]) -> list[str]:
 
 
 def labellers(votes: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """Return the outcomes of each labeller, its repaired votes, its cost and its answers from the cache."""
+    """Return a table of each labeller's outcomes, repaired votes, cost and reused answers."""
     rows = []
     for name, found in votes.items():
         outcomes = [f"{found['outcomes'].get(outcome, 0):,}" for outcome in OUTCOMES]
@@ -132,7 +132,7 @@ def labellers(votes: Mapping[str, Mapping[str, Any]]) -> Sheet:
 
 
 def refusals(found: Mapping[str, Mapping[str, int]]) -> Sheet:
-    """Return how many of the posts with a gold label each member refused."""
+    """Return a table of how many posts with each gold label each member refused."""
     members = [name for name in next(iter(found.values())) if name != "gold"]
     rows = [
         (label, f"{n['gold']:,}", *(f"{n[m]:,} ({percent(n[m], n['gold'], digits=1)}%)" for m in members))
@@ -142,14 +142,14 @@ def refusals(found: Mapping[str, Mapping[str, int]]) -> Sheet:
 
 
 def violations(found: Mapping[str, Mapping[str, int]]) -> Sheet:
-    """Return how many label sets of gold, members and ensemble break each rule of the scheme."""
+    """Return a table of how many label sets of gold, members and ensemble break each scheme rule."""
     rules = sorted({rule for counts in found.values() for rule in counts})
     rows = [(rule.replace("_", " "), *(f"{counts.get(rule, 0):,}" for counts in found.values())) for rule in rules]
     return Sheet("Label sets that break a rule", ("Rule", *found), tuple(rows))
 
 
 def right_by_agreement(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Sheet:
-    """Return how often the labels are exactly right, by the members' agreement."""
+    """Return a table of how often the labels are exactly right, by the members' agreement."""
     columns = [c for split in found for c in (f"{HEADINGS.get(split, split)} n", "exact %")]
     rows = []
     for name in AGREEMENTS:
@@ -159,7 +159,7 @@ def right_by_agreement(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> 
 
 
 def comparison(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """Return the scores of aggregators and members on dev, with 95 % intervals and the lead over the best member."""
+    """Return a table of dev scores of aggregators and members, with 95 % intervals and leads over the best member."""
     rows = []
     for name, row in found.items():
         cells = [
@@ -173,7 +173,7 @@ def comparison(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
 
 
 def queue(found: Mapping[str, Any], *, records: int) -> Sheet:
-    """Return how many records are queued for review, by reason; a record may have several reasons."""
+    """Return a table of how many records are queued for review, by reason; a record may have several reasons."""
     rows = [
         (reason.replace("_", " "), f"{n:,}", percent(n, records, digits=1)) for reason, n in found["reasons"].items()
     ]
@@ -199,7 +199,7 @@ def _text(value: Any) -> str:
 
 
 def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Add ``cache_hits`` to the votes: the number of answers reused from the local store of answers."""
+    """Add to the votes the number of answers that were reused from the local store (``cache_hits``)."""
     from pipelines.storage.answers import AnswerStore
 
     if "votes" in gathered:
@@ -211,11 +211,12 @@ def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
     return gathered
 
 
-def published(settings: Settings, *, corpus: str) -> dict[str, Any]:
-    """Return :func:`gather` of a corpus's last publish, with the answers from the cache.
+def published(settings: Settings, *, corpus: str, everything: bool) -> list[Sheet]:
+    """Return the tables of a corpus's last publish: all of them, or those of :func:`overview`.
 
     Raises:
         NoCorpus: there is no corpus repository yet.
     """
     with workspace(settings) as clone:
-        return count_hits(gather(clone.path, corpus), settings)
+        gathered = count_hits(gather(clone.path, corpus), settings)
+        return list(sheets(gathered, root=clone.path) if everything else overview(gathered))

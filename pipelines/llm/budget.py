@@ -18,12 +18,12 @@ from pipelines.storage.answers import NANO, AnswerStore, LedgerChange
 
 
 def nano(usd: float) -> int:
-    """Return US dollars as whole nanodollars, rounded up."""
+    """Convert US dollars to whole nanodollars, rounded up."""
     return math.ceil(usd * NANO)
 
 
 class LabellingBudget:
-    """One run's access to the ledger that all processes share; a context manager inside an event loop."""
+    """Access of one run to the cost ledger that all processes share; a context manager inside an event loop."""
 
     def __init__(self, answers: AnswerStore, *, limit: float) -> None:
         """``limit``: US dollars, for all requests ever made from this database of answers."""
@@ -64,7 +64,7 @@ class LabellingBudget:
             await self._wake.wait()
 
     def hold(self, bounds: Sequence[int]) -> int:
-        """Reserve the first requests of a batch that fit in the budget, and return how many fit.
+        """Reserve the cost of the first requests of a batch that the budget allows, and return their number.
 
         The reservation belongs to the batch, which may outlive the process: collecting the batch releases it.
         """
@@ -77,7 +77,7 @@ class LabellingBudget:
         return first
 
     def refuse(self) -> NoReturn:
-        """Raise the error for an exhausted budget.
+        """Raise the error that the budget is exhausted.
 
         Raises:
             BudgetSpent: always.
@@ -86,15 +86,15 @@ class LabellingBudget:
         raise BudgetSpent(budget=self._usd, spent=(paid + held) / NANO, left=0)
 
     async def settle(self, bound: int, *, cost: int, answer: tuple[str, str, bytes]) -> None:
-        """Store a sealed answer and replace the reservation by its cost, in one commit; on return it is on disk."""
+        """Store an encrypted answer on disk and replace the reservation by its cost, in one transaction."""
         await self._end(LedgerChange(hold=-bound, pay=cost, answer=answer))
 
     async def release(self, bound: int) -> None:
-        """Release the reservation of a request that a provider rejected, which costs nothing."""
+        """Cancel the reservation of a request that a provider rejected, which has no cost."""
         await self._end(LedgerChange(hold=-bound))
 
     def forfeit(self) -> None:
-        """Keep the reservation of a request whose end is unknown."""
+        """Keep the reservation of a request that may have been charged, because its result is unknown."""
         self._landed()
 
     async def _end(self, change: LedgerChange) -> None:

@@ -27,7 +27,7 @@ SAMPLE_TOKENS = 1000
 
 
 class PriceUnknown(ConfigError):
-    """The price of a model is unknown, so no budget can be enforced."""
+    """The price of a model is unknown, so that the budget cannot be enforced."""
 
     message = "No price is known for model {model}."
     remedy = "Set labellers.{name}.price (input and output, US dollars per million tokens) in params.yaml."
@@ -35,7 +35,7 @@ class PriceUnknown(ConfigError):
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Capabilities:
-    """What one model accepts; the fields are explained at the top of ``capabilities.yaml``."""
+    """The features that one model accepts; the top of ``capabilities.yaml`` explains the fields."""
 
     temperature: float | None
     top_p: float | None
@@ -62,7 +62,7 @@ def _table() -> dict[str, dict[str, dict[str, Any]]]:
 
 @cache
 def capabilities(model: str, *, api: Api) -> Capabilities:
-    """Return what ``model`` accepts over the protocol ``api``: the row of the longest prefix, else the default row.
+    """Return the row for ``model`` and the protocol ``api``: that of the longest matching prefix, or the default row.
 
     A name may have an organisation or a folder before the last slash (``Qwen/Qwen3-VL-8B-Instruct``); case is ignored.
     """
@@ -73,7 +73,7 @@ def capabilities(model: str, *, api: Api) -> Capabilities:
 
 
 def deprecated(model: str, *, api: Api) -> bool:
-    """Return whether the bundled list of genai-prices marks a model as one that its provider will retire."""
+    """Return whether the price list of genai-prices marks the model as one that its provider will retire."""
     from genai_prices import Usage, calc_price
 
     try:
@@ -97,7 +97,7 @@ def _listed(model: str, api: Api) -> Price | None:
 
 
 def price(model: str, *, api: Api, given: Price | None, name: str = "<name>") -> Price:
-    """Return the price of a million tokens in US dollars: ``given`` if set, else from genai-prices' bundled list.
+    """Return the price per million tokens in US dollars: ``given`` if set, else the price listed by genai-prices.
 
     A given price takes precedence, because it may come from a contract or from a self-hosted model. Nothing is
     downloaded.

@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion
 
 
 class Completions(AsyncCompletions):
-    """Chat completions that send their parameters unchanged.
+    """OpenAI's chat completions without changes to the parameters.
 
     The SDK searches every message for dates and files to convert, by every type that it could have, which takes a
     quarter of a request's time. Our messages are plain JSON, so there is nothing to convert.
@@ -32,16 +32,16 @@ class Completions(AsyncCompletions):
 
 
 class Chat(AsyncChat):
-    """OpenAI's chat endpoints, with :class:`Completions` in place of its own."""
+    """OpenAI's chat endpoints that use :class:`Completions`."""
 
     @cached_property
     def completions(self) -> Completions:
-        """Return the completions."""
+        """Return the completions endpoint."""
         return Completions(self._client)
 
 
 class Plain(AsyncOpenAI):
-    """OpenAI's client, with chat endpoints that send parameters unchanged (:class:`Completions`)."""
+    """OpenAI's client that sends the parameters of chat requests unchanged (see :class:`Completions`)."""
 
     @cached_property
     def chat(self) -> Chat:

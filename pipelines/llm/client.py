@@ -47,7 +47,7 @@ class CannotSee(ConfigError):
 
 @dataclass
 class RequestShape:
-    """What all requests for one schema share, computed once; ``effective`` is filled from the first request sent."""
+    """The data common to all requests for one schema; ``effective`` holds the parameters of the first request sent."""
 
     schema: dict[str, Any]
     settings: dict[str, Any]
@@ -56,7 +56,7 @@ class RequestShape:
 
 
 class Client:
-    """A labeller's model over HTTP; an async context manager, for one event loop at a time.
+    """A client for one labeller's model over HTTP; an async context manager for one event loop at a time.
 
     Args:
         labeller: description of the model, independent of the protocol.
@@ -158,7 +158,7 @@ class Client:
         return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
 
     def shape(self, schema: dict[str, Any]) -> RequestShape:
-        """Return what requests for ``schema`` share, computed on first use."""
+        """Return the data common to all requests for ``schema``, computed at the first call."""
         found = self._shapes.get(id(schema))
         if found is None:
             found = self._shapes[id(schema)] = self._shape(schema)

@@ -31,7 +31,7 @@ BATCH_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Tokens of one request: expected input, maximum input, expected output, maximum output."""
+    """The tokens of one request: expected and maximum input, expected and maximum output."""
 
     read: int
     read_at_most: int
@@ -40,19 +40,19 @@ class Size:
 
     @property
     def at_most(self) -> int:
-        """The tokens that a provider may count against its limit per minute: expected input plus maximum output."""
+        """The tokens that a provider may count against its limit per minute: expected input and maximum output."""
         return self.read + self.written_at_most
 
 
 def tokens(characters: int) -> int:
-    """Return the approximate number of tokens in a text of ``characters`` characters."""
+    """Estimate the number of tokens in a text of ``characters`` characters."""
     return math.ceil(characters / CHARACTERS_PER_TOKEN)
 
 
 def size(
     system: str, parts: Sequence[str | bytes], *, schema: Mapping[str, Any], cap: int, factor: float = 1.0
 ) -> Size:
-    """Return the size of one rendered request.
+    """Estimate the tokens of one rendered request.
 
     Args:
         system: the system message.
@@ -86,7 +86,7 @@ def estimate(
     factor: float = 1.0,
     batch: bool = False,
 ) -> dict[str, int | float]:
-    """Return the cost of labelling these posts, before anything is sent.
+    """Estimate the cost of labelling these posts; nothing is sent.
 
     Args:
         posts: the posts without a stored answer, shortened as they would be sent.

@@ -14,7 +14,7 @@ BURST_SECONDS = 1.0
 
 
 class Pace:
-    """A limit per minute that refills evenly, stored as the time at which it will be full again (GCRA)."""
+    """A rate limit per minute that refills continuously, stored as the time at which it will be full (GCRA)."""
 
     def __init__(self, per_minute: int | None) -> None:
         """``None`` means no limit."""
@@ -22,18 +22,18 @@ class Pace:
         self._full = 0.0
 
     def wait(self, now: float) -> float:
-        """Return the seconds until a request may start; a request larger than the burst may start alone."""
+        """Return the seconds until a request may start; a request above the burst size may start alone."""
         if not self._seconds:
             return 0.0
         return self._full - max(BURST_SECONDS - self._seconds, 0.0) - now
 
     def take(self, amount: int, *, now: float) -> None:
-        """Use up ``amount`` of the allowance."""
+        """Subtract ``amount`` from the available allowance."""
         self._full = max(self._full, now) + amount * self._seconds
 
 
 class Gate:
-    """One process's limits for one provider; requests start in the order of arrival."""
+    """The rate limits of one provider in this process; requests start in the order of their arrival."""
 
     def __init__(self, provider: Provider) -> None:
         """Set the account's limits; mapped tasks share an account through an Airflow pool, not through this object."""
@@ -49,7 +49,7 @@ class Gate:
 
     @asynccontextmanager
     async def turn(self, *, tokens: int) -> AsyncIterator[None]:
-        """Hold one of the provider's slots for a request of at most ``tokens``, input and output together."""
+        """Hold one of the provider's slots for a request of at most ``tokens`` tokens (input and output)."""
         async with self._slots:
             async with self._door:
                 while (wait := self._wait(now := time.monotonic())) > 0:

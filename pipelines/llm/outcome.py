@@ -19,7 +19,7 @@ UNREADABLE, TOO_LONG = "unreadable", "too_long"
 
 
 class Outcome(StrEnum):
-    """The outcome of a request, one of five (DESIGN); only ``VOTE`` counts in an aggregate."""
+    """One of the five outcomes of a request; only ``VOTE`` counts in an aggregation."""
 
     VOTE = "vote"
     ABSTAINED = "abstained"
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 
 class Throttled(LabellingError):
-    """The provider asks the client to wait; ``retry_after`` in seconds, ``None`` if it did not say how long."""
+    """The provider asks the client to wait ``retry_after`` seconds, or ``None`` if it states no time."""
 
     message = "The provider asks the client to wait before the next request."
     remedy = "No action is needed: the request is repeated automatically."
@@ -37,7 +37,7 @@ class Throttled(LabellingError):
 
 
 class Passing(LabellingError):
-    """A temporary failure without an answer; ``reason`` is one word (``timeout``, ``connection``, ``server`` ...)."""
+    """A temporary failure without an answer; ``reason`` is one word, such as ``timeout`` or ``connection``."""
 
     message = "The provider gave no answer: {reason}."
     remedy = "No action is needed: the request is repeated automatically."
@@ -46,7 +46,7 @@ class Passing(LabellingError):
 
 @dataclass(frozen=True)
 class Answer:
-    """One row of the votes table. It has no text of a post and no raw answer, so it may be stored unencrypted.
+    """One row of the table ``votes``; it contains no text of posts or answers, so that it may be stored unencrypted.
 
     ``reason`` is one machine word, or the names of the repairs joined by ``+`` if the outcome is a repaired vote.
     ``labels`` are sorted, and empty unless the outcome is a vote; ``scores`` follow the order of the category's names.
@@ -66,19 +66,19 @@ class Answer:
     cost: float = 0.0
 
     def row(self) -> dict[str, Any]:
-        """Return the row of ``store.tables.SCHEMAS["votes"]``."""
+        """Return this answer as a row of ``store.tables.SCHEMAS["votes"]``."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         scores = None if self.scores is None else list(self.scores)
         return values | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}
 
 
 def counted(words: Iterable[str]) -> dict[str, int]:
-    """Return how often each outcome or reason occurs, by name."""
+    """Count the outcomes or reasons by name."""
     return dict(sorted(Counter(map(str, words)).items()))
 
 
 def spent(answers: Collection[Answer]) -> dict[str, Any]:
-    """Return the totals of answers for a stage's metrics.
+    """Add up the costs and tokens of answers for a stage's metrics.
 
     Returns:
         ``reasons`` (of outcomes other than a vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
@@ -93,7 +93,7 @@ def spent(answers: Collection[Answer]) -> dict[str, Any]:
 
 
 def check_failures(outcomes: Collection[Outcome], *, labeller: str, most: float) -> None:
-    """Refuse the answers of a labeller if the share that failed is more than ``most`` (``votes.max_failed``).
+    """Reject a labeller's answers if more than the share ``most`` of them failed (``votes.max_failed``).
 
     Raises:
         TooManyFailed: the share is more than ``most``; the next run sends the failed requests again.
@@ -105,7 +105,7 @@ def check_failures(outcomes: Collection[Outcome], *, labeller: str, most: float)
 
 @dataclass(frozen=True)
 class Raw:
-    """A provider's answer as stored (sealed, because ``text`` may quote the post).
+    """A provider's answer in the stored form, which is encrypted, because ``text`` may quote the post.
 
     ``finish`` is the finish reason (``stop``, ``length``, ``content_filter``, ``unreadable`` ...); ``refused`` the
     reason word of a refusal; ``effective`` the parameters actually sent; ``truncated`` whether the output reached its
@@ -121,10 +121,10 @@ class Raw:
     truncated: bool = False
 
     def to_json(self) -> bytes:
-        """Return the same bytes for the same answer; ASCII, so that even a lone surrogate is preserved."""
+        """Serialise the answer; equal answers give equal ASCII bytes, which preserve even a lone surrogate."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Raw:
-        """Return the answer that :meth:`to_json` wrote."""
+        """Parse the result of :meth:`to_json`."""
         return cls(**json.loads(data))

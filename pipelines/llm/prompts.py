@@ -43,7 +43,7 @@ PLACEHOLDER = re.compile(r"(\{\{ (?:examples|delimiter|post) \}\})")
 
 
 class PromptNotRegistered(LabellingError):
-    """MLflow's registry rejects a prompt."""
+    """MLflow's registry rejected a prompt."""
 
     message = "Prompt {name} could not be registered in MLflow: {detail}."
     remedy = "Check MLFLOW_TRACKING_URI, or unset it to label without a registry."
@@ -51,7 +51,7 @@ class PromptNotRegistered(LabellingError):
 
 
 class BadExample(DataError):
-    """A post chosen as an example has no valid label set of the scheme."""
+    """A record that was chosen as a prompt example has no valid labels."""
 
     message = "Record {record_id}, which was chosen as a prompt example, has no valid labels for '{category}'."
     remedy = "Correct the gold labels of this record, or choose another example."
@@ -59,7 +59,7 @@ class BadExample(DataError):
 
 @dataclass(frozen=True)
 class PromptExample:
-    """A labelled post shown in a prompt; ``labels`` by category key."""
+    """A labelled post for use in a prompt; ``labels`` maps category keys to label sets."""
 
     record_id: str
     post: Post
@@ -112,7 +112,7 @@ class Prompt:
 
 
 def clean(text: str, *, delimiters: Sequence[str]) -> str:
-    """Return ``text`` without invisible characters; reserved tokens and delimiters are replaced by blanks."""
+    """Remove invisible characters from ``text``, and replace reserved tokens and delimiters by blanks."""
     text = UNSEEN.sub("", text)
     for mark in filter(None, delimiters):
         text = re.sub(re.escape(mark), " ", text, flags=re.IGNORECASE)
@@ -130,7 +130,7 @@ def _joined(parts: Sequence[str | bytes]) -> Parts:
 
 
 def delimiter(post: Post, *, secret: bytes) -> str:
-    """Return the 16 hex digits that enclose a post.
+    """Return the delimiter of a post, 16 hexadecimal digits.
 
     The post's author cannot predict them, because they depend on the project's secret; the same post gets the same
     digits, so that its answer can be cached.
@@ -163,7 +163,7 @@ def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, categor
 def build(
     scheme: Scheme, *, keys: Sequence[str], system: System, examples: Sequence[PromptExample] = (), secret: bytes = b""
 ) -> Prompt:
-    """Return a scheme's prompt for the categories ``keys``.
+    """Build a scheme's prompt for the categories named in ``keys``.
 
     Args:
         scheme: supplies everything that is specific to a corpus.
@@ -241,7 +241,7 @@ def _answer(labels: Mapping[str, tuple[str, ...]], *, schema: Mapping[str, Any])
 
 
 def register(prompt: Prompt, *, tracking_uri: str | None) -> int | None:
-    """Register a prompt in MLflow, once per digest, and return its version there; ``None`` without a server.
+    """Register a prompt in MLflow once and return its version; return ``None`` without a tracking server.
 
     Only the system message, the template, the schema and the digest are sent: examples are posts and are not sent.
 

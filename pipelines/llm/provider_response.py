@@ -42,7 +42,7 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class Target:
-    """The target of a request, for errors and for what differs by protocol."""
+    """The provider, labeller and protocol of a request, for error messages and for differences between protocols."""
 
     labeller: str
     provider: str
@@ -55,7 +55,7 @@ class Target:
 
 
 def read(response: ModelResponse, *, asked: Target, effective: dict[str, Any]) -> Raw:
-    """Return the answer of a complete response."""
+    """Return the answer in a complete response."""
     details = response.provider_details or {}
     texts = [part.content for part in response.parts if isinstance(part, TextPart)]
     named = response.finish_reason or details.get("finish_reason") or ""
@@ -81,7 +81,7 @@ def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Target)
 
 
 def understand(error: Exception, *, asked: Target, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
-    """Return the answer that an error represents: a refusal, a post that is too long, a response of unknown shape.
+    """Convert a provider's error to an answer: a refusal, a post that is too long, or an unknown response.
 
     Raises:
         Throttled: the provider asks the client to wait.

@@ -50,10 +50,11 @@ def _load(text: str) -> Any:
 
 
 def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
-    """Return the JSON object of an answer, the repairs applied, and the reason if there is no object.
+    """Parse the JSON object of an answer; return it with the repairs made, or the reason why there is none.
 
-    Repairs, ours unless named: ``thinking`` (a reasoning block before the answer), ``fence`` (the whole answer in a
-    code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10 removes).
+    The repairs are our own unless a SPEC section is named: ``thinking`` (a reasoning block before the answer),
+    ``fence`` (the whole answer in a code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10
+    removes).
     """
     repairs: list[str] = []
     rest = text.strip().removeprefix("\ufeff").strip()
@@ -119,7 +120,7 @@ def interpret(
     mode: Literal["paper", "improved"],
     cost: float,
 ) -> list[Answer]:
-    """Return one row per requested category of a raw answer, in the order of the prompt's schema.
+    """Convert a raw answer to one row per requested category, in the order of the prompt's schema.
 
     The scheme's rules are applied before the vote: (a) to (c) of SPEC 23 in ``paper`` mode, (a) to (e) in
     ``improved``. An unexpected key makes the whole answer malformed, a missing key only its own category. Tokens and

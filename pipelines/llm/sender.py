@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class LabelRequest:
-    """One prompt, ready to send; ``key`` identifies the request permanently, ``cut`` is true for a shortened post."""
+    """A prompt to send; ``key`` identifies the request permanently, and ``cut`` is true if the post was shortened."""
 
     key: str
     record_id: str
@@ -47,7 +47,7 @@ class LabelRequest:
 
 
 class RequestSender:
-    """One run's sender of requests; ``failed`` maps each key without an answer to the reason."""
+    """Sends the requests of one run; ``failed`` maps each key without an answer to the reason."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class RequestSender:
         self._stop: Exception | None = None
 
     async def send(self, requests: Iterator[LabelRequest]) -> None:
-        """Send single requests concurrently; stop at the first error that affects more than one request.
+        """Send single requests concurrently, and stop at the first error that affects more than one request.
 
         Raises:
             BudgetSpent: the next request could exceed the budget; answers to requests in flight are stored.
@@ -90,7 +90,7 @@ class RequestSender:
             raise self._stop
 
     async def batch(self, requests: Sequence[LabelRequest]) -> None:
-        """Submit the requests as batches and wait for them; collect an earlier process's batch instead of resending it.
+        """Submit the requests as batches and wait for them; a batch of an earlier process is collected, not resent.
 
         Raises:
             BudgetSpent: not every request could be submitted; answers to those submitted are stored.
@@ -107,7 +107,7 @@ class RequestSender:
                 await asyncio.sleep(self._provider.batch_poll_seconds)
 
     async def hand_over(self, requests: Sequence[LabelRequest]) -> list[BatchJob]:
-        """Submit the requests as batches, as many as the budget allows, and return the jobs without waiting."""
+        """Submit the requests as batches, as far as the budget allows, and return the jobs without waiting."""
         return (await self._handed_over(requests))[0]
 
     async def _handed_over(self, requests: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:

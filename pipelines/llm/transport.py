@@ -22,14 +22,14 @@ CONTENT = frozenset({"messages", "input", "contents", "system", "instructions", 
 
 @dataclass
 class Exchange:
-    """One request in progress: its idempotency key, the request as sent and the response as received."""
+    """One HTTP request in progress: its idempotency key, the request that was sent and the response."""
 
     key: str
     request: httpx2.Request | None = None
     response: httpx2.Response | None = None
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON object of the response, or an empty one if there is none."""
+        """Return the JSON object of the response, or an empty object if there is none."""
         try:
             value = json.loads(self.response.content) if self.response is not None else {}
         except (ValueError, RecursionError, httpx2.ResponseNotRead):
@@ -41,13 +41,13 @@ EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 def effective(request: httpx2.Request) -> dict[str, Any]:
-    """Return the parameters that were sent: the body without content, with each schema as its digest, and the path."""
+    """Return the parameters that were sent: the path, and the body without content and with digests of schemas."""
     body = json.loads(request.content)
     return {"path": request.url.path} | parameters(body)
 
 
 def parameters(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's body without its content and with each schema as its SHA-256."""
+    """Return a request's body without content, with each schema replaced by its SHA-256."""
     return {name: _short(name, value) for name, value in body.items() if name not in CONTENT}
 
 
@@ -81,14 +81,14 @@ def _nothing() -> None:
 
 
 class Connections(httpx2.AsyncBaseTransport):
-    """A stack of connections, as many as requests were ever in flight at once; the last used is taken first."""
+    """A pool of HTTP connections that grows with the simultaneous requests; the last used one is reused first."""
 
     def __init__(self) -> None:
         self._free: list[httpx2.AsyncHTTPTransport] = []
         self._tls = httpx2.create_ssl_context()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request; a connection that failed is closed."""
+        """Send one request, and close the connection if it failed."""
         connection = self._free.pop() if self._free else self._new()
         exchange = EXCHANGE.get()
         if exchange is not None:
@@ -105,7 +105,7 @@ class Connections(httpx2.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Close the free connections; those in use close with their response."""
+        """Close the idle connections; a connection in use is closed with its response."""
 
         while self._free:
             await self._free.pop().aclose()

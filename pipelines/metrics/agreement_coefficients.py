@@ -29,7 +29,7 @@ READINGS = ((0.20, "slight"), (0.40, "fair"), (0.60, "moderate"), (0.80, "substa
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its percentile interval; ``defined`` is the share of resamples in which it has a value."""
+    """A coefficient with its percentile interval; ``defined`` is the share of resamples in which it has a value."""
 
     value: float | None
     low: float | None
@@ -38,14 +38,14 @@ class Estimate:
 
 
 def draws(items: int, *, resamples: int, rng: np.random.Generator) -> Floats:
-    """Return weights, shape (1 + resamples, items): every item once, then bootstrap resamples of the items."""
+    """Return weights of shape (1 + resamples, items): all items with weight 1, then bootstrap resamples."""
     # rng.multinomial fails on zero categories
     drawn = rng.multinomial(items, np.full(items, 1 / items), size=resamples) if items else np.ones((resamples, 0))
     return np.concatenate([np.ones((1, items)), drawn.astype(np.float64)])
 
 
 def estimate(values: Floats, *, confidence: float) -> Estimate:
-    """Return a statistic's value and percentile interval; ``values`` were computed on the weights of :func:`draws`."""
+    """Return a coefficient and its percentile interval from ``values``, computed on the weights of :func:`draws`."""
     resampled = values[1:][~np.isnan(values[1:])]
     share = len(resampled) / max(len(values) - 1, 1)
     if math.isnan(values[0]):
@@ -58,25 +58,25 @@ def estimate(values: Floats, *, confidence: float) -> Estimate:
 
 
 def printed(value: float) -> Decimal:
-    """Return a figure with two decimals, as in FigSIM's tables, halves rounded up."""
+    """Format a coefficient with two decimals, rounding halves up as in FigSIM's tables."""
     # repr first: 0.405 is rounded as the decimal 0.405, not as its binary neighbour
     return Decimal(repr(round(value, 12))).quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
 def landis_koch(value: float) -> str:
-    """Return Landis and Koch's term for an agreement, after rounding to the two printed decimals."""
+    """Return the term of Landis and Koch for an agreement that is rounded to two decimals first."""
     shown = float(printed(value))
     return "poor" if shown < 0 else next(word for end, word in READINGS if shown <= end)
 
 
 def defined_mean(values: Floats) -> Floats:
-    """Return the mean of the defined values over the last axis; NaN if none is defined."""
+    """Return the mean of the defined values over the last axis, or NaN if none is defined."""
     known = ~np.isnan(values)
     return ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1).astype(np.float64))
 
 
 def kappa(codes: Codes, *, classes: int, weights: Floats | None = None, quadratic: bool = False) -> Floats:
-    """Return Cohen's kappa (1960); with more than two raters the mean over their pairs (Light 1971).
+    """Return Cohen's kappa (1960), or the mean over all pairs of raters if there are more than two (Light 1971).
 
     ``quadratic`` weighs a disagreement by the square of its distance (Cohen 1968); the classes must be in order.
     """
@@ -99,7 +99,7 @@ def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> Floats:
 
 
 def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> Floats:
-    """Return ``kappa`` or ``ac1`` of each label, chosen or not: shape (resamples, labels).
+    """Return ``kappa`` or ``ac1`` for each label (chosen or not chosen), shape (resamples, labels).
 
     FigSIM's kappa of a multi-label category is the mean of these (3.3); CRADLE's Table 10 prints them and their mean.
     """
@@ -109,13 +109,13 @@ def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> F
 
 
 def observed(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
-    """Return observed agreement: the mean over items of the share of an item's answer pairs that are equal."""
+    """Return the observed agreement: the mean over items of the share of answer pairs that are equal."""
     counts, several = _counts(codes, classes=classes)
     return _mean(_alike(counts), several=several, weigh=_weights(weights, items=len(codes)))
 
 
 def jaccard(sets: Codes, *, weights: Floats | None = None) -> Floats:
-    """Return the mean over items of the mean Jaccard index of an item's pairs of sets; two empty sets count as 1."""
+    """Return the mean over items of the mean Jaccard index of pairs of answers; two empty sets have index 1."""
     answered = (sets != MISSING).all(axis=2)
     chosen = sets == 1
     shared, pairs = np.zeros(len(sets)), np.zeros(len(sets))
@@ -145,7 +145,7 @@ def ac1(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
 
 
 def alpha(codes: Codes, *, distance: Floats, weights: Floats | None = None) -> Floats:
-    """Return Krippendorff's alpha (2011) for any number of raters; ``distance``: (classes, classes), 0 on the diagonal.
+    """Return Krippendorff's alpha (2011) for any number of raters and a ``distance`` of shape (classes, classes).
 
     The distance is used unsquared: pass :func:`nominal` or :func:`masi`.
     """
@@ -159,7 +159,7 @@ def alpha(codes: Codes, *, distance: Floats, weights: Floats | None = None) -> F
 
 
 def ordinal_alpha(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
-    """Return Krippendorff's alpha for ordered classes; their distance is the number of answers between them."""
+    """Return Krippendorff's alpha for ordered classes; the distance of two classes counts the answers between them."""
     weigh = _weights(weights, items=len(codes))
     counts, several = _counts(codes, classes=classes)
     counts = counts * several[:, None]
@@ -180,7 +180,7 @@ def nominal(classes: int) -> Floats:
 
 
 def masi(sets: Codes) -> Floats:
-    """Return the MASI distance (Passonneau 2006) between any two of ``sets`` (sets, labels); 0 between two empty sets.
+    """Return the MASI distance (Passonneau 2006) of each pair of ``sets`` (sets, labels); two empty sets have 0.
 
     It is 1 - J * M: J is Jaccard's index; M is 1 for equal sets, 2/3 if one contains the other, 1/3 if they overlap.
     """
@@ -194,7 +194,7 @@ def masi(sets: Codes) -> Floats:
 
 
 def distinct(sets: Codes) -> tuple[Codes, Codes]:
-    """Return a class code for each answer's label set, (items, raters), and the distinct sets, (classes, labels)."""
+    """Return a code for the label set of each answer, shape (items, raters), and the distinct label sets."""
     flat = sets.reshape(-1, sets.shape[2])
     answered = (flat != MISSING).all(axis=1)
     codes = np.full(len(flat), MISSING, dtype=np.int64)
@@ -223,7 +223,7 @@ def _mean(values: Floats, *, several: npt.NDArray[np.bool_], weigh: Floats) -> F
 
 
 def ratio(part: Floats, whole: Floats) -> Floats:
-    """Return the quotient, NaN where ``whole`` is 0."""
+    """Return the quotient, or NaN where ``whole`` is 0."""
     quotient: Floats = np.full(np.broadcast(part, whole).shape, np.nan)
     np.divide(part, whole, out=quotient, where=whole > 0)
     return quotient

@@ -30,7 +30,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """A paired difference between two systems; ``probability`` is the share of resamples above 0 (ties count half)."""
+    """The difference between two systems; ``probability`` is the share of resamples above 0, where ties count half."""
 
     value: float
     low: float
@@ -40,17 +40,17 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class Draws:
-    """The metrics of one system on its records (``values``) and in every resample (``resampled``: name -> array)."""
+    """The metrics of one system on all records (``values``) and in each bootstrap resample (``resampled``)."""
 
     values: Mapping[str, float]
     resampled: Mapping[str, Floats]
 
     def intervals(self) -> dict[str, Interval]:
-        """Return each metric with its interval."""
+        """Return each metric with its percentile interval."""
         return {name: Interval(self.values[name], *_bounds(self.resampled[name])) for name in NAMES}
 
     def minus(self, other: Draws) -> dict[str, PairedDifference]:
-        """Return each metric's difference from another system that was drawn with the same gold, groups and seed."""
+        """Return each metric's difference from another system; both need the same gold, groups and seed."""
         differences = {}
         for name in NAMES:
             more = self.resampled[name] - other.resampled[name]
@@ -75,10 +75,10 @@ def draw(
     resamples: int,
     seed: int,
 ) -> Draws | None:
-    """Resample one system's metrics over all gold records; a record without a valid answer counts as wrong.
+    """Compute the metrics of one system on all gold records and on bootstrap resamples of them.
 
-    ``groups`` maps records to clusters; a record without an entry is a cluster of its own. The result does not depend
-    on row order, and is ``None`` if gold is empty.
+    A record without a valid answer counts as wrong. Whole clusters are resampled: ``groups`` maps records to clusters,
+    and a record that it lacks is a cluster of one. The function returns ``None`` if gold is empty.
     """
     records = sorted(gold)
     if not records:
@@ -99,7 +99,7 @@ def draw(
 
 
 def cluster_sums(rows: Floats, *, groups: Sequence[str]) -> Floats:
-    """Return the sum of the rows of each group, in the order of the groups' names."""
+    """Sum the rows of each group; the result follows the order of the groups' names."""
     _, place = np.unique(np.array(groups), return_inverse=True)
     sums = np.zeros((place.max() + 1, rows.shape[1]))
     np.add.at(sums, place, rows)

@@ -33,7 +33,7 @@ BOUND = 1e-6  # ours: a few hundred posts support no more certainty; 0 is reserv
 
 
 class NothingToCalibrate(DataError):
-    """Dev has no gold of the task, so there is nothing to calibrate on."""
+    """Dev has no gold of the task, so that calibration is impossible."""
 
     message = "The classifier of task '{task}' cannot be calibrated: the dev split has no gold labels for this task."
     remedy = "Annotate posts of the dev split for '{task}', then run the stage `gold`, and the failed stage again."
@@ -41,7 +41,7 @@ class NothingToCalibrate(DataError):
 
 @dataclass(frozen=True)
 class Calibration:
-    """A calibration: Platt's sigmoid for each label of a multi-label task, or one temperature for a single-label task.
+    """Platt's sigmoid for each label of a multi-label task, or one temperature for a single-label task.
 
     Args:
         kind: of the task.
@@ -61,18 +61,18 @@ class Calibration:
         return shares(found / self.temperature, kind="single")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the calibration as plain JSON."""
+        """Return the calibration as JSON values."""
         return {"kind": self.kind, "sigmoids": self.sigmoids.tolist(), "temperature": self.temperature}
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Calibration:
-        """Return the calibration that :meth:`as_json` wrote."""
+        """Parse the result of :meth:`as_json`."""
         sigmoids = np.array(stored["sigmoids"], np.float64).reshape(-1, 2)
         return cls(stored["kind"], sigmoids, float(stored["temperature"]))
 
 
 def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: Task) -> Calibration:
-    """Return a calibration fitted on dev: Platt scaling per label; rare labels share a slope (``metrics.sigmoids``).
+    """Fit a calibration on dev by Platt scaling of each label; rare labels share a slope (``metrics.sigmoids``).
 
     A single-label task has one temperature for all classes (Guo et al. 2017), which keeps the order of the classes.
 
@@ -95,13 +95,13 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
 
 
 def evidence(scores: npt.NDArray[np.floating], *, kind: Kind) -> Floats:
-    """Convert scores in [0, 1] to log-odds (multi-label) or logarithms (single-label)."""
+    """Convert scores between 0 and 1 to log-odds (multi-label task) or to logarithms (single-label task)."""
     p = np.clip(np.asarray(scores, np.float64), SUREST, 1 - SUREST if kind == "multi" else 1)
     return np.asarray(np.log(p / (1 - p)) if kind == "multi" else np.log(p))
 
 
 def shares(found: Floats, *, kind: Kind) -> Floats:
-    """Convert the result of :func:`evidence` to probabilities: per label (multi), or rows that sum to 1 (single)."""
+    """Convert the result of :func:`evidence` to probabilities; those of a single-label task sum to 1 in each row."""
     if kind == "multi":
         return np.asarray(1 / (1 + np.exp(-found)))
     raised = np.exp(found - found.max(axis=1, keepdims=True))
@@ -109,14 +109,14 @@ def shares(found: Floats, *, kind: Kind) -> Floats:
 
 
 def log_loss(found: Floats, *, truth: npt.NDArray[np.bool_], task: Task) -> float:
-    """Return the mean log loss per example in nats, summed over a multi-label task's labels: lower is better."""
+    """Return the mean log loss per example in nats, summed over the labels of a multi-label task (lower is better)."""
     p = np.clip(found, SUREST, 1 - SUREST)
     cost = np.where(truth, np.log(p), np.log1p(-p) if task.kind == "multi" else 0.0)
     return float(-cost.sum(axis=1).mean())
 
 
 def brier(found: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
-    """Return the mean squared distance of the probabilities from the truth, over all examples and labels."""
+    """Return the Brier score: the mean squared difference of probabilities and truth over examples and labels."""
     return float(np.mean((found - truth) ** 2))
 
 
@@ -141,7 +141,7 @@ def _temperature(logs: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
 
 
 def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
-    """Return the slope and intercept per label, shape (labels, 2), that best fit held-out decision values.
+    """Fit a slope and an intercept for each label to held-out decision values; return them, shape (labels, 2).
 
     Platt's smoothed targets (Platt 1999) keep them finite on separable values. Slopes are shrunk to their mean, since
     five positives cannot determine a slope, and are never negative, so that a few posts cannot reverse a label.
@@ -174,6 +174,6 @@ def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
 
 
 def probabilities(values: Values, *, sigmoids: Values) -> Values:
-    """Return probabilities of decision values, shape (posts, labels); ``sigmoids`` has shape (labels, 2)."""
+    """Convert decision values of shape (posts, labels) to probabilities; ``sigmoids`` has shape (labels, 2)."""
     z = np.clip(values * sigmoids[:, 0] + sigmoids[:, 1], -500, 500)
     return np.clip(1 / (1 + np.exp(-z)), BOUND, 1 - BOUND)

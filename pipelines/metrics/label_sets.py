@@ -35,7 +35,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Tally:
-    """The counts of a set of records; arrays may have leading axes (records, clusters or resamples).
+    """Counts from which metrics are computed; arrays may have leading axes (records, clusters or resamples).
 
     ``records``, ``exact`` and ``jaccard`` have the leading shape; ``tp``, ``fp`` and ``fn`` have labels as last axis.
     """
@@ -48,24 +48,24 @@ class Tally:
     fn: Floats
 
     def flat(self) -> Floats:
-        """Return all counts side by side, so that tallies add up by one matrix product."""
+        """Concatenate all counts, so that one matrix product can add them up."""
         return np.concatenate(
             [np.stack([self.records, self.exact, self.jaccard], axis=-1), self.tp, self.fp, self.fn], axis=-1
         )
 
     @classmethod
     def of_flat(cls, values: Floats) -> Tally:
-        """Return the tally that :meth:`flat` laid out."""
+        """Reverse :meth:`flat`."""
         tp, fp, fn = np.split(values[..., 3:], 3, axis=-1)
         return cls(values[..., 0], values[..., 1], values[..., 2], tp, fp, fn)
 
     def total(self) -> Tally:
-        """Return the sum over the first axis."""
+        """Sum the counts over the first axis."""
         return Tally.of_flat(self.flat().sum(axis=0))
 
 
 def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], labels: Sequence[str]) -> Tally:
-    """Return the counts of each record; the arrays' first axis is the records in the order given.
+    """Count for each record, in the given order, what the metrics need.
 
     A ``None`` scores 0 on exact and Jaccard even if gold is empty, and misses every label of gold.
 
@@ -87,7 +87,7 @@ def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], lab
 
 
 def matrix(sets: Sequence[Collection[str]], *, labels: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which labels each set contains, shape (sets, labels).
+    """Return a matrix of shape (sets, labels) that is 1 where a set contains a label.
 
     Raises:
         KeyError: a set contains another label.
@@ -101,7 +101,7 @@ def matrix(sets: Sequence[Collection[str]], *, labels: Sequence[str]) -> npt.NDA
 
 
 def violations(sets: Iterable[LabelSet | None], *, category: Category) -> dict[str, int]:
-    """Count by rule the label sets that violate it (SPEC 23), including the scheme's soft rules."""
+    """Count the label sets that violate each rule of the scheme (SPEC 23), including soft rules."""
     found: Counter[str] = Counter()
     # there are at most a few hundred distinct sets, however many records
     for labels, times in Counter(labels for labels in sets if labels is not None).items():
@@ -115,7 +115,7 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def per_label(counts: Tally) -> dict[str, Floats]:
-    """Return F1, precision and recall of each label (CRADLE Tables 13 to 16), labels being the last axis."""
+    """Return F1, precision and recall of each label (CRADLE Tables 13 to 16); the last axis is the labels."""
     return {
         "f1": _ratio(2 * counts.tp, 2 * counts.tp + counts.fp + counts.fn),
         "precision": _ratio(counts.tp, counts.tp + counts.fp),
@@ -124,7 +124,7 @@ def per_label(counts: Tally) -> dict[str, Floats]:
 
 
 def figures(counts: Tally) -> dict[str, Floats]:
-    """Return every metric of :data:`NAMES`, over the leading axes of ``counts``; macro is the mean of all labels."""
+    """Return every metric of :data:`NAMES` for each of the leading axes of ``counts``; macro means over all labels."""
     summed = Tally.of_flat(
         np.concatenate(
             [counts.flat()[..., :3], *(part.sum(axis=-1, keepdims=True) for part in (counts.tp, counts.fp, counts.fn))],
@@ -142,7 +142,7 @@ def figures(counts: Tally) -> dict[str, Floats]:
 
 
 def of_counts(counts: Mapping[str, Sequence[int]], *, exact: int, records: int) -> dict[str, float]:
-    """Return a row of CRADLE's Table 4, computed from counts in the paper's other tables (SPEC 1.5).
+    """Compute a row of CRADLE's Table 4 from counts in the paper's other tables (SPEC 1.5).
 
     Jaccard is left out: it is a mean over records and cannot be computed from sums over labels.
 
@@ -159,7 +159,7 @@ def of_counts(counts: Mapping[str, Sequence[int]], *, exact: int, records: int) 
 def score(
     gold: Mapping[str, LabelSet], *, predicted: Mapping[str, LabelSet | None], labels: Sequence[str]
 ) -> dict[str, Any]:
-    """Score one labeller as CRADLE Table 12 does: ``n``, ``n_valid``, metrics over ``valid`` answers and over ``all``.
+    """Score one labeller as in CRADLE Table 12: metrics over ``valid`` answers and over ``all`` records.
 
     A gold record that is missing or ``None`` in ``predicted`` has no valid answer. The metrics of ``valid`` are
     ``None`` (undefined, not 0) if no record was answered. Records without gold are ignored.

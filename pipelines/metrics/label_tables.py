@@ -22,7 +22,7 @@ UNDEFINED = "–"
 
 @dataclass(frozen=True)
 class Distribution:
-    """Counts over posts: ``instances`` (posts), ``labels`` (posts by label), ``sizes`` (posts by number of labels)."""
+    """Label counts of a set of posts: number of posts, posts by label, and posts by number of labels."""
 
     instances: int
     labels: Mapping[str, int]
@@ -30,14 +30,14 @@ class Distribution:
 
     @classmethod
     def of(cls, sets: Iterable[frozenset[str]]) -> Distribution:
-        """Count label sets, one per post."""
+        """Count label sets, each of which belongs to one post."""
         sets = list(sets)
         labels = Counter(label for values in sets for label in values)
         return cls(len(sets), dict(sorted(labels.items())), dict(sorted(Counter(map(len, sets)).items())))
 
     @property
     def total(self) -> int:
-        """The number of labels in all, the denominator of percentages of labels."""
+        """The total number of labels, the denominator of percentages of labels."""
         return sum(self.labels.values())
 
     def plain(self) -> dict[str, Any]:
@@ -50,13 +50,13 @@ class Distribution:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Distribution:
-        """Return what :meth:`plain` wrote."""
+        """Parse the result of :meth:`plain`."""
         return cls(plain["instances"], plain["labels"], {int(size): n for size, n in plain["sizes"].items()})
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The rows of a scheme's tables: the labels in order, and for each type and each time the labels that have it.
+    """The rows of a scheme's tables: the labels in order, and the labels of each type and of each time.
 
     ``display`` gives Table 11 another name for a label; ``times`` is empty if labels have none.
     """
@@ -67,7 +67,7 @@ class Layout:
 
     @classmethod
     def of(cls, scheme: Scheme, *, category: Category) -> Layout:
-        """Return the layout of a scheme; a category without display types has one type per label."""
+        """Return the table layout of a scheme; a category without display types has one type for each label."""
         names = set(category.names)
         types = {name: tuple(label for label in labels if label in names) for name, labels in scheme.display.items()}
         if {label for labels in types.values() for label in labels} != names:
@@ -102,7 +102,7 @@ class Sheet:
         return table
 
     def parts(self, width: int) -> list[Table]:
-        """Return the table as one or more tables of at most ``width`` characters, each with the first column."""
+        """Split the table into tables of at most ``width`` characters, each with the first column."""
         # the border and the padding of a column take three characters
         widths = [3 + max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
         groups: list[list[int]] = [[0]]
@@ -133,7 +133,7 @@ class Sheet:
 
 
 def decimals(part: int, whole: int, *, digits: int, scale: int = 1) -> str:
-    """Return ``scale * part / whole`` with ``digits`` decimals, rounded half up; undefined if ``whole`` is 0."""
+    """Format ``scale * part / whole`` with ``digits`` decimals, rounding halves up; undefined if ``whole`` is 0."""
     if not whole:
         return UNDEFINED
     units = (2 * scale * part * 10**digits + whole) // (2 * whole)
@@ -143,7 +143,7 @@ def decimals(part: int, whole: int, *, digits: int, scale: int = 1) -> str:
 
 
 def percent(part: int, whole: int, *, digits: int = 2) -> str:
-    """Return a share as a percentage without the percent sign."""
+    """Format a share as a percentage without the percent sign."""
     return decimals(part, whole, digits=digits, scale=100)
 
 
@@ -156,12 +156,12 @@ def _sums(counts: Mapping[str, int], parts: Mapping[str, Sequence[str]]) -> dict
 
 
 def table_1(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Return crisis types of gold by split; percentages are of labels, not of posts (CRADLE Table 1)."""
+    """Return a table of crisis types of gold by split; percentages are of labels, not posts (CRADLE Table 1)."""
     return _types("Crisis types (% of labels)", splits, names=list(layout.types), layout=layout, digits=1)
 
 
 def table_6(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Return crisis types of the training subsets, the most frequent of the first subset first (CRADLE Table 6)."""
+    """Return a table of crisis types of the training subsets, the most frequent type first (CRADLE Table 6)."""
     first = _sums(next(iter(subsets.values())).labels, layout.types) if subsets else {}
     names = sorted(layout.types, key=lambda name: -first.get(name, 0))
     return _types("Crisis types of the training subsets (% of labels)", subsets, names=names, layout=layout, digits=2)
@@ -186,7 +186,7 @@ def _types(
 
 
 def table_2(splits: Mapping[str, Distribution]) -> Sheet:
-    """Return the number of labels per post, by split; percentages are of posts (CRADLE Table 2)."""
+    """Return a table of the number of labels per post by split; percentages are of posts (CRADLE Table 2)."""
     columns = [c for split, d in splits.items() for c in (f"{split} (n={d.instances:,}) #", "%")]
     return Sheet("Labels per post (% of posts)", ("#Labels", *columns), tuple(_sizes(splits)))
 
@@ -201,7 +201,7 @@ def _sizes(splits: Mapping[str, Distribution], *, unit: str = "") -> list[tuple[
 
 
 def table_3(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Return time tags by split; percentages are of labels, each of which has one tag (CRADLE Table 3)."""
+    """Return a table of time tags by split; percentages are of labels, which have one tag each (CRADLE Table 3)."""
     sums = {split: _sums(d.labels, layout.times) for split, d in splits.items()}
     rows = [
         (time, *(_with_percent(sums[split][time], d.total, digits=1) for split, d in splits.items()))
@@ -211,7 +211,7 @@ def table_3(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
 
 
 def table_5(splits: Mapping[str, Mapping[str, int]], *, members: int = 3) -> Sheet:
-    """Return how far the members' label sets agree (CRADLE Table 5).
+    """Return a table of how far the members' label sets agree (CRADLE Table 5).
 
     ``splits``: split -> {"unanimous", "consensus", "none"} -> records; *consensus* is a non-unanimous majority.
     """
@@ -231,7 +231,7 @@ def table_5(splits: Mapping[str, Mapping[str, int]], *, members: int = 3) -> She
 
 
 def table_7(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Return labels per post (% of posts) and time tags (% of labels) of the training subsets (CRADLE Table 7)."""
+    """Return a table of labels per post and of time tags in the training subsets (CRADLE Table 7)."""
     rows = _sizes(subsets, unit="label")
     sums = {subset: _sums(d.labels, layout.times) for subset, d in subsets.items()}
     for time in layout.times:
@@ -242,7 +242,7 @@ def table_7(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
 
 
 def table_11(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
-    """Return every label by split, the most frequent of the first split first (CRADLE Table 11)."""
+    """Return a table of every label by split, the most frequent label first (CRADLE Table 11)."""
     first = next(iter(splits.values())).labels if splits else {}
     rows = []
     for label in sorted(layout.labels, key=lambda label: -first.get(label, 0)):
@@ -263,7 +263,7 @@ SCORES = {
 
 
 def table_12(scored: Mapping[str, Any], *, name: str) -> Sheet:
-    """Return one labeller's metrics over its valid answers and over all records (CRADLE Table 12).
+    """Return a table of one labeller's metrics on its valid answers and on all records (CRADLE Table 12).
 
     ``scored`` is what :func:`pipelines.metrics.label_sets.score` returns.
     """

@@ -29,6 +29,7 @@ from pipelines.errors import BadParams, DataError
 from pipelines.metrics import calibration
 from pipelines.metrics.decoding import worth_of_sets
 from pipelines.metrics.thresholds import BadScores
+from pipelines.taxonomy import labels_of_all
 from pipelines.taxonomy.task import Task
 
 Floats = npt.NDArray[np.float64]
@@ -43,7 +44,7 @@ FILE = "calibration.json"
 
 
 class OtherLabels(DataError):
-    """A classifier was fitted for labels other than those requested."""
+    """A classifier was fitted for other labels than those requested."""
 
     message = "The classifier was fitted for {found} labels, which are not the {wanted} labels of task '{task}'."
     remedy = "The label scheme has changed since the fit. Run `dvc repro finetune` again."
@@ -91,20 +92,21 @@ def fit(
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the floors that have an effect.
+    """Return the required recall of the task's labels; entries for labels of other schemes are ignored.
 
     Raises:
-        BadParams: a floor names a label that the task does not have.
+        BadParams: a floor names a label that no scheme has.
     """
     wanted = {label: floor for label, floor in floors.items() if floor > 0}
-    if unknown := sorted(wanted.keys() - set(task.labels)):
-        detail = f"{', '.join(unknown)}: not a label of task '{task.key}'; a floor of 0 removes an entry of params.yaml"
+    elsewhere = wanted.keys() - set(task.labels)
+    if elsewhere and (unknown := sorted(elsewhere - labels_of_all())):
+        detail = f"{', '.join(unknown)}: not a label of any scheme; a floor of 0 removes an entry of params.yaml"
         raise BadParams(where="finetune.recall_floors", detail=detail)
-    return wanted
+    return {label: floor for label, floor in wanted.items() if label not in elsewhere}
 
 
 def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
-    """Return the highest threshold at which recall is at least ``floor``; inputs have shape (n,).
+    """Return the highest threshold at which recall is at least ``floor``, for inputs of shape (n,).
 
     It is the midpoint between the lowest score that must pass and the next lower one: the decisions on dev are the
     same, and a new post has the same margin on both sides (ours; ``thresholds.tune`` does so too).
@@ -116,7 +118,7 @@ def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
 
 
 def decide(scores: Floats, *, task: Task, thresholds: Floats) -> list[frozenset[str]]:
-    """Return the label set of each row, always one that the scheme's hard rules allow (see the module docstring).
+    """Decide each row's label set, which always obeys the scheme's hard rules (see the module docstring).
 
     Ties go to the smaller set, then alphabetically, never by row order.
 
@@ -132,7 +134,7 @@ def decide(scores: Floats, *, task: Task, thresholds: Floats) -> list[frozenset[
 
 
 def encoded(sets: Sequence[frozenset[str]], *, task: Task) -> Truth:
-    """Return which labels each set contains, shape (sets, labels)."""
+    """Return a matrix of shape (sets, labels) that is 1 where a set contains a label."""
     rows = [[label in labels for label in task.labels] for labels in sets]
     return np.array(rows, np.bool_).reshape(len(rows), len(task.labels))
 
@@ -145,7 +147,7 @@ def learned(
     task: Task,
     floors: Mapping[str, float],
 ) -> tuple[Floats, dict[str, Any]]:
-    """Return the thresholds of a classifier and its report on dev.
+    """Choose the thresholds of a classifier on dev; return them with a report.
 
     Args:
         found: calibrated probabilities, shape (examples, labels).
@@ -176,15 +178,16 @@ def learned(
 
 
 def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
-    """Write the thresholds and the other values needed to decode scores, as plain JSON."""
+    """Write the thresholds and the other values for decoding scores as JSON."""
     out.mkdir(parents=True, exist_ok=True)
     plain = [None if math.isinf(value) else value for value in thresholds.tolist()]
     stored = {"labels": task.labels, "thresholds": plain, **more}
+    (out / FILE).unlink(missing_ok=True)  # may be a link into DVC's cache
     (out / FILE).write_text(json.dumps(stored, indent=1, sort_keys=True))
 
 
 def load(out: Path, *, task: Task) -> tuple[Floats, dict[str, Any]]:
-    """Return what :func:`save` wrote: the thresholds, and the whole JSON object.
+    """Read the file that :func:`save` wrote; return the thresholds and the whole JSON object.
 
     Raises:
         OtherLabels: the thresholds were fitted for other labels, or for the same labels in another order.

@@ -18,10 +18,13 @@ DECIMALS = 12  # of a distance from .5: smaller differences are rounding noise
 
 
 class BadScores(DataError):
-    """Scores are not probabilities of the examples they came with."""
+    """Scores are not probabilities, or their number differs from the number of examples or labels."""
 
     message = "The scores of task '{task}' do not match its examples, or are not probabilities: {detail}."
-    remedy = "The training run has diverged, or the order of its rows was lost. Train again with a lower learning rate."
+    remedy = (
+        "If values are not between 0 and 1, training has diverged: lower the learning rate in params.yaml and train "
+        "again. If the shape is wrong, correct the model's code: one row per example, one column per label."
+    )
 
 
 def tune(
@@ -32,7 +35,7 @@ def tune(
     mode: Literal["paper", "improved"],
     min_positives: int,
 ) -> Floats:
-    """Return the threshold of each label, shape (labels,), that gives it the best F1 on validation.
+    """Return for each label the threshold with the best F1 on validation, shape (labels,).
 
     The candidates are .5 and the midpoint of any two neighbouring scores. Ties go to the candidate nearest to .5, then
     to the higher one. ``paper`` stops there, also for a label without positives, whose F1 is 0 at any threshold, so
@@ -63,7 +66,7 @@ def tune(
 
 
 def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) -> list[frozenset[str]]:
-    """Return the label set of each row: every label at or above its threshold, or the one most probable label.
+    """Return the label set of each row: all labels at or above their thresholds, or else the most probable label.
 
     Of equally probable classes the first is chosen, which in an ordinal task is the lowest. Keep thresholds as
     float64: in float32 a threshold between two scores may become equal to one of them.

@@ -17,7 +17,7 @@ TRAINABLE = ("text", "image", "fusion", "yadav", "m3h")
 
 
 def build(spec: Model, *, task: Task, seed: int, folder: Path, max_tokens: int = 128, **options: Any) -> Built:
-    """Return the unfitted classifier that an entry describes, with new weights drawn from ``seed``.
+    """Build the unfitted classifier that an entry of ``models`` describes, with new weights drawn from ``seed``.
 
     The module of the kind is imported here, so that a command that trains nothing does not load torch.
 

@@ -54,7 +54,7 @@ class Built:
 
 
 class BaseMissing(ConfigError):
-    """A base model is not on this machine and cannot be downloaded, or its name does not exist."""
+    """A base model is not on this machine and cannot be downloaded, or there is no model of this name."""
 
     message: ClassVar[str] = "The base model '{base}' cannot be loaded: {detail}."
     remedy: ClassVar[str] = (
@@ -64,7 +64,7 @@ class BaseMissing(ConfigError):
 
 
 class BaseUnfit(ConfigError):
-    """A base model was found, but it is not of the configured kind."""
+    """A base model is not of the configured kind."""
 
     message: ClassVar[str] = "The base model '{base}' does not fit the kind of the model in params.yaml: {detail}."
     remedy: ClassVar[str] = "Set another base, or another kind, for the model under models in params.yaml."
@@ -72,7 +72,7 @@ class BaseUnfit(ConfigError):
 
 @contextmanager
 def opened(base: str, *, seed: int, folder: Path) -> Iterator[str]:
-    """Yield the argument for ``from_pretrained``: the given id, or a temporary folder with the ``tiny:`` base model.
+    """Yield the argument for ``from_pretrained``: the given id, or a temporary folder with the ``tiny:`` test model.
 
     Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
     :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
@@ -108,7 +108,7 @@ def _quiet() -> Iterator[None]:
 
 
 def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
-    """Return ``factory.from_pretrained(place, …)``; code from the hub is never run.
+    """Return ``factory.from_pretrained(place, …)`` without ever running code from the hub.
 
     Raises:
         BaseMissing: the base model is neither local nor downloadable.
@@ -130,7 +130,7 @@ def weights(
     fresh: Callable[[Any, str], bool] = lambda model, name: False,
     **options: Any,
 ) -> Any:
-    """Load a model in float32, also from a bfloat16 checkpoint: bfloat16 loses small updates (SPEC 2.4, trap 2).
+    """Load a model in float32 even from a bfloat16 checkpoint, because bfloat16 loses small updates (SPEC 2.4).
 
     Args:
         fresh: returns whether the weight of this name may be missing from the checkpoint, like a new head.
@@ -148,7 +148,7 @@ def weights(
 
 
 class Headed(torch.nn.Module):  # type: ignore[misc]
-    """A ``transformers`` classifier for fine-tuning an encoder; ``forward`` returns only the logits.
+    """A ``transformers`` classifier to fine-tune; ``forward`` returns only the logits.
 
     The head is new; a head for other labels, such as ImageNet's, is replaced. A pooler that the checkpoint lacks
     (MentalBERT's) is new, too. Any other missing weight is an error and never initialised at random.
@@ -159,7 +159,7 @@ class Headed(torch.nn.Module):  # type: ignore[misc]
         self.model = weights(factory, place, base=base, fresh=_on_top, num_labels=labels, ignore_mismatched_sizes=True)
 
     def forward(self, **batch: Any) -> Any:
-        """Return logits of shape (examples, labels)."""
+        """Return the logits, shape (examples, labels)."""
         return self.model(**batch).logits
 
     def gradient_checkpointing_enable(self) -> None:
@@ -172,13 +172,13 @@ def _on_top(model: Any, name: str) -> bool:
 
 
 def checkpointed(model: Any) -> None:
-    """Turn on gradient checkpointing in a library model if its architecture supports it (ResNet does not)."""
+    """Turn on gradient checkpointing if the model's architecture supports it (ResNet does not)."""
     if model.supports_gradient_checkpointing:
         model.activation_checkpointing_enable()
 
 
 class Words:
-    """Convert texts to tokens, padded to the longest and truncated to ``limit`` tokens or the base model's maximum."""
+    """Tokenise texts, padded to the longest and truncated to ``limit`` tokens or the base model's maximum."""
 
     def __init__(self, place: str, *, base: str, limit: int) -> None:
         self._tokens = had(AutoTokenizer, place, base=base)
@@ -194,13 +194,13 @@ class Words:
             return dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of one text after truncation, special tokens included."""
+        """Count the tokens of one text after truncation, including special tokens."""
         with self._alone:
             return len(self._tokens(text, **self._cut)["input_ids"])
 
 
 class Pixels:
-    """Convert pictures to pixel tensors by the base model's PIL processor, without torchvision (SPEC 2.4, trap 8).
+    """Convert pictures to pixel tensors with the base model's PIL processor, without torchvision (SPEC 2.4).
 
     Each picture is decoded and resized once. The cache is in memory only; it holds bytes, which take a quarter of the
     space of floats.
@@ -225,7 +225,7 @@ class Pixels:
         return {"pixel_values": pixels}
 
     def forget(self) -> None:
-        """Clear the cache of pictures."""
+        """Empty the cache of pictures."""
         self._sized.cache_clear()
 
     def _size(self, image: bytes | None) -> Any:

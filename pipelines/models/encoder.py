@@ -21,7 +21,7 @@ READY = 8192
 
 
 class EncoderWords:
-    """Convert posts to padded tokens; a long post loses its middle, because its end describes the present."""
+    """Tokenise posts with padding; the middle of a long post is removed, because its end describes the present."""
 
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
         """Load the tokenizer; it truncates at ``limit`` or the base's maximum.
@@ -44,22 +44,22 @@ class EncoderWords:
         return self.padded([self._known(text)[0] for text in texts])
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of many texts in one call, without caching them."""
+        """Tokenise many texts in one call, without the cache."""
         with self._alone:
             found = self.tokens(list(texts), verbose=False)["input_ids"] if texts else []
         return [ids if len(ids) <= self.limit else self._read(text)[0] for ids, text in zip(found, texts, strict=True)]
 
     def padded(self, rows: Sequence[list[int]]) -> Batch:
-        """Return rows of tokens as one padded batch; see :meth:`__call__`."""
+        """Pad tokenised texts to one batch; see :meth:`__call__`."""
         with self._alone:
             return dict(self.tokens.pad({"input_ids": list(rows)}, padding=True, return_tensors="pt"))
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of one text after a long text has lost its middle."""
+        """Count the tokens of one text after the middle of a long text was removed."""
         return len(self._known(text)[0])
 
     def cuts(self, text: str) -> bool:
-        """Return whether a text is too long, so that its middle is removed."""
+        """Return whether a text is so long that its middle is removed."""
         return self._known(text)[1]
 
     def _read(self, text: str) -> tuple[list[int], bool]:
@@ -75,7 +75,7 @@ class EncoderWords:
 
 
 class SavedEncoder(Headed):
-    """A fitted encoder loaded from its saved weights; any missing weight, such as the head's, is an error."""
+    """A fitted encoder loaded from its saved weights; a missing weight, such as one of the head, is an error."""
 
     def __init__(self, place: str, *, base: str) -> None:
         torch.nn.Module.__init__(self)
@@ -83,5 +83,5 @@ class SavedEncoder(Headed):
 
 
 def built(module: Headed, *, words: EncoderWords) -> Built:
-    """Return a module and its tokenizer as a :class:`Built` classifier; ``length`` counts tokens."""
+    """Combine a module and its tokenizer to a :class:`Built` classifier; ``length`` counts tokens."""
     return Built(module, lambda some: words([e.text for e in some]), lambda example: words.count(example.text))

@@ -22,7 +22,7 @@ DROPOUT = 0.1
 
 
 def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
-    """Return a model of text and picture: BLIP-2's Q-Former for BLIP-2 base models, otherwise two separate encoders.
+    """Build a model of text and picture: a Q-Former for BLIP-2 base models, otherwise two separate encoders.
 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
 
@@ -41,12 +41,12 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
 
 
 def both(words: Words, pixels: Pixels) -> Callable[[Sequence[Example]], Batch]:
-    """Return a function that prepares texts and pictures of examples together."""
+    """Return a function that prepares the texts and the pictures of examples for the model."""
     return lambda examples: {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
 
 
 def two_towers(place: str, *, base: str) -> Any:
-    """Return a model that encodes text and pictures separately.
+    """Build a model that encodes text and picture separately.
 
     Raises:
         BaseUnfit: the base model does not encode them separately; or see :func:`weights`.
@@ -58,22 +58,22 @@ def two_towers(place: str, *, base: str) -> Any:
 
 
 def scaled(features: Any) -> Any:
-    """Return the projected features of one encoder, scaled to a mean square of one."""
+    """Return the projected features of one encoder, scaled to a mean square of 1."""
     pooled = getattr(features, "pooler_output", features)
     return nn.functional.rms_norm(pooled, pooled.shape[-1:])
 
 
 def two_layers(wide: int, *, hidden: int, labels: int) -> Any:
-    """Return a new head of two layers, because one layer cannot model the interaction of text and picture."""
+    """Create a head of two layers, because one layer cannot model the interaction of text and picture."""
     return nn.Sequential(
         nn.Dropout(DROPOUT), nn.Linear(wide, hidden), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(hidden, labels)
     )
 
 
 class SideBySide(nn.Module):  # type: ignore[misc]
-    """CLIP and similar models: concatenated features of text and picture (FigSIM E.2), then two layers.
+    """CLIP and similar models: a head of two layers on concatenated text and picture features (FigSIM E.2).
 
-    The paper gives no further details. Ours: the projected features are used, each scaled to a mean square of one.
+    The paper gives no further details. Here, the projected features are used, each scaled to a mean square of one.
     Without scaling, the part with the larger numbers dominates the other; at CLIP's own length of one, numbers of about
     .04 would hardly move a new head at a rate of 2e-5. The hidden layer is there because a meme's meaning depends on
     the interaction of its two parts, which one layer on a concatenation cannot model.
@@ -92,7 +92,7 @@ class SideBySide(nn.Module):  # type: ignore[misc]
         return torch.cat([scaled(part) for part in parts], dim=-1)
 
     def forward(self, **batch: Any) -> Any:
-        """Return logits of shape (examples, labels)."""
+        """Return the logits, shape (examples, labels)."""
         return self.head(self.features(**batch))
 
     def gradient_checkpointing_enable(self) -> None:
@@ -101,13 +101,13 @@ class SideBySide(nn.Module):  # type: ignore[misc]
 
 
 class QFormer(nn.Module):  # type: ignore[misc]
-    """BLIP-2 without its language model: the Q-Former reads the text and attends to the picture through its queries.
+    """BLIP-2 without its language model: the Q-Former processes the text together with the picture's features.
 
-    The paper only names BLIP-2. Ours: the path of its image-text matching, where queries and words attend to one
-    another and the queries to the picture; the queries' last states are averaged, as matching averages its scores, and
-    one layer gives the labels. The picture encoder is frozen, as in both stages of BLIP-2's own training. The language
-    model is never loaded: it has most of the weights, and a head on the Q-Former does not need it. So a base model must
-    hold the text embeddings (``Salesforce/blip2-itm-vit-g``); one saved with a language model lacks them.
+    The paper only names BLIP-2; the design is this project's. It follows BLIP-2's image-text matching: queries and
+    words attend to one another, and the queries attend to the picture. One layer computes the labels from the mean of
+    the queries' last states. The picture encoder is frozen, as in both stages of BLIP-2's own training. The language
+    model, which has most of the weights, is not loaded. Therefore the base model must contain the text embeddings
+    (``Salesforce/blip2-itm-vit-g``); a base model saved with a language model lacks them.
     """
 
     def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
@@ -125,7 +125,7 @@ class QFormer(nn.Module):  # type: ignore[misc]
         return self
 
     def forward(self, *, input_ids: Any, attention_mask: Any, pixel_values: Any, **_: Any) -> Any:
-        """Return logits of shape (examples, labels)."""
+        """Return the logits, shape (examples, labels)."""
         with torch.no_grad():
             seen = self.vision(pixel_values=pixel_values).last_hidden_state
         queries = self.queries.expand(len(input_ids), -1, -1)
@@ -140,4 +140,4 @@ class QFormer(nn.Module):  # type: ignore[misc]
         return self.head(states[:, :count].mean(dim=1))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Do nothing: a frozen encoder keeps no activations, and the Q-Former is small."""
+        """Do nothing, because the frozen encoder stores no activations and the Q-Former is small."""

@@ -12,10 +12,10 @@ from pipelines.taxonomy.task import Task
 
 
 def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: int = 0) -> Built:
-    """Return the encoder with a new head; a missing picture is replaced by a grey one.
+    """Build the picture encoder with a new head; a grey picture replaces a missing one.
 
     The head is that of ``transformers`` for each architecture (ResNet: one layer on the pooled map; ViT: on the first
-    token; DINOv2: on the first token beside the mean of the patches). ``max_tokens`` is ignored.
+    token; DINOv2: on the first token and the mean of the patches). ``max_tokens`` is ignored.
 
     Raises:
         BaseMissing, BaseUnfit: see ``backbones``.

@@ -94,7 +94,7 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
 
 
 class Infused(nn.Module):  # type: ignore[misc]
-    """The M3H network: features of text and picture attend to the remarks before the classification head."""
+    """The M3H network, in which text and picture features attend to the rationales before the classification head."""
 
     def __init__(self, model: Any, *, blank: Batch, labels: int) -> None:
         """``model`` has ``get_text_features`` and ``get_image_features``; ``blank`` is a batch of one text and picture.
@@ -117,7 +117,7 @@ class Infused(nn.Module):  # type: ignore[misc]
         self.head = two_layers(3 * wide, hidden=wide, labels=labels)
 
     def forward(self, *, cue_said: Any, **batch: Any) -> Any:
-        """Return logits of shape (examples, labels); ``cue_said`` is (examples, 3), false where a remark is missing."""
+        """Return the logits, shape (examples, labels); ``cue_said`` (examples, 3) is false for missing rationales."""
         cues = {name.removeprefix(CUE): batch.pop(name) for name in list(batch) if name.startswith(CUE)}
         parts = torch.stack(self._parts(**batch), dim=1)
         remarks = self._text(**{name: each.flatten(0, 1) for name, each in cues.items()}).view(*cue_said.shape, -1)
@@ -128,7 +128,7 @@ class Infused(nn.Module):  # type: ignore[misc]
         return self.head(torch.cat([self.norm(parts + gate * heard).flatten(1), mean], dim=-1))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Turn on gradient checkpointing in both towers."""
+        """Turn on gradient checkpointing in the text and the picture encoder."""
         checkpointed(self.model)
 
     def _heard(self, parts: Any, *, remarks: Any, said: Any) -> Any:

@@ -40,7 +40,7 @@ PATCH = 16
 
 
 def make(name: str, *, folder: Path, seed: int) -> None:
-    """Write base model ``name`` to ``folder`` as ``save_pretrained`` would: config, weights, tokenizer or processor.
+    """Write the test base model ``name`` to ``folder`` in the format of ``save_pretrained``.
 
     The same name and seed give the same weights; the caller's random state is unchanged.
 
@@ -64,7 +64,7 @@ def make(name: str, *, folder: Path, seed: int) -> None:
 
 @lru_cache(maxsize=1)
 def vocabulary() -> dict[str, int]:
-    """Return token -> number for special tokens, letters (alone and within a word) and frequent words."""
+    """Return the number of each token: special tokens, letters (alone and within a word) and frequent words."""
     tokens = dict.fromkeys((*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS), *frequent(WORDS)))
     return {token: number for number, token in enumerate(tokens)}
 
@@ -205,7 +205,7 @@ WITH_PICTURES = ("tiny:vit", "tiny:resnet", "tiny:dinov2", "tiny:clip", "tiny:bl
 
 @lru_cache(maxsize=1)
 def causal_tokenizer() -> Any:
-    """Return the byte-level tokenizer of the tiny causal base model, trained on the frequent words."""
+    """Return the byte-level tokenizer of the tiny causal model, trained on frequent English words."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

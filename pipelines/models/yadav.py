@@ -65,7 +65,7 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
 
 
 def only_severity(task: Task, *, kind: str) -> None:
-    """Refuse any task except severity, the only one on which FigSIM tried the specialised models.
+    """Reject every task except severity, the only one for which FigSIM used the specialised models.
 
     Raises:
         BadParams: the task is not severity.
@@ -75,12 +75,12 @@ def only_severity(task: Task, *, kind: str) -> None:
 
 
 def pooling(_: Any, name: str) -> bool:
-    """Return whether a weight belongs to a pooler, which is removed anyway and may be missing from a checkpoint."""
+    """Return whether a weight belongs to a pooler, which is removed and may therefore be missing in a checkpoint."""
     return "pooler." in name
 
 
 class Orthogonal(nn.Module):  # type: ignore[misc]
-    """The network: features of text and picture, weighted by gates; the picture's are made orthogonal to the text's."""
+    """The network: gated features of text and picture, of which the latter are made orthogonal to the former."""
 
     def __init__(self, text: Any, image: Any, *, blank: Batch, labels: int) -> None:
         """``text`` and ``image`` are encoders of the library; ``blank`` is a batch of one, to learn their widths."""
@@ -94,14 +94,14 @@ class Orthogonal(nn.Module):  # type: ignore[misc]
         self.head = two_layers(2 * of_text, hidden=of_text, labels=labels)
 
     def features(self, **batch: Any) -> tuple[Any, Any]:
-        """Return the features of text and picture, (examples, width of the text) each, orthogonal in every row."""
+        """Return the features of text and of picture, each (examples, text width); they are orthogonal in every row."""
         of_text, of_image = self._summaries(**batch)
         both = torch.cat([self.of_text(of_text), self.of_image(of_image)], dim=-1)
         words, picture = (both * torch.sigmoid(self.gates(both))).chunk(2, dim=-1)
         return words, orthogonal(picture, to=words)
 
     def forward(self, **batch: Any) -> Any:
-        """Return logits of shape (examples, labels)."""
+        """Return the logits, shape (examples, labels)."""
         return self.head(torch.cat(self.features(**batch), dim=-1))
 
     def gradient_checkpointing_enable(self) -> None:
@@ -114,7 +114,7 @@ class Orthogonal(nn.Module):  # type: ignore[misc]
 
 
 def orthogonal(features: Any, *, to: Any) -> Any:
-    """Return ``features`` (examples, width) without their component along ``to``, row by row."""
+    """Return ``features`` (examples, width) without their component along ``to``, for each row."""
     # in float32 even under autocast: a dot product in bf16 leaves a percent of the component in
     features, to = features.float(), to.float()
     share = (features * to).sum(dim=-1, keepdim=True) / (to.square().sum(dim=-1, keepdim=True) + TINY)
@@ -122,13 +122,13 @@ def orthogonal(features: Any, *, to: Any) -> Any:
 
 
 def summary(output: Any) -> Any:
-    """Return one vector per example: the first token's state, or the mean over a map (examples, channels, y, x)."""
+    """Return one vector per example: the first token's state, or the mean of a map (examples, channels, y, x)."""
     state = output.last_hidden_state
     return state[:, 0] if state.dim() == 3 else state.flatten(2).mean(dim=-1)
 
 
 def without_pooler(encoder: Any) -> Any:
-    """Return the encoder without its pooler if the pooler has weights, because these would not be trained."""
+    """Remove the encoder's pooler if it has weights, because these would not be trained."""
     pooler = getattr(encoder, "pooler", None)
     if pooler is not None and any(True for _ in pooler.parameters()):
         encoder.pooler = None

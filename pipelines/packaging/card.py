@@ -98,7 +98,7 @@ def card(described: Described, *, measured: Mapping[str, Any]) -> Json:
 
 
 def page(made: Json) -> str:
-    """Return the card as Markdown, the content of ``card.md``."""
+    """Format the card as Markdown for ``card.md``."""
     return "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_rest(made)]) + "\n"
 
 

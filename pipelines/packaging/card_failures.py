@@ -15,7 +15,7 @@ ANSWERED = "vote"
 
 
 def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
-    """Yield a sentence for each kind of failure in ``evaluate.json``.
+    """Yield one sentence for each kind of model error in ``evaluate.json``.
 
     Args:
         model: ``Model`` of ``evaluate.json``.
@@ -34,7 +34,7 @@ def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
 
 
 def interval(cell: Json) -> str:
-    """Format a mean with its interval, two digits each; a dash if the mean is undefined."""
+    """Format a mean and its interval with two digits, or a dash if the mean is undefined."""
     if cell["mean"] is None:
         return "–"
     return f"{share(cell['mean'])} [{share(cell['low'])}, {share(cell['high'])}]"
@@ -46,7 +46,7 @@ def share(value: float | None) -> str:
 
 
 def rate(found: Json) -> str:
-    """Format a count, its total and the share."""
+    """Format a count, the total and the share of both."""
     return f"{found['count']} of {found['of']} ({share(found['rate'])})"
 
 

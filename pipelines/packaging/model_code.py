@@ -29,13 +29,13 @@ UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argil
 
 
 class TooMuchCode(ConfigError):
-    """The code of a registered model imports, directly or indirectly, a library that no consumer should need."""
+    """The code of a registered model imports, possibly indirectly, a library that consumers should not need."""
 
     message = (
-        "The code of a registered model would need {libraries}, which consumers must not need. Modules that import "
-        "them: {modules}."
+        "The code of a registered model imports {libraries}, which consumers should not have to install. These modules "
+        "import them: {modules}."
     )
-    remedy = "Move the code that predictions need out of these modules, or move these imports out of them."
+    remedy = "Move the imports to other modules, or move the code that predictions need to modules without them."
 
 
 class NotLocked(ConfigError):
@@ -49,7 +49,7 @@ class NotLocked(ConfigError):
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:
-    """Return module name -> file of ``roots``, all modules that they import, and parent packages, in order.
+    """Return the files of the modules ``roots``, of all modules that they import, and of parent packages.
 
     Only modules of this project are included. Imports inside functions count; imports under ``TYPE_CHECKING`` do not.
     Modules that are imported by a computed name must be among the roots.
@@ -68,7 +68,7 @@ def closure(roots: Sequence[str]) -> dict[str, Path]:
 
 
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield each module name that a file may import, and whether it is imported when the file is imported."""
+    """Yield each module name that a file may import, and whether the import runs when the file is imported."""
     tree = ast.parse(path.read_bytes())
     late = {id(node) for each in ast.walk(tree) if isinstance(each, _FUNCTION) for node in ast.walk(each)}
     skipped = {
@@ -115,7 +115,7 @@ def _copied(top: str, package: str) -> str:
 
 
 def refuse(files: dict[str, Path]) -> None:
-    """Raise TooMuchCode if modules import a library that no consumer should need, also inside functions."""
+    """Raise TooMuchCode if modules import, even inside functions, a library that consumers should not need."""
     guilty: dict[str, set[str]] = {}
     for module, path in files.items():
         for name, _ in imported(path):
@@ -128,7 +128,7 @@ def refuse(files: dict[str, Path]) -> None:
 
 
 def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path = ROOT / LOCK) -> list[str]:
-    """Return pins of the libraries in ``more`` and of those that :func:`closure`'s modules import at import time.
+    """Pin the versions of the libraries in ``more`` and of those that :func:`closure`'s modules import.
 
     Raises:
         NotLocked: a library has no pinned version in ``lock``.

@@ -25,14 +25,14 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class TrainingSet(Section):
-    """The number of training records and the SHA-256 of their sorted ids, one per line."""
+    """The number of training records and the SHA-256 of their sorted ids, one id per line."""
 
     records: Count
     digest: str
 
 
 class Described(Section):
-    """A model, its origin and its preprocessing.
+    """A model, the origin of its data, and the preprocessing of its input.
 
     Args:
         name: the name of the registered model.
@@ -88,12 +88,12 @@ class Described(Section):
 
     @property
     def measured_as(self) -> str:
-        """The name under which the stage ``evaluate`` reports the model."""
+        """The name of this model in the results of the stage ``evaluate``."""
         return self.model if self.subset is None else f"{self.model}-{self.subset}"
 
     @classmethod
     def read(cls, pack: Path) -> Described:
-        """Read ``model.json`` of a model package whose files were verified."""
+        """Read ``model.json`` of a model package; its files must have been verified."""
         return cls.model_validate_json((pack / FILE).read_bytes())
 
     def write(self, pack: Path) -> None:
@@ -102,6 +102,6 @@ class Described(Section):
 
 
 def asked(pack: Path, *, described: Described) -> tuple[Scheme, Task]:
-    """Return the scheme and the task from a model package's own scheme file, not from the installed schemes."""
+    """Return the scheme and the task from the model package itself, not from the installed schemes."""
     scheme = load_file(pack / SCHEME)
     return scheme, task_of(scheme, described.task)

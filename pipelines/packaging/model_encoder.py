@@ -16,7 +16,7 @@ from pipelines.packaging.model_pyfunc import Asker, ServedAnswer
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Load the encoder of a model package; its predictions equal those of ``EncoderPredictor``."""
+    """Load the encoder of a model package; it predicts the same as ``EncoderPredictor``."""
     _, task = asked(pack, described=described)
     thresholds, stored = recall_constraints.load(pack, task=task)
     calibration = Calibration.of_json(stored["calibration"])

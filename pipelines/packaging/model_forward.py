@@ -14,7 +14,7 @@ from pipelines.train.classifiers.batches import cut
 
 
 def ready(module: Any) -> Any:
-    """Return a module on the available device, in evaluation mode and without gradients."""
+    """Prepare a module for inference: move it to the available device, and turn off training mode and gradients."""
     return module.to(_device()).eval().requires_grad_(False)
 
 

@@ -30,7 +30,7 @@ START_OF_SCAN = b"\xff\xda"
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Load the classifier of a model package: its weights as the base model, and the head from ``rest.safetensors``.
+    """Load the classifier of a model package: the encoder's weights, and the head from ``rest.safetensors``.
 
     Raises:
         BaseUnfit: weights are missing.
@@ -69,7 +69,7 @@ def opened(pack: Path, described: Described) -> Asker:
 
 
 class ExampleReader:
-    """Converts input rows to examples, and rows without content to ``None``; not thread-safe."""
+    """Convert input rows to examples, and rows without content to ``None``; not thread-safe."""
 
     def __init__(self, described: Described) -> None:
         """Take the settings of decoding, OCR and scrubbing; the OCR engine is opened on first use."""
@@ -80,7 +80,7 @@ class ExampleReader:
         self._engine: OcrEngine | None = None
 
     def examples(self, frame: pd.DataFrame) -> list[Example | None]:
-        """Return the example of each row.
+        """Return the example of each row, ``None`` for a row without content.
 
         Raises:
             Malformed: an image is neither bytes nor base64, a text is not a string, or a text is missing and the model

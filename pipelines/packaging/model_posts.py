@@ -18,7 +18,7 @@ Reader = Callable[[Sequence[str]], Sequence[ServedAnswer]]
 
 
 def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
-    """Return a function that predicts a table with ``title`` and ``body``, and abstains on posts without words.
+    """Return a function that predicts a table of ``title`` and ``body`` and abstains on posts without words.
 
     Args:
         reader: predicts texts in the form of ``Post.text``; returns the answers in the order of the texts.
@@ -40,5 +40,5 @@ def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
 
 
 def says(text: str) -> bool:
-    """Return whether a scrubbed text contains a letter or digit outside its placeholders."""
+    """Return whether a scrubbed text contains a letter or digit besides its placeholders."""
     return any(sign.isalnum() for sign in PLACEHOLDER.sub("", text))

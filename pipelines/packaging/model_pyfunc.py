@@ -23,7 +23,7 @@ from pipelines.packaging.model_described import Described
 
 @dataclass(frozen=True)
 class ServedAnswer:
-    """A model's answer for one input; an abstention has no labels and no probabilities.
+    """A model's answer for one input; an abstention has neither labels nor probabilities.
 
     Args:
         labels: in the scheme's order.
@@ -41,14 +41,14 @@ Asker = Callable[[pd.DataFrame], Sequence[ServedAnswer]]
 
 
 class Malformed(MlflowException):  # type: ignore[misc]
-    """The input is malformed; MLflow's server answers 400 with this message, which never quotes the input."""
+    """The input is malformed; MLflow's server answers 400 with this message, which does not quote the input."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(f"The input is malformed: {detail}.", error_code=INVALID_PARAMETER_VALUE)
 
     @property
     def message(self) -> str:
-        """What is wrong; set only once, because MLflow's server would prepend the input data to it."""
+        """The description of the problem; set late, because MLflow's server would add the input data to it."""
         return str(self.__dict__["said"])
 
     @message.setter
@@ -57,7 +57,7 @@ class Malformed(MlflowException):  # type: ignore[misc]
 
 
 class Served(PythonModel):  # type: ignore[misc]
-    """A registered model; ``opened`` loads its model package (folder, description) and returns a predict function."""
+    """A registered model for MLflow; ``opened`` loads its package and returns the predict function."""
 
     def __init__(self, opened: Callable[[Path, Described], Asker]) -> None:
         self._opened = opened
@@ -65,7 +65,7 @@ class Served(PythonModel):  # type: ignore[misc]
         self._alone = Lock()
 
     def load_context(self, context: Any) -> None:
-        """Load the model package; MLflow calls this method once."""
+        """Load the model package; MLflow calls this method once before predictions."""
         pack = Path(context.artifacts["pack"])
         with opening():
             self._ask = self._opened(pack, Described.read(pack))
@@ -90,7 +90,7 @@ class Served(PythonModel):  # type: ignore[misc]
 
 
 def texts(frame: pd.DataFrame, column: str) -> list[str | None]:
-    """Return the strings of a column, ``None`` where a cell or the whole column is missing.
+    """Return the strings of a column, with ``None`` for an empty cell or a missing column.
 
     Raises:
         Malformed: a cell is not a string.
@@ -99,7 +99,7 @@ def texts(frame: pd.DataFrame, column: str) -> list[str | None]:
 
 
 def cells(frame: pd.DataFrame, column: str) -> list[Any]:
-    """Return the values of a column, ``None`` for missing ones."""
+    """Return the values of a column, with ``None`` for missing values."""
     if column not in frame.columns:
         return [None] * len(frame)
     return [None if missing else cell for cell, missing in zip(frame[column], frame[column].isna(), strict=True)]

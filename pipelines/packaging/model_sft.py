@@ -14,7 +14,7 @@ from pipelines.train.sft.generate import Generator
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Load the causal model of a model package; a malformed or unfinished answer is an abstention."""
+    """Load the causal model of a model package; the model abstains if an answer is malformed or incomplete."""
     scheme, task = asked(pack, described=described)
     if not isinstance(described.spec, SftModel) or described.max_new_tokens is None:
         raise ValueError(described.kind)

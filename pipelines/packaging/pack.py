@@ -26,7 +26,7 @@ from pipelines.packaging import pack_memes, pack_posts
 from pipelines.packaging.model_described import SCHEME, Described
 from pipelines.packaging.refusals import NothingToPack
 from pipelines.registry.versions import subject
-from pipelines.taxonomy.loader import FOLDER as SCHEMES
+from pipelines.taxonomy.loader import path_of
 from pipelines.vault.vault import Vault
 
 
@@ -61,7 +61,7 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
 
 
 def finish(to: Path, *, described: Described, records: Collection[str], root: Path) -> Path:
-    """Write description, record ids, scheme, card and, last, the list of files (``files.json``) of a model package.
+    """Complete a model package: description, record ids, scheme, card and, last, the list of files (``files.json``).
 
     Raises:
         NothingToPack: the stage ``evaluate`` has no metrics of this model.
@@ -69,7 +69,7 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
     from pipelines.packaging import card
 
     described.write(to)
-    shutil.copy(SCHEMES / f"{described.scheme}.yaml", to / SCHEME)
+    shutil.copy(path_of(described.scheme, root=root), to / SCHEME)
     pq.write_table(pa.table({"record_id": pa.array(sorted(set(records)), pa.string())}), to / integrity.RECORDS)
     card.write(to, described=described, measured=measured(described, root=root))
     (to / integrity.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")

@@ -43,13 +43,13 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Write weights, base configuration, tokenizer and image processor; return description and record ids.
+    """Write weights, configuration, tokenizer and image processor; return the model's description and record ids.
 
     Raises:
         see ``pack``; and NoRegistry if MLFLOW_TRACKING_URI is not set.
     """
     spec = _spec(name, model=chosen.model, params=params)
-    scheme = scheme_of(params.corpora[corpus].scheme)
+    scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, category)
     of_model: dict[str, Any] = {"corpus": corpus, "task": task, "model": chosen.model}
     seed, metrics = _best(name, params=params, root=root, **of_model)
@@ -89,7 +89,7 @@ def filled(
 
 
 def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
-    """Write a trained model in the format of ``transformers``, and its head to a separate file.
+    """Write a trained encoder in the format of ``transformers``, and its head to a separate file.
 
     Raises:
         BaseMissing, BaseUnfit: see ``train.models.bases``.

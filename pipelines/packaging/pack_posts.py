@@ -33,7 +33,7 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Copy weights, tokenizer, thresholds and calibration; return the description and the ids of the model's records.
+    """Copy weights, tokenizer, thresholds and calibration; return the model's description and record ids.
 
     Raises:
         see ``pack``.
@@ -49,7 +49,7 @@ def filled(
         raise NotPackable(name=name, model=chosen.model, detail=detail)
     if told.task != category:
         raise NotPackable(name=name, model=chosen.model, detail=f"it predicts '{told.task}', not '{category}'")
-    task = finetuned.task_asked(told, folder=folder)
+    task = finetuned.task_asked(told, folder=folder, root=root)
     records = finetuned.lineage(folder)
     refuse_deleted(records, model=told.name, vault=vault)
     for path in sorted(folder.iterdir()):
@@ -67,7 +67,7 @@ def filled(
         labels=told.labels,
         definitions={label.name: label.definition.strip() for label in task.category.labels if label.task},
         scheme=told.scheme,
-        scheme_digest=scheme_of(told.scheme).digest,
+        scheme_digest=scheme_of(told.scheme, root=root).digest,
         data_commit=told.data_commit,
         split_digest=split_digest(corpus, root=root),
         votes_digest=None if told.subset == GOLD else _silver(name, corpus=corpus, params=params, root=root),

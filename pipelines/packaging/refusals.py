@@ -17,10 +17,13 @@ class NotPackable(ConfigError):
 
 
 class NothingToPack(ConfigError):
-    """The inputs of a model package are missing from the current folder."""
+    """The current folder lacks inputs of a model package."""
 
     message = "An input for packaging the model '{name}' is missing: {detail}."
-    remedy = "Run and publish the stage that writes it, then run `corpus register {name}` again."
+    remedy = (
+        "Run the stage that writes it (split, gold, silver, train or finetune: `dvc repro STAGE`) and publish its "
+        "result, then run `corpus register {name}` again."
+    )
 
 
 class LearntFromDeleted(DataError):
@@ -32,7 +35,7 @@ class LearntFromDeleted(DataError):
 
 
 def refuse_deleted(records: Collection[str], *, model: str, vault: Vault) -> None:
-    """Refuse a model that was trained or selected on records that were taken down.
+    """Reject a model that was trained or selected on records that were taken down.
 
     Raises:
         LearntFromDeleted: at least one record was taken down; the error states how many.
@@ -42,5 +45,5 @@ def refuse_deleted(records: Collection[str], *, model: str, vault: Vault) -> Non
 
 
 def public(base: str) -> str:
-    """Return the publishable name of a base model; for a folder only the last part, which reveals no local path."""
+    """Return a base model's name for publication; for a folder only its last part, which reveals no local path."""
     return Path(base).name if Path(base).is_absolute() or Path(base).is_dir() else base

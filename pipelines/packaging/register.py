@@ -39,7 +39,7 @@ class Unregistrable(RegistryError):
     """A model's files may not be registered, for example because one of them may be a pickle."""
 
     message = "These files may not be registered as '{name}': {detail}."
-    remedy = "Nothing was stored. Package the model again: `corpus register {name}`."
+    remedy = "Nothing was stored. Remove this cause, then run `corpus register {name}`, which packages the model again."
     exit_code = 65
 
 
@@ -65,7 +65,7 @@ def register(
     """Package and register the outputs of the stages in the clone ``context.root``; see :func:`put`.
 
     Args:
-        name: one of :data:`pipelines.registry.versions.NAMES`.
+        name: one of :data:`crisis_corpus.versions.NAMES`.
         chosen: the model, and for posts the subset of labels that it was tuned on.
         context: see :class:`pipelines.registry.candidate.Context`.
         who: the person or the step that registers; not empty.

@@ -41,7 +41,7 @@ SECOND = frozenset({"ac", "co", "com", "edu", "gov", "net", "org"})
 
 
 def is_address(host: str, *, alone: bool) -> bool:
-    """Return whether ``host`` is an internet address rather than a file name, an abbreviation or two sentences.
+    """Return whether ``host`` is an internet host name, and not a file name, an abbreviation or two sentences.
 
     Args:
         host: at least two labels joined by dots, in upper or lower case.

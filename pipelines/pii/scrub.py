@@ -47,7 +47,7 @@ _LABELS = 6
 
 
 def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
-    """Return ``text`` with every match of the recognisers of ``kinds`` replaced, and the number of matches by kind.
+    """Replace every match of the recognisers ``kinds`` in ``text``; return it with the number of matches by kind.
 
     Passes are repeated until nothing is found, so scrubbing a result again changes nothing. Ordinary text needs two or
     three passes. Adversarial text may yield new matches in every pass: after sixteen, every word with a digit or one

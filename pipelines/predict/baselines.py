@@ -44,7 +44,7 @@ class NotUntuned(ConfigError):
 
 @dataclass(frozen=True)
 class BaselineAnswers:
-    """A model's predictions by record id, their cost if known, and in ``more`` counts specific to the model's kind."""
+    """A model's predictions by record id, their cost if known, and further counts (``more``) of its kind."""
 
     said: Mapping[str, Prediction]
     spent: Spent | None
@@ -53,7 +53,7 @@ class BaselineAnswers:
 
 @dataclass(frozen=True)
 class BaselineContext:
-    """The inputs for collecting one model's predictions."""
+    """The inputs of a model whose predictions the stage ``baselines`` collects."""
 
     corpus: str
     model: str
@@ -70,7 +70,7 @@ class BaselineContext:
         return [example.item[0] for example in self.material.asked]
 
     def asked(self, predictor: Predictor) -> BaselineAnswers:
-        """Predict every record with a model on this machine; return predictions and cost."""
+        """Predict every record with a model on this machine; return the predictions and their cost."""
         said, seconds = ask(predictor, self.material.asked, name=self.model)
         return BaselineAnswers(dict(zip(self.ids, said, strict=True)), Spent.here(said, seconds=seconds))
 
@@ -103,7 +103,7 @@ def run(
     spec = params.models.get(model)
     if spec is None or spec.kind not in KINDS:
         raise NotUntuned(model=model, kinds=", ".join(KINDS))
-    scheme = scheme_of(params.corpora[corpus].scheme)
+    scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, params.finetune.category)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     desk = BaselineContext(corpus, model, params, settings, scheme, task, material, root)

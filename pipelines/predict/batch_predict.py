@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 
 class CannotScore(RegistryError):
-    """A model fails, or its answers do not match its signature."""
+    """A registered model fails, or its predictions do not match its signature."""
 
     message = "Prediction with {uri} failed: {detail}."
     remedy = (
@@ -87,7 +87,7 @@ class _PinnedModel:
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
-    """Predict the live records of a corpus with every pinned model.
+    """Predict all records of a corpus that were not taken down with every pinned model.
 
     Args:
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
@@ -119,7 +119,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     everybody = {r for path in files for r in pq.read_table(path, columns=["record_id"])["record_id"].to_pylist()}
     metrics = {}
     for one in champions:
-        task = task_of(scheme_of(params.corpora[corpus].scheme), subject(one.name, params=params)[1])
+        task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), subject(one.name, params=params)[1])
         asked = _PinnedModel(one, task, _loader(one, settings=settings), vault)
         found = _all(asked, months, kept=settings.home / "scored" / one.name, texts=texts)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since

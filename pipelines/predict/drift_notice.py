@@ -14,7 +14,7 @@ from pipelines.workspace.clone import workspace
 
 
 def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
-    """Read the published ``metrics/<corpus>/batch_predict.json``, write each drift to stderr, and queue and deliver.
+    """Print each drift in the published ``metrics/<corpus>/batch_predict.json``, and send webhooks about it.
 
     A notice that was queued before is not queued again. Failed deliveries are retried by the Dag ``deliver``.
 

@@ -27,13 +27,13 @@ OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
 
 
 class BadSaved(DataError):
-    """A file of external predictions is invalid; it is rejected, because a guess could score other answers."""
+    """A file of external predictions is invalid; it is rejected as a whole, so that no wrong answer is scored."""
 
     message = "The file of predictions {file}{where} is invalid: {detail}."
     remedy = (
-        "Nothing was written. Put the file below the folder CORPUS_ANNOTATION_FILES. Its columns are record_id and "
-        "labels (in a CSV joined by |) and, optionally, outcome and scores (one probability per label, in the scheme's "
-        "order)."
+        "Nothing was written. Correct the file, which must be below CORPUS_ANNOTATION_FILES. Its columns are "
+        "record_id, labels (in a CSV joined by |) and, optionally, outcome and scores (one probability per label, in "
+        "the scheme's order)."
     )
     exit_code = 65
 

@@ -30,7 +30,7 @@ class NotPinned(ConfigError):
 
 
 class Pin(Section):
-    """``models/<corpus>/<name>.json``: the version to run, the digest of its files, and its predictions of the test.
+    """The content of ``models/<corpus>/<name>.json``: version to run, digest of its files, its test predictions.
 
     ``test`` is ``None`` for a champion of an earlier release, until the gate compares a candidate with it.
     """
@@ -47,7 +47,7 @@ class Pin(Section):
 
 
 def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
-    """Rewrite the pins of a corpus: one for each model in the section ``batch_predict`` that has a champion.
+    """Write the pins of a corpus again: one for each model in section ``batch_predict`` that has a champion.
 
     Raises:
         AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
@@ -62,7 +62,7 @@ def champions(corpus: str, *, params: Params, registry: Registry, journal: Journ
 
 
 def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path()) -> Pin:
-    """Write the champion into ``models/<corpus>/<name>.json`` of a clone; the same champion gives the same bytes.
+    """Write the champion into ``models/<corpus>/<name>.json`` of a clone; the same champion gives equal bytes.
 
     Raises:
         NoChampion, AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.

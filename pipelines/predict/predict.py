@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class BadLine(DataError):
-    """A line of the input cannot be predicted."""
+    """A line of the input is malformed."""
 
     message = "Line {line}: {detail}."
     remedy = 'Write {{"title": "...", "body": "..."}} for a post, {{"image": "a/path.png", "text": "..."}} for a meme.'
@@ -40,14 +40,14 @@ class NoAnswer(RegistryError):
 
 
 class PredictionInput(Protocol):
-    """The interface of a loaded model: a verified version of the registry, or any MLflow model."""
+    """The interface of a loaded model: a verified version from the registry, or any MLflow model."""
 
     def predict(self, asked: Any) -> Any:
         """Return a table of ``labels``, ``probabilities`` and ``abstain``."""
 
 
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:
-    """Load a model and write, for each input line in order, an output line ``labels, probabilities, abstain``.
+    """Load a model and write for each input line one output line with ``labels, probabilities, abstain``.
 
     Args:
         reference: a registered name (its champion), ``<name>@<alias>``, ``<name>/<version>``, the same with
@@ -75,7 +75,7 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
 
 
 def load(reference: str) -> PredictionInput:
-    """Return the model of a reference; see :func:`run`."""
+    """Load the model that a reference names; see :func:`run`."""
     from crisis_corpus import client
     from pipelines.config.settings import Settings
 

@@ -31,7 +31,7 @@ MICROSECONDS = 6  # digits of a time
 
 
 class SeenInTraining(DataError):
-    """A model was trained on records that it is to be evaluated on, because the split has changed since."""
+    """A model was trained on records on which it would be evaluated, because the split has changed since."""
 
     message = "{items} of the records that model '{model}' is to be evaluated on were used to train or select it."
     remedy = "Nothing was written. The split has changed since the training: run `dvc repro finetune`."
@@ -39,7 +39,7 @@ class SeenInTraining(DataError):
 
 @dataclass(frozen=True)
 class Spent:
-    """Cost of predictions: ``seconds`` of wall time (``None``: not measured), ``cost`` in US dollars."""
+    """The cost of predictions: ``cost`` in US dollars, and ``seconds`` of wall time (``None`` if not measured)."""
 
     records: int
     seconds: float | None
@@ -49,7 +49,7 @@ class Spent:
 
     @classmethod
     def here(cls, said: Sequence[Prediction], *, seconds: float) -> Spent:
-        """Return the cost of predictions on this machine, which cost nothing per token."""
+        """Return the cost of predictions on this machine, for which no tokens are charged."""
         read, written = sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)
         return cls(len(said), round(seconds, MICROSECONDS), read, written, 0.0)
 
@@ -82,12 +82,12 @@ def run(
     """
     folder = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
     card = finetuned.read(folder)
-    task = finetuned.task_asked(card, folder=folder)
+    task = finetuned.task_asked(card, folder=folder, root=root)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     seen = finetuned.lineage(folder)
     refuse_seen(material, seen=seen, model=card.name)
     said = finetuned.votes_for(card.spec, corpus=corpus, task=task, root=root)
-    predictor = open_model(folder, params=params, settings=settings, vault=vault, said=said)
+    predictor = open_model(folder, params=params, settings=settings, vault=vault, said=said, root=root)
     answers, seconds = ask(predictor, material.asked, name=card.name)
     spent = Spent.here(answers, seconds=seconds)
     place = root / "snapshot" / corpus / "predictions" / "finetuned" / subset / model
@@ -124,8 +124,9 @@ def open_model(
     settings: Settings,
     vault: Vault,
     said: Mapping[str, LabelSet] | None = None,
+    root: Path = Path(),
 ) -> Predictor:
-    """Return a tuned model, ready to predict.
+    """Load a fine-tuned model for prediction.
 
     Args:
         folder: the path from :func:`pipelines.train.finetuned.folder_of`, or a copy of that folder.
@@ -133,6 +134,7 @@ def open_model(
         settings: provides a folder for temporary ``tiny:`` base models.
         vault: its keys decrypt the neighbours of a kNN model.
         said: record id -> vote of the labeller that a kNN model is blended with.
+        root: a clone of the corpus.
 
     Raises:
         NoModel: the folder holds no model.
@@ -140,7 +142,7 @@ def open_model(
         SealBroken: a neighbour was altered, or belongs to another vault.
     """
     card = finetuned.read(folder)
-    task = finetuned.task_asked(card, folder=folder)
+    task = finetuned.task_asked(card, folder=folder, root=root)
     spec = card.spec
     if isinstance(spec, SftModel):
         from pipelines.train.sft.generate import Generator
@@ -148,7 +150,7 @@ def open_model(
         return Generator.open(
             folder,
             task=task,
-            scheme=scheme_of(card.scheme),
+            scheme=scheme_of(card.scheme, root=root),
             max_length=spec.max_length,
             max_new_tokens=params.finetune.max_new_tokens,
             batch=params.predict_finetuned.batch,
@@ -165,7 +167,7 @@ def open_model(
 
 
 def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Prediction], float]:
-    """Return a model's prediction for each example, and the total time in seconds."""
+    """Return a model's predictions for all examples and the total time in seconds."""
     began = time.monotonic()
     answers = predictor.predict(
         [example.text for example in examples],
@@ -195,7 +197,7 @@ def rows_of(
 
 
 def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) -> None:
-    """Write predictions and, beside them, their cost; a cost file of an earlier attempt is removed."""
+    """Write predictions and their cost to files; a cost file of an earlier attempt is removed."""
     table = pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS["predictions"])
     tables.write(table, folder / PREDICTIONS, name="predictions")
     (folder / SPENT).unlink(missing_ok=True)
@@ -204,7 +206,7 @@ def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) 
 
 
 def counted(material: Posts, answers: Sequence[Prediction | None]) -> dict[str, Any]:
-    """Count records and outcomes by split; a record without an answer has the outcome ``missing``."""
+    """Count records by split and outcome; a record without a prediction has the outcome ``missing``."""
     names = {VALIDATION: material.validation_name, TEST: TEST}
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in names.values()}
     for example, said in zip(material.asked, answers, strict=True):

@@ -48,7 +48,7 @@ class NotPrompted(ConfigError):
 
 @dataclass(frozen=True)
 class PromptedTask:
-    """A task with its prompt, its items, and the labels that no example in the prompt has."""
+    """A task with its prompt, its items, and the labels that no example in the prompt covers."""
 
     task: Task
     prompt: Prompt
@@ -58,14 +58,14 @@ class PromptedTask:
 
 @dataclass(frozen=True)
 class PromptedAnswers:
-    """Answers of one run of one task: one for each item, in their order."""
+    """The answers of one run to one task: one for each item, in the order of the items."""
 
     question: PromptedTask
     run: int
     answers: Sequence[Answer]
 
     def rows(self, model: str) -> Iterator[dict[str, Any]]:
-        """Yield rows of the table ``predictions``; labels only if the outcome is a vote, and no scores."""
+        """Yield rows of the table ``predictions``; a row has labels only if the outcome is a vote, and no scores."""
         for example, answer in zip(self.question.items, self.answers, strict=True):
             yield {
                 "record_id": example.item[0],
@@ -143,15 +143,15 @@ class PromptedRun:
     @cached_property
     def scheme(self) -> Scheme:
         """Return the label scheme of the corpus."""
-        return scheme_of(self.params.corpora[self.corpus].scheme)
+        return scheme_of(self.params.corpora[self.corpus].scheme, root=self.root)
 
     @property
     def words(self) -> bool:
-        """Return whether requests include the words that were read from a picture."""
+        """Return whether requests include the OCR text of a picture."""
         return self.params.train.mode == "improved"
 
     def question(self, key: str) -> PromptedTask:
-        """Read a task's memes and build its prompt, with examples from train if the model uses any."""
+        """Read the memes of a task and build its prompt, with examples from train if the model has any."""
         task = task_of(self.scheme, key)
         material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
         drawn = few_shot.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
@@ -167,7 +167,7 @@ class PromptedRun:
         return PromptedTask(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
     def ask(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PromptedAnswers]:
-        """Request an answer per run for every item with a picture; record an abstention for the others."""
+        """Request one answer per run for each item with a picture, and record abstentions for the other items."""
         memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
         for number in range(1, self.spec.runs + 1):
             labeller = MemeLabeller.named(

@@ -27,7 +27,7 @@ TOGETHER = 64
 
 
 class AnswerUnfit(RegistryError):
-    """A registered model's answers do not have the signature or labels of this task."""
+    """The predictions of a registered model do not have the format or the labels of this task."""
 
     message = "The registered model '{uri}' does not fit the task '{task}': {detail}."
     remedy = "Name a registered model of this task under models in params.yaml."
@@ -35,7 +35,7 @@ class AnswerUnfit(RegistryError):
 
 
 class Registered:
-    """A registered model for inference."""
+    """A registered model that is loaded for prediction."""
 
     def __init__(self, model: Any, *, uri: str, task: Task, posts: Mapping[str, Post]) -> None:
         """Use :meth:`open` instead."""
@@ -43,7 +43,7 @@ class Registered:
 
     @classmethod
     def open(cls, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> Registered:
-        """Load a model of the registry.
+        """Load a model from the registry.
 
         Args:
             uri: ``models:/<name>@champion`` or ``models:/<name>/<version>``.
@@ -70,7 +70,7 @@ class Registered:
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
-        """See :meth:`pipelines.train.prediction.Predictor.predict`; posts are looked up by ``record_ids``.
+        """See :meth:`pipelines.train.prediction.Predictor.predict`; the posts are those of ``record_ids``.
 
         Raises:
             AnswerUnfit: the model fails, or its answers do not match the signature.
@@ -102,11 +102,11 @@ class Registered:
 
 
 class BadAnswer(ValueError):
-    """Describes how a model's answer differs from its signature, without quoting it."""
+    """A model's answer differs from its signature; the message describes how, without quoting the answer."""
 
 
 def read_answers(answer: Any, *, task: Task, count: int) -> Iterator[Prediction]:
-    """Yield the predictions of a model's table of answers.
+    """Convert the table that a model returned to predictions.
 
     Raises:
         BadAnswer: the answer is not a table of ``count`` rows with the signature's columns, or a value does not fit the

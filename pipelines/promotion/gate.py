@@ -3,7 +3,7 @@
 All checks are made, and each failed check is reported with its numbers:
 
 - ``withdrawn``: the version was not withdrawn.
-- ``files``, ``pickle``, ``card``: :func:`pipelines.registry.integrity.faults`. Files that differ from the registered
+- ``files``, ``pickle``, ``card``: :func:`crisis_corpus.integrity.faults`. Files that differ from the registered
   ones, or contain a pickle, are not loaded.
 - ``taken_down``: no record that the version learnt from was taken down.
 - ``split``: no record that candidate or champion learnt from, or was selected on, is in the test on which both are
@@ -43,7 +43,7 @@ JUDGED = ("gated", "refused")
 
 
 class ChampionAlready(ConfigError):
-    """The version to judge is the champion, so there is no other version to compare it with."""
+    """The version to evaluate is the champion, so that there is no other version for a comparison."""
 
     message = "Version {version} of '{name}' is already champion."
     remedy = "Choose another version; list them with `corpus registry {name}`."
@@ -51,14 +51,15 @@ class ChampionAlready(ConfigError):
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """The result of the gate.
+    """The result of the promotion gate for one version.
 
     Args:
         name: the registered model.
         version: the candidate.
-        champion: the version that the candidate was compared with; ``None``: the most frequent label set.
-        reasons: ``check: reason`` for every failed check; empty if it passed.
-        figures: numbers, names of labels and digests.
+        champion: the version that the candidate was compared with; if ``None``, always predicting the most frequent
+            label set.
+        reasons: a line ``check: reason`` for every failed check; empty if the version passed.
+        figures: the scores and counts of the comparison, by name.
         basis: a digest of everything that determines the scores.
         files: the digest of the candidate's files as downloaded.
     """
@@ -78,7 +79,7 @@ class GateVerdict:
 
     @property
     def metrics(self) -> Json:
-        """The part of the verdict that the journal stores."""
+        """The part of the verdict that is stored in the journal."""
         return {"reasons": list(self.reasons), "figures": self.figures, "basis": self.basis}
 
 
@@ -94,7 +95,7 @@ class _GateCase:
 
 
 def run(name: str, version: int, *, context: Context, who: str = WHO) -> GateVerdict:
-    """Judge a version, write the verdict to the journal, and make the version challenger if it passed.
+    """Evaluate a version, record the verdict in the journal, and set the alias ``challenger`` if it passed.
 
     Repeating this writes nothing while the verdict is the same.
 
@@ -136,7 +137,7 @@ def dismiss(name: str, version: int, *, registry: Registry) -> None:
 
 
 def judge(name: str, version: int, *, context: Context) -> GateVerdict:
-    """Judge a version without writing anything; see :func:`run`."""
+    """Evaluate a version without writing anything; see :func:`run`."""
     corpus, category = subject(name, params=context.params)
     now = standing(context.journal, name)
     candidate = context.registry.version(name, version)

@@ -35,16 +35,16 @@ TOGETHER = 64
 
 
 class CannotBeAsked(RegistryError):
-    """A registered model cannot predict: it does not load, or its output does not fit its signature."""
+    """A registered model does not load or fails, or its output does not match its signature."""
 
-    message = "Prediction failed: {detail}."
-    remedy = "Package the model again and register it as a new version: `corpus register NAME`."
+    message = "The registered model cannot predict the test items: {detail}."
+    remedy = "Correct the model or its code, then run `corpus register NAME`, which packages it as a new version."
     exit_code = 65
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """The test items of a corpus that have gold of one category and were not taken down.
+    """The frozen test items of a corpus: those with gold in one category that were not taken down.
 
     Args:
         board: the items with their gold and groups, for scoring.
@@ -66,23 +66,23 @@ class Frozen:
 
     @property
     def task(self) -> Task:
-        """The category that the models predict."""
+        """The category that the models predict, as a task."""
         return self.board.task
 
     @property
     def record_ids(self) -> frozenset[str]:
-        """The records of the test items."""
+        """The record ids of the test items."""
         return frozenset(record_id for record_id, _ in self.board.items)
 
     def frames(self) -> Iterator[pd.DataFrame]:
-        """Yield the inputs as tables of at most ``TOGETHER`` items."""
+        """Yield the model inputs as tables of at most ``TOGETHER`` items."""
         import pandas as pd
 
         for start in range(0, len(self.inputs), TOGETHER):
             yield pd.DataFrame(list(self.inputs[start : start + TOGETHER]))
 
     def constant(self) -> Run:
-        """Return a run that predicts the majority label set for all items; the first champion must beat it."""
+        """Return a run that predicts the most frequent label set for all items, which the first champion must beat."""
         return Run(0, dict.fromkeys(self.board.items, VOTE), dict.fromkeys(self.board.items, self.majority))
 
 
@@ -93,7 +93,7 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
         NoGold: the split or the gold is missing.
         CorpusError: see :func:`pipelines.datasets.posts.load` and :func:`pipelines.datasets.memes.load`.
     """
-    task = task_of(scheme_of(params.corpora[corpus].scheme), category)
+    task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), category)
     given: dict[str, Any] = {"task": task, "params": params, "vault": vault, "root": root}
     if params.corpora[corpus].content == "texts":
         from pipelines.datasets import posts
@@ -125,7 +125,7 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
 
 
 def ask(folder: Path, *, frozen: Frozen) -> Run:
-    """Load the model in a folder with verified files and return its predictions on the test.
+    """Load a model from a folder with verified files and return its predictions on the test items.
 
     Raises:
         CannotBeAsked: the model does not load, fails, or its output does not fit its signature.
@@ -153,7 +153,7 @@ def ask(folder: Path, *, frozen: Frozen) -> Run:
 
 
 def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
-    """Return the counts of a model's answers, with which its predictions of later months are compared."""
+    """Count a model's test predictions, with which predictions of later months are compared."""
     answers = [(item, labels, run.scores.get(item, ())) for item, labels in run.answers.items()]
     high = drift.alerting(frozen.task, severe=severe)
     return drift.count(answers, task=frozen.task, alerting=high, inputs=frozen.traits)

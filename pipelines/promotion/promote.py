@@ -25,20 +25,20 @@ class NotPromoted(RegistryError):
     """A version failed the gate or the check of its files."""
 
     message = "Version {version} of '{name}' may not be champion: {detail}."
-    remedy = "The champion was not changed. The figures of the comparison: `corpus registry {name}`."
+    remedy = "The champion was not changed. `corpus registry {name}` shows the scores of the comparison."
     exit_code = 77
 
 
 class NothingToUndo(ConfigError):
-    """There is no earlier champion to restore, or no open change of the champion to abandon."""
+    """There is no earlier champion to restore, or no unfinished change of the champion to abandon."""
 
     message = "There is nothing to undo for '{name}': {detail}."
-    remedy = "See the journal of its champions: `corpus registry {name}`."
+    remedy = "`corpus registry {name}` shows the journal of its champions."
 
 
 @dataclass(frozen=True)
 class Moved:
-    """The result of a decision: the champion now and the journal row; ``already``: the row existed before the call."""
+    """The result of a decision: the present champion and the journal row; ``already`` if the row existed before."""
 
     name: str
     champion: int | None
@@ -50,7 +50,7 @@ class Moved:
 def promote(
     name: str, version: int, *, who: str, why: str, context: Context, dry_run: bool = False, say: Say = silent
 ) -> Moved:
-    """Make a version champion if it passes the gate.
+    """Make a version the champion if it passes the gate.
 
     Args:
         name: the registered model.
@@ -92,7 +92,7 @@ def promote(
 def rollback(
     name: str, *, who: str, why: str, context: Context, leaving: int | None = None, say: Say = silent
 ) -> Moved:
-    """Restore the previous champion, if its files are those that were registered.
+    """Restore the previous champion after checking that its files are unchanged.
 
     The journal row counts the training records of that version that were taken down since; they do not prevent the
     rollback. A takedown withdraws a version if their share is too large, and rollback skips withdrawn versions.
@@ -180,7 +180,7 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
 
 
 def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
-    """Abandon an open change of the champion and restore the alias.
+    """Abandon an unfinished change of the champion and restore the alias.
 
     Raises:
         BadParams: who or why is empty.

@@ -18,7 +18,7 @@ METRIC = "macro_f1"  # FigSIM selects by it (5.2), CRADLE reports it (T4)
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison: ``figures`` for the journal, and by check the ``reasons`` against the candidate."""
+    """The result of a comparison: ``figures`` for the journal, and the ``reasons`` against the candidate by check."""
 
     figures: Json
     reasons: Mapping[str, list[str]]
@@ -27,7 +27,7 @@ class Comparison:
 def compare(
     frozen: Frozen, *, candidate: Run, other: Run, champion: int | None, floors: Mapping[str, float], terms: Promote
 ) -> Comparison:
-    """Score candidate and champion on all items, counting abstentions as wrong, and compare the scores.
+    """Score candidate and champion on all items and compare the scores; an abstention counts as wrong.
 
     Args:
         frozen: the test, with at least one item.

@@ -9,7 +9,7 @@ from pipelines.promotion.gate import GateVerdict
 
 
 def summary(verdict: GateVerdict) -> str:
-    """Return Markdown: reasons against the version, scores with their uncertainty, recalls with their floors."""
+    """Return Markdown with the reasons against the version, its scores and recalls compared with the champion's."""
     against = f"champion, version {verdict.champion}" if verdict.champion else "majority set (no version is champion)"
     lines = [f"Version {verdict.version} of **{verdict.name}** against the {against}."]
     if verdict.reasons:

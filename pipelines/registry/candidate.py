@@ -30,7 +30,7 @@ CHECKED_OUT = ("split", "gold", "silver", "finetuned", "predictions")
 
 @dataclass(frozen=True)
 class Context:
-    """The inputs of every decision about models; ``root`` is a clone of the corpus with split, gold and data."""
+    """The inputs of all decisions about models; ``root`` is a clone of the corpus with split, gold and data."""
 
     registry: Registry
     journal: Journal
@@ -43,7 +43,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A downloaded and inspected version: digest of its files (``found``), faults by check, and model package."""
+    """A downloaded version after inspection: the digest of its files, the problems found, and its model package."""
 
     version: Version
     folder: Path
@@ -53,11 +53,11 @@ class Candidate:
 
     @property
     def sound(self) -> bool:
-        """Whether the version's code may be run."""
+        """Whether the version passed the checks, so that its code may be run."""
         return not (self.faults["files"] or self.faults["pickle"])
 
     def taken_down(self, vault: Vault) -> int:
-        """Return how many training records were taken down: those in its list of ids, and those removed from it."""
+        """Count the training records that were taken down, both in the list of ids and removed from it."""
         listed = vault.tombstoned(self.pack.records) if self.pack else ()
         return int(self.version.tags.get(TAKEN_DOWN, 0)) + len(listed)
 
@@ -75,7 +75,7 @@ def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
 
 
 def registration(journal: Journal, version: Version) -> JournalRow | None:
-    """Return the journal row of a version's registration, or ``None``."""
+    """Return the journal row that registered a version, or ``None``."""
     rows = [r for r in journal.rows(version.name) if r.event == "registered" and r.to_version == version.version]
     return rows[-1] if rows else None
 
@@ -84,7 +84,7 @@ def registration(journal: Journal, version: Version) -> JournalRow | None:
 def opened(
     settings: Settings, *, name: str | None = None, base: str | None = None, vault: Vault | None = None
 ) -> Iterator[Context]:
-    """Yield a :class:`Context` with a new clone; with ``name``, check out the data of that model's corpus."""
+    """Yield a :class:`Context` with a new clone, which contains the data of the corpus of the model ``name``."""
     with (
         nullcontext(vault) if vault else Vault.open(settings.vault_url, secret=settings.secret()) as held,
         Journal.open(settings.journal_url, clock=now) as journal,
@@ -99,7 +99,7 @@ def opened(
 
 @contextmanager
 def scratch(settings: Settings) -> Iterator[Path]:
-    """Yield a temporary folder; if the process is killed, the next workspace removes it by its name."""
+    """Yield a temporary folder; if the process is killed, a later one finds the folder by its name and removes it."""
     place = settings.home / "scratch"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=place) as folder:

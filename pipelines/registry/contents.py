@@ -12,7 +12,7 @@ from crisis_corpus.integrity import MODEL, RECORDS, NoPack, PackManifest, place,
 
 @dataclass(frozen=True)
 class Pack:
-    """The model package of a downloaded version: folder, manifest, ids of the training records."""
+    """The model package of a downloaded version: its folder, manifest and ids of training records."""
 
     folder: Path
     manifest: PackManifest
@@ -20,7 +20,7 @@ class Pack:
 
     @classmethod
     def read(cls, version: Path) -> Pack:
-        """Read the model package below a version's folder.
+        """Read the model package in a version's folder.
 
         Raises:
             NoPack: there is no model package or more than one, or ``model.json`` or ``records.parquet`` is invalid.

@@ -45,7 +45,7 @@ Inputs = Mapping[Item, tuple[int, str]]
 
 
 class Counts(Section):
-    """Counts of a model's predictions.
+    """The counts of a model's predictions by which drift is measured.
 
     Args:
         answered: the items with an answer; abstentions are not counted.
@@ -69,7 +69,7 @@ class Counts(Section):
 
 
 def alerting(task: Task, *, severe: int) -> tuple[str, ...]:
-    """Return the labels of a task with at least this severity, at which a prediction is an alert."""
+    """Return the labels of a task whose severity is at least the one at which a prediction counts as an alert."""
     return tuple(label for label in task.labels if task.category.severities.get(label, 0) >= severe)
 
 
@@ -80,7 +80,7 @@ def count(
     alerting: Iterable[str],
     inputs: Inputs,
 ) -> Counts:
-    """Return the counts of answers: item, labels and probabilities in the task's order of labels (or none).
+    """Count answers, given as item, labels and probabilities in the task's order (or none).
 
     Items without a row in ``inputs`` are missing from the counts of languages and words.
     """
@@ -106,7 +106,7 @@ def count(
 
 
 def inputs_of(files: Iterable[Path]) -> dict[Item, tuple[int, str]]:
-    """Return number of words and language of the items in the tables ``images`` or ``texts``; no content is opened."""
+    """Return the number of words and the language of items from the tables; nothing is decrypted."""
     found = {}
     for path in files:
         with pq.ParquetFile(path) as file:
@@ -120,7 +120,7 @@ def inputs_of(files: Iterable[Path]) -> dict[Item, tuple[int, str]]:
 
 
 def reference(journal: Journal, *, name: str, version: int) -> Counts | None:
-    """Return the counts of a version on the newest test on which the gate ran it; ``None`` if it has no counts."""
+    """Return the counts of a version on the latest test items that the gate used, or ``None`` if there are none."""
     for row in reversed(journal.rows(name)):
         counts = row.metrics.get("figures", {}).get("scores", {}).get("counts", {})
         if str(version) in counts:
@@ -129,7 +129,7 @@ def reference(journal: Journal, *, name: str, version: int) -> Counts | None:
 
 
 def compare(test: Counts, month: Counts, *, bounds: Drift) -> Json:
-    """Compare the predictions of a month with those of the test.
+    """Compare the predictions for a month with those for the test items.
 
     Returns:
         ``answered``: the items of the month; ``quantities``: by name (of a label, ``alerts``, ``confidence``), the

@@ -52,13 +52,13 @@ _APPEND_ONLY = {
 
 
 class JournalMoved(RegistryError):
-    """Another row was written after the state that the decision is based on; nothing was written."""
+    """Another row was written after the state on which the decision was based; the decision was not recorded."""
 
     message = (
-        "The journal of '{name}' has a newer row than the decision: {who} wrote row {number}, '{event}'; row "
-        "{expected} was the last one known."
+        "The journal of '{name}' has changed since this decision was prepared: after row {expected}, {who} wrote row "
+        "{number}, '{event}'."
     )
-    remedy = "Nothing was recorded. Read the journal with `corpus registry {name}`, then decide again."
+    remedy = "Nothing was recorded. Read row {number} with `corpus registry {name}`, then decide again."
     exit_code = 75
 
 
@@ -127,7 +127,7 @@ class Journal(JournalReader):
             to_version: see :class:`JournalRow`.
             metrics: JSON values without NaN.
             files: see :class:`JournalRow`.
-            after: the number of the last row at the time of the decision (0: no row); ``None``: any.
+            after: the number of the last row at the time of the decision (0 means no row), or ``None`` for any row.
 
         Raises:
             BadParams: who or why is empty, too long or not one line; the metrics are not JSON.
@@ -164,7 +164,7 @@ class Journal(JournalReader):
 
 
 def signed(who: str, why: str) -> dict[str, str]:
-    """Return who decides and why, without surrounding blanks.
+    """Return who decides and why, without white space at the ends.
 
     Raises:
         BadParams: a text is empty, too long or not one line.

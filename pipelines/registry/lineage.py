@@ -29,7 +29,7 @@ DIGESTED = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Lineage:
-    """The training data of one version.
+    """The training data of one model version.
 
     Args:
         version: the version.
@@ -42,7 +42,7 @@ class Lineage:
     records: frozenset[str] = field(repr=False)
 
     def summary(self) -> dict[str, object]:
-        """Return a JSON summary of counts and digests, without record ids."""
+        """Summarise the lineage as JSON with counts and digests, without record ids."""
         return {
             "name": self.version.name,
             "version": self.version.version,
@@ -119,7 +119,7 @@ def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Se
 def learnt(
     names: Iterable[str], *, registry: Registry, settings: Settings
 ) -> Iterator[tuple[Version, frozenset[str] | None]]:
-    """Yield each version of these models with the ids of its records, or ``None`` if its package is unreadable."""
+    """Yield each version of these models with its record ids, or with ``None`` if its package cannot be read."""
     for version in (version for name in names for version in registry.versions(name)):
         records = None
         with suppress(NoPack):
@@ -128,7 +128,7 @@ def learnt(
 
 
 def forget(version: Version, *, settings: Settings) -> None:
-    """Remove the cached ids of a version, so that a takedown leaves no copy."""
+    """Delete the cached record ids of a version, so that no copy survives a takedown."""
     if DIGESTED.fullmatch(version.digest):
         shutil.rmtree(_place(version, settings=settings), ignore_errors=True)
 

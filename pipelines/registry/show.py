@@ -25,10 +25,10 @@ Json = dict[str, Any]
 
 
 def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Json]:
-    """Return the state of a model, or of all models that have a version or a row.
+    """Collect the state of one model, or of all models that have a version or a journal row.
 
     Args:
-        name: the registered model; ``None``: all models.
+        name: the registered model, or ``None`` for all models.
         registry: the source of versions and aliases.
         journal: the source of the champion and of the decisions.
 
@@ -48,7 +48,7 @@ def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Js
 
 
 def summary(journal: Journal) -> list[Json]:
-    """Return ``name``, ``champion``, ``journal`` (number of rows); of the last change ``event``, ``at``, ``who``."""
+    """Return the champion, the number of journal rows, and the time, event and person of the last change."""
     found = []
     for name in NAMES:
         if rows := journal.rows(name):
@@ -59,7 +59,7 @@ def summary(journal: Journal) -> list[Json]:
 
 
 def records_of(name: str, version: int, *, registry: Registry, settings: Settings) -> Json:
-    """Return the lineage of a version and the ids of the records that it was trained or selected on.
+    """Return the lineage of a version and the ids of all records on which it was trained or selected.
 
     Raises:
         UnknownVersion: there is no version with this number.
@@ -70,7 +70,7 @@ def records_of(name: str, version: int, *, registry: Registry, settings: Setting
 
 
 def versions_of(record_ids: Sequence[str], *, registry: Registry, settings: Settings) -> Json:
-    """Return by record id the versions trained or selected on it, and the versions with unknown records."""
+    """Return for each record id the versions trained or selected on it, and the versions whose records are unknown."""
     found = lineage.versions_of(record_ids, registry=registry, settings=settings)
     return {
         "records": {one: [held.uri for held in found.versions.get(one, ())] for one in record_ids},

@@ -24,7 +24,7 @@ Deed = Literal["promoted", "rolled_back", "withdrawn"]
 
 
 class PromotionAhead(RegistryError):
-    """Another change of this model's champion is in progress or was just made."""
+    """Another change of this model's champion is unfinished or was made first."""
 
     message = (
         "Another change of the champion of '{name}' came first: {event}, version {version}, by {who}, {at} (journal "
@@ -39,7 +39,7 @@ class PromotionAhead(RegistryError):
 
 @dataclass(frozen=True)
 class Move:
-    """A change of a model's champion that was decided but not made yet.
+    """A change of a model's champion that is decided but not finished.
 
     Args:
         name: the registered model.
@@ -113,7 +113,7 @@ def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: 
 
 
 def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
-    """Set the alias to the journal's champion and return that version; do not set the alias while a change is open.
+    """Set the alias to the champion in the journal and return its version, unless a change is unfinished.
 
     Raises:
         JournalBroken: the journal was altered.
@@ -131,7 +131,7 @@ def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
 
 
 def ahead(row: JournalRow) -> PromotionAhead:
-    """Return the error for a change that lost against the change in this journal row."""
+    """Return the error for a change that came after the change in this journal row."""
     version = row.from_version if row.to_version is None else row.to_version
     return PromotionAhead(
         name=row.name, who=row.who, number=row.number, event=row.event, version=version, at=row.at[:19] + "Z"
@@ -139,7 +139,7 @@ def ahead(row: JournalRow) -> PromotionAhead:
 
 
 def last_move(journal: Journal, name: str) -> JournalRow | None:
-    """Return the last row of a model that promoted, rolled back to or withdrew a version, or ``None``."""
+    """Return the last row that promoted, rolled back to or withdrew a version of a model, or ``None``."""
     return next((row for row in reversed(journal.rows(name)) if row.event in MOVES), None)
 
 

@@ -33,7 +33,7 @@ TAKEN_DOWN = "taken_down"
 
 
 class AliasAstray(RegistryError):
-    """An alias does not point to the version it was just set to: another process sets it without the journal."""
+    """An alias points to another version than the one just set, because another process sets it, too."""
 
     message = "Alias '{alias}' of '{name}' was set to {wanted} but points to {found}."
     remedy = "Find the process that sets aliases besides `corpus promote`, stop it, and repeat the command."
@@ -44,14 +44,14 @@ def subject(name: str, *, params: Params) -> tuple[str, str]:
     """Return the corpus of a registered model and the category that it predicts.
 
     Raises:
-        UnknownModel: the name is not in :data:`NAMES`.
+        UnknownModel: the name is not in :data:`crisis_corpus.versions.NAMES`.
     """
     corpus, category = checked(name)
     return corpus, category or params.finetune.category
 
 
 class Registry(versions.RegistryReader):
-    """The MLflow registry, limited to what this project uses; safe for use by several processes."""
+    """The MLflow registry, limited to what this project uses; several processes may use it at the same time."""
 
     @classmethod
     def open(cls, settings: Settings) -> Registry:
@@ -96,7 +96,7 @@ class Registry(versions.RegistryReader):
                 self.client.set_model_version_tag(version.name, str(version.version), key, value)
 
     def point(self, name: str, alias: str, version: int | None) -> None:
-        """Set an alias to a version, or delete it (``None``), and verify it; idempotent.
+        """Set an alias to a version, or delete it if the version is ``None``, and verify the result; may be repeated.
 
         Raises:
             UnknownVersion: the model has no such version.
@@ -120,7 +120,7 @@ class Registry(versions.RegistryReader):
                 self.client.set_registered_model_alias(name, alias, str(version))
 
     def files(self, version: Version) -> list[str]:
-        """Return the paths of a version's files, sorted, without downloading the files."""
+        """Return the sorted paths of a version's files; no file is downloaded."""
         repository, found, folders = self.artifacts(version), list[str](), [""]
         with translated():
             while folders:
@@ -129,7 +129,7 @@ class Registry(versions.RegistryReader):
         return sorted(found)
 
     def put(self, version: Version, files: Iterable[Path], *, below: str) -> None:
-        """Replace files of a version in the folder ``below``, ``"."`` for the top."""
+        """Replace a version's files in the folder ``below`` (``"."`` is the top folder)."""
         repository = self.artifacts(version)
         with translated():
             for file in files:

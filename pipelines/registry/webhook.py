@@ -32,12 +32,12 @@ URL_CHARACTERS = 500
 
 
 def new_secret() -> str:
-    """Return a new signing secret: ``whsec_`` and base64."""
+    """Create a signing secret: ``whsec_`` followed by base64."""
     return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def body(row: JournalRow) -> str:
-    """Return the request body for a journal row: name, event, versions, who, time, polling token, not the reason."""
+    """Return the request body for a journal row; it contains everything but the reason."""
     data = {
         "name": row.name,
         "event": row.event,
@@ -51,13 +51,13 @@ def body(row: JournalRow) -> str:
 
 
 def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], at: str) -> str:
-    """Return the request body for a champion that has drifted: by month, the names of the quantities."""
+    """Return the request body for a drifting champion: the names of the drifting quantities by month."""
     data = {"name": name, "event": "drift", "version": version, "months": dict(months), "at": at}
     return canonical({"type": "model.drift", "timestamp": at, "data": data})
 
 
 def check(url: str) -> None:
-    """Check the address of a webhook receiver.
+    """Check the address of a webhook receiver, and reject an address that is unsafe or malformed.
 
     Raises:
         BadArgument: the address is not http or https, or has a user name or password.
@@ -72,7 +72,7 @@ def check(url: str) -> None:
 
 
 class WebhookSender:
-    """An HTTP client for deliveries; it follows no redirects, because a delivery is signed for one address."""
+    """An HTTP client for deliveries that follows no redirects, because a delivery is signed for one address."""
 
     def __init__(self) -> None:
         self._client = httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False)
@@ -86,7 +86,7 @@ class WebhookSender:
         self._client.close()
 
     def post(self, url: str, *, secret: str, id: str, body: str, now: datetime) -> str:
-        """Send a delivery once; return the HTTP status, or the name of the error if there was no answer."""
+        """Send a delivery once; return the HTTP status, or the error's name if there was no response."""
         at, content = int(now.timestamp()), body.encode()
         headers = {
             "content-type": "application/json",

@@ -67,7 +67,7 @@ class UnknownSubscriber(ConfigError):
 
 
 class SubscribedAlready(ConfigError):
-    """The address is subscribed to the same model already."""
+    """The address is already subscribed to the same model."""
 
     message = "This address is already subscribed to {name}, as subscriber {id}."
     remedy = "To get a new secret, remove the subscription first: `corpus subscribe --remove {id}`."
@@ -80,7 +80,7 @@ class Subscriber:
     Args:
         id: its name in logs, because the address itself may contain a secret.
         url: the address for deliveries.
-        name: the registered model; ``None``: all models.
+        name: the registered model, or ``None`` for all models.
         secret: the signing secret, ``whsec_`` and base64.
     """
 
@@ -92,7 +92,7 @@ class Subscriber:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One notification to one subscriber; ``answer`` is the HTTP status, or the name of the error.
+    """One notification for one subscriber; ``answer`` is the HTTP status or the error's name.
 
     ``number`` is the row of the journal that it is about, 0 for drift.
     """
@@ -109,7 +109,7 @@ class Delivery:
 
 
 class Watch:
-    """The webhook subscribers and their queue of deliveries (outbox), in the database of an open journal."""
+    """The webhook subscribers and their queue of deliveries, stored in the journal's database."""
 
     def __init__(self, journal: Journal, *, clock: Clock) -> None:
         """Use :meth:`open` instead."""
@@ -117,7 +117,7 @@ class Watch:
 
     @classmethod
     def open(cls, journal: Journal, *, clock: Clock = utc_now) -> Watch:
-        """Open the outbox, or create its tables.
+        """Open the queue of deliveries; create its tables if they are missing.
 
         Raises:
             JournalUnavailable: the database does not answer.
@@ -131,7 +131,7 @@ class Watch:
 
         Args:
             url: ``https://...``, or ``http://...`` inside a trusted network.
-            name: the registered model; ``None``: all models.
+            name: the registered model, or ``None`` for all models.
 
         Raises:
             BadParams: the address has another scheme, or contains a user name or password.
@@ -162,7 +162,7 @@ class Watch:
             connection.execute(sa.delete(deliveries).where(deliveries.c.subscriber == subscriber))
 
     def drift(self, name: str, *, version: int, months: Mapping[str, Sequence[str]]) -> int:
-        """Queue a notice that a champion has drifted for each subscriber of the model; return the number of new ones.
+        """Queue a notice of drift for each subscriber of the model; return the number of new notices.
 
         The same notice is queued once.
 
@@ -189,7 +189,7 @@ class Watch:
             return [Delivery(**found) for found in connection.execute(query).mappings()]
 
     def status(self) -> list[dict[str, Any]]:
-        """Return for each subscriber ``id``, ``host``, ``name``, its deliveries by status, and the last ``answer``."""
+        """Return each subscriber's ``id``, ``host`` and ``name``, its deliveries by status, and the last ``answer``."""
         by_id: dict[str, list[Delivery]] = {subscriber.id: [] for subscriber in self.subscribers()}
         for delivery in self.deliveries():
             by_id.setdefault(delivery.subscriber, []).append(delivery)

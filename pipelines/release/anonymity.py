@@ -17,7 +17,7 @@ OTHER = "other"
 
 @dataclass(frozen=True)
 class Person:
-    """One row before generalisation: its author (a pseudonym, for counting) and its full metadata.
+    """The author (a pseudonym) and the complete metadata of one row, before generalisation.
 
     Unknown metadata (such as an imported post's month) has the coarsest value from the start.
     """
@@ -29,10 +29,10 @@ class Person:
 
 @dataclass(frozen=True)
 class Coarse:
-    """The generalised metadata of each row, in input order.
+    """The generalised metadata of all rows, in the order of the input.
 
     Args:
-        values: column -> value; ``None``: the row must be left out.
+        values: column -> value, or ``None`` if the row must be left out.
         levels: number of rows by level (``month+subreddit`` .. ``any+other``).
         suppressed: number of rows left out.
         smallest: the number of authors of the smallest released class; 0 if none is released.
@@ -66,7 +66,7 @@ PATH = (
 
 
 def coarsen(rows: Sequence[Person], *, columns: Sequence[str], k: int) -> Coarse:
-    """Return the rows generalised so that every class has at least ``k`` authors.
+    """Generalise metadata until at least ``k`` authors share each combination of values.
 
     Args:
         rows: in any order; the generalisation does not depend on it.

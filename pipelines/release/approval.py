@@ -22,7 +22,7 @@ class DraftOutdated(DataError):
 
 
 def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Approve a draft: set the status ``APPROVED`` in its manifest, which ``hydrate`` requires; repeating is harmless.
+    """Set the status of a draft to ``APPROVED``, which ``hydrate`` requires; the call may be repeated.
 
     Args:
         name: the name of the release.

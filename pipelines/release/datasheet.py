@@ -19,7 +19,7 @@ FILES = {
 
 
 def write(facts: Mapping[str, Any]) -> str:
-    """Return ``DATASHEET.md`` of a release from the facts of its manifest; it contains no ids."""
+    """Return the text of a release's ``DATASHEET.md``, built from its manifest; it contains no ids."""
     counts = facts["counts"]
     metadata = [c for c in facts["columns"] if c in ("month", "subreddit")]
     return f"""# {facts["title"]}

@@ -43,18 +43,18 @@ from pipelines.workspace.git import git
 
 
 class NothingToRelease(DataError):
-    """No item has labels, an address, and metadata that k authors share."""
+    """No item has labels, an address, and metadata that at least k authors share."""
 
     message = "Corpus {corpus} has no items that may be released: {detail}."
     remedy = (
-        "Run the stages `gold` and `silver`, or lower release.k in params.yaml (the authors that must share each "
-        "combination of metadata)."
+        "If items have no labels, run the stages `gold` and `silver`. If their metadata are too rare, lower release.k "
+        "in params.yaml (how many authors must share each combination)."
     )
 
 
 @dataclass(frozen=True)
 class ReleasedRows:
-    """The rows of a release sorted by release id, posts by release id, and counts of released and left-out items."""
+    """The rows of a release sorted by release id, the released posts, and counts of released and omitted items."""
 
     rows: Sequence[Released]
     posts: Mapping[str, ReleasedPost]
@@ -73,7 +73,7 @@ def run(
     root: Path = Path(),
     to: Path | None = None,
 ) -> dict[str, Any]:
-    """Write the package of a release as a draft; an existing draft of the same name is replaced.
+    """Write the package of a release as a draft, which replaces an existing draft of the same name.
 
     Args:
         corpus: its split, gold, silver and posts are read below ``root``.
@@ -166,7 +166,7 @@ def _choose(
     corpus: str, *, shape: Shape, k: int, release: str, params: Params, vault: Vault, root: Path
 ) -> ReleasedRows:
     """Return the released rows and posts of the corpus, and counts of released and left-out items."""
-    found = categories(corpus, shape=shape, params=params)
+    found = categories(corpus, shape=shape, params=params, root=root)
     items, unlabelled = labelled(corpus, found=found, shape=shape, params=params, root=root)
     ids = release_ids({r for r, _ in items}, release=release, vault=vault)
     opened = released_posts.read(corpus, record_ids=ids.keys(), vault=vault, root=root)
@@ -262,5 +262,5 @@ def _place(texts: Mapping[str, str], *, target: Path) -> None:
 
 
 def inputs(corpus: str, *, params: Params) -> list[str]:
-    """Return the snapshot folders that :func:`run` reads besides the posts; some of them may not exist."""
+    """Return the snapshot folders that :func:`run` reads in addition to the posts; some may not exist."""
     return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.finetune.ensemble}")]

@@ -23,7 +23,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a release if it is valid.
+    """Return the name of a release after validation.
 
     Raises:
         BadParams: the name is not valid.
@@ -34,7 +34,7 @@ def checked_name(name: str) -> str:
 
 
 def release_ids(record_ids: Iterable[str], *, release: str, vault: Vault) -> dict[str, str]:
-    """Return record id -> release id: 32 hex digits of the vault's HMAC in the domain of the release."""
+    """Return the release id of each record: 32 hexadecimal digits of an HMAC that is specific to the release."""
     return {r: vault.record_id(r, domain=f"release/{release}") for r in record_ids}
 
 
@@ -59,14 +59,14 @@ def own_key(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a post that a consumer can compare: its scrubbed text and each picture's first address."""
+    """The content of a post that consumers can compare: the scrubbed text and the first address of each picture."""
 
     text: str = field(repr=False)
     pictures: tuple[str, ...] = field(repr=False)
 
 
 def fetch_row(key: bytes, *, release_id: str, image: int, fullname: str, content: Content) -> dict[str, str]:
-    """Return the row of ``fetch.csv`` by which a consumer fetches one item and verifies its content."""
+    """Return the row of ``fetch.csv`` with which a consumer fetches an item and verifies its content."""
     found = hydrate.Address(fullname, hydrate.known_ends(content.text))
     address = content.pictures[image] if image < len(content.pictures) else ""
     known = hydrate.picture_digest(key, release_id=release_id, image=image, address=address) if address else ""

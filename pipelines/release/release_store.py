@@ -25,19 +25,19 @@ MANIFEST, REMOVAL = "manifest.json", "removal.csv"
 
 
 class NoSuchRelease(ConfigError):
-    """No release of this name was ever drafted on this deployment."""
+    """No release of this name was drafted on this deployment."""
 
     message = "There is no release '{name}'."
     remedy = "Run `corpus release list` to see the existing releases."
 
 
 class ReleaseApproved(ConfigError):
-    """An approved release cannot be rebuilt, because consumers have it."""
+    """An approved release cannot be written again, because consumers may have it."""
 
     message = "Release '{name}' was approved on {on} and cannot be written again."
     remedy = (
-        "Make a new release under another name: `corpus release make CORPUS NEW_NAME`. Its ids differ from those of "
-        "'{name}'."
+        "Make a new release under another name: `corpus release make CORPUS NEW_NAME`. Each record gets another id in "
+        "it than in '{name}'."
     )
 
 
@@ -46,8 +46,8 @@ class PackageAltered(DataError):
 
     message = "The file {file} of release '{name}' is missing or was changed after it was written."
     remedy = (
-        "Write a draft again with `corpus release make CORPUS {name}`, then approve it. For an approved release, "
-        "restore the file from a backup."
+        "If the release is a draft, write it again with `corpus release make CORPUS {name}`, then approve it. If it is "
+        "approved, restore the file from a backup."
     )
 
 
@@ -67,13 +67,13 @@ def write(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 def dumped(value: Mapping[str, Any]) -> str:
-    """Return deterministic JSON."""
+    """Serialise a value as JSON with sorted keys."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 @contextmanager
 def locked(settings: Settings) -> Iterator[Path]:
-    """Lock the register for one writer at a time, also between processes; yield its folder."""
+    """Lock the folder of all releases for one writer at a time, across processes, and yield the folder."""
     home = settings.home / "releases"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (home / ".lock").open("w") as file:
@@ -83,14 +83,14 @@ def locked(settings: Settings) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class ReleaseEntry:
-    """One release in the register, and its folder."""
+    """One release of this deployment, and its folder."""
 
     name: str
     folder: Path
 
     @classmethod
     def of(cls, settings: Settings, name: str) -> ReleaseEntry:
-        """Return the entry of this name, whether or not a release of this name exists.
+        """Return the entry for this name; the release need not exist.
 
         Raises:
             BadParams: the name is not valid.
@@ -99,15 +99,15 @@ class ReleaseEntry:
 
     @property
     def key(self) -> Path:
-        """The path of the key, which is handed to consumers separately from the package."""
+        """The path of the key file, which consumers receive separately from the package."""
         return self.folder / f"{self.name}.key"
 
     def package(self, state: Mapping[str, Any]) -> Path:
-        """Return the folder of the package: inside the register (relative, so both move together) or as requested."""
+        """Return the package's folder: a folder below CORPUS_HOME, or the one that was requested."""
         return self.folder / str(state["package"])
 
     def state(self) -> dict[str, Any]:
-        """Return ``release.json``.
+        """Return the state of the release from ``release.json``.
 
         Raises:
             NoSuchRelease: the file does not exist.
@@ -119,7 +119,7 @@ class ReleaseEntry:
         return found
 
     def put(self, state: Mapping[str, Any]) -> None:
-        """Write ``release.json``."""
+        """Write the state of the release to ``release.json``."""
         write(self.folder / "release.json", dumped(state), mode=0o600)
 
     @property
@@ -128,11 +128,11 @@ class ReleaseEntry:
         return (self.folder / "release.json").exists()
 
     def ids(self) -> frozenset[str]:
-        """Return every id that the release ever had."""
+        """Return all release ids that the release has ever contained."""
         return frozenset((self.folder / "ids.txt").read_text().split())
 
     def put_ids(self, ids: Collection[str]) -> None:
-        """Store the ids of a draft."""
+        """Store the release ids of a draft."""
         write(self.folder / "ids.txt", "".join(f"{i}\n" for i in sorted(ids)), mode=0o600)
 
     def withdrawn(self) -> frozenset[str]:
@@ -140,7 +140,7 @@ class ReleaseEntry:
         return frozenset((self.folder / REMOVAL).read_text().split()[1:])
 
     def stamp(self, state: Mapping[str, Any]) -> None:
-        """Update the package's manifest: status, date of approval, digests, number of withdrawn ids.
+        """Update the package's manifest: status, approval date, digests and number of withdrawn ids.
 
         Raises:
             PackageAltered: the manifest is missing or belongs to another release.
@@ -165,7 +165,7 @@ class ReleaseEntry:
                 raise PackageAltered(name=self.name, file=file)
 
     def text(self, state: Mapping[str, Any], file: str) -> str | None:
-        """Return the text of a file of the package; ``None`` if it is missing or not text."""
+        """Return the text of a file in the package, or ``None`` if it is missing or not text."""
         try:
             return (self.package(state) / file).read_bytes().decode()
         except (OSError, UnicodeDecodeError):
@@ -173,7 +173,7 @@ class ReleaseEntry:
 
 
 def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the manifest of the package in ``folder``; ``None`` if it is not a package of this release."""
+    """Return the manifest in ``folder``, or ``None`` if the folder is not a package of this release."""
     try:
         facts: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
@@ -182,7 +182,7 @@ def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def summary(settings: Settings) -> list[dict[str, Any]]:
-    """Return the rows of ``corpus release list``: states and counts of every release, no ids."""
+    """Return the status and the counts of every release for ``corpus release list``, without ids."""
     rows = []
     for entry in entries(settings):
         state = entry.state()
@@ -192,6 +192,6 @@ def summary(settings: Settings) -> list[dict[str, Any]]:
 
 
 def entries(settings: Settings) -> list[ReleaseEntry]:
-    """Return every release that was drafted here, by name."""
+    """Return all releases of this deployment, sorted by name."""
     found = (settings.home / "releases").glob("*/release.json")
     return [ReleaseEntry(path.parent.name, path.parent) for path in sorted(found)]

@@ -26,7 +26,7 @@ RELEASED = ("unanimous", "consensus")
 
 @dataclass(frozen=True)
 class Labelled:
-    """An item with its labels by category, in the scheme's order; ``None`` for a category without an answer."""
+    """An item with its labels by category in the scheme's order; a category without labels is ``None``."""
 
     split: str
     labels: Mapping[str, tuple[str, ...] | None]
@@ -35,7 +35,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Released:
-    """One row of a release: an item under its release id, with generalised metadata."""
+    """One row of a release: an item with its release id and generalised metadata."""
 
     id: str
     image: int
@@ -43,13 +43,13 @@ class Released:
     metadata: Mapping[str, str]
 
 
-def categories(corpus: str, *, shape: Shape, params: Params) -> dict[str, Category]:
-    """Return the categories of labels that a release of this shape (form and columns) contains.
+def categories(corpus: str, *, shape: Shape, params: Params, root: Path) -> dict[str, Category]:
+    """Return the categories whose labels a release of this form contains.
 
     Raises:
         BadParams: the scheme lacks one of them, or the form is not allowed for this corpus.
     """
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     if unknown := [c for c in shape.categories if c not in scheme.categories]:
         known = ", ".join([*METADATA, AGREEMENT, *scheme.categories])
         detail = f"{', '.join(unknown)} may not be released; allowed are {known}"
@@ -62,7 +62,7 @@ def categories(corpus: str, *, shape: Shape, params: Params) -> dict[str, Catego
 def labelled(
     corpus: str, *, found: Mapping[str, Category], shape: Shape, params: Params, root: Path
 ) -> tuple[dict[Item, Labelled], int]:
-    """Return the items of the split that have a label to release, and the number of the other items.
+    """Return the items of the split that have labels to release, and the number of other items.
 
     Gold is released in every split. In the form ``cradle`` a train record without gold has the label of the ensemble
     (``finetune.ensemble``) if the ensemble's members agreed. The field ``agreement`` is ``unanimous``, ``consensus`` or
@@ -143,7 +143,7 @@ def _metadata_cell(column: str) -> Callable[[Released], str]:
 
 
 def written(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
-    """Return a CSV file with the same bytes on every machine."""
+    """Format rows as CSV, with equal bytes on every machine."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
@@ -152,6 +152,6 @@ def written(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def without(text: str, *, ids: frozenset[str]) -> str:
-    """Return a CSV file without the rows of these ids (column ``id``); the other rows keep their bytes."""
+    """Remove the rows with these ids (column ``id``) from CSV text; the bytes of the other rows do not change."""
     table = csv.DictReader(io.StringIO(text, newline=""))
     return written(table.fieldnames or (), (row for row in table if row["id"] not in ids))

@@ -33,7 +33,7 @@ class ReleasedPost:
 
 @dataclass(frozen=True)
 class ReleaseMaterial:
-    """The posts by record id, and the records left out: taken down, or without a Reddit id."""
+    """The posts that may be released, by record id, and the omitted records: taken down, or without a Reddit id."""
 
     posts: dict[str, ReleasedPost]
     taken_down: frozenset[str]
@@ -41,7 +41,7 @@ class ReleaseMaterial:
 
 
 def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) -> ReleaseMaterial:
-    """Return the posts of these records, decrypted.
+    """Read and decrypt the posts of these records.
 
     An imported record may have no Reddit id. Such a record is not released, because consumers could not fetch it, and a
     deletion on Reddit would never be noticed.

@@ -46,7 +46,7 @@ def refresh(*, settings: Settings, vault: Vault, say: Say = silent) -> dict[str,
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:
-    """Return by release the number of these records in its tables, for the dry run of a takedown."""
+    """Count these records in each release's tables, for the dry run of a takedown."""
     held = {}
     for entry in entries(settings):
         ids = set(release_ids(record_ids, release=entry.name, vault=vault).values())

@@ -38,14 +38,14 @@ STATISTICS = {
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
-    """Return the metrics of the stage ``agreement``; without rounds if the stage has not run."""
+    """Read the metrics of the stage ``agreement``; without them, return an object without rounds."""
     path = root / "metrics" / corpus / "agreement.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
     return found
 
 
 def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iterator[Sheet]:
-    """Yield the papers' tables (of one ``scheme``, or of both), with our figures beside them if ``ours`` has any.
+    """Yield the agreement tables of the papers, with our figures in further columns if ``ours`` has any.
 
     ``ours`` is the metrics of the stage. A scheme without a paper has no tables.
     """
@@ -57,12 +57,12 @@ def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iter
 
 
 def mean_of_labels(values: Mapping[str, Mapping[str, float]], *, statistic: str) -> float:
-    """Return the mean of a paper's figures over labels, computed like our figures in the stage ``agreement``."""
+    """Return the mean over labels of a paper's figures, as the stage ``agreement`` computes ours."""
     return float(c.defined_mean(np.array([row[statistic] for row in values.values()])))
 
 
 def figures_of(table: tuple[int, int, int, int]) -> dict[str, float]:
-    """Return kappa and AC1 of a label; ``table``: items labelled by both, the first, the second, no annotator."""
+    """Return kappa and AC1 of a label from a 2 x 2 table: given by both annotators, the first, the second, neither."""
     answers = np.repeat(np.array([[1, 1], [1, 0], [0, 1], [0, 0]]), table, axis=0)
     return {"kappa": float(c.kappa(answers, classes=2)[0]), "ac1": float(c.ac1(answers, classes=2)[0])}
 
@@ -181,7 +181,7 @@ def _rows(categories: Ours) -> Iterator[tuple[str, ...]]:
 
 
 def summary(root: Path, corpus: str, *, name: str) -> str:
-    """Return a Markdown summary of a round, figures only, for the person who decides whether to continue."""
+    """Summarise a round as Markdown with figures only, for the person who decides whether to continue."""
     metrics = gather(root, corpus)
     found = metrics["rounds"].get(name)
     if found is None or not any(category["items"] for category in found["categories"].values()):
@@ -200,7 +200,7 @@ def summary(root: Path, corpus: str, *, name: str) -> str:
 
 
 def own_tables(ours: Ours) -> Iterator[Sheet]:
-    """Yield our figures by round and by batch, rounds in the order in which they started."""
+    """Yield our figures by round and by batch, in the order in which the rounds started."""
     rounds = sorted(ours["rounds"].items(), key=lambda pair: pair[1]["order"])
     scopes = [*rounds, *([("overall", ours["overall"])] if rounds else [])]
     rows = [(name, *cells) for name, found in scopes for cells in _rows(found["categories"])]
@@ -218,7 +218,7 @@ def own_tables(ours: Ours) -> Iterator[Sheet]:
 
 
 def of_corpus(settings: Settings, *, corpus: str) -> tuple[list[Sheet], bool]:
-    """Return the tables of a corpus's paper and of its published agreement, and whether people have annotated it.
+    """Return the tables of a corpus (its paper's and the published ones), and whether it has annotations.
 
     Raises:
         NoCorpus: there is no corpus repository yet.

@@ -21,7 +21,7 @@ SQUARE = 300  # side of the reliability plot
 
 @dataclass(frozen=True)
 class Miss:
-    """Counts of overpredictions and underpredictions of one label; ``total`` items have the label in gold.
+    """How often one label is predicted too often and too rarely, and its number of items (``total``).
 
     Means over runs need not be whole numbers. A ``total`` of ``None`` is not shown.
     """
@@ -34,7 +34,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Score:
-    """A score between 0 and 1 with its interval, and the paper's figure; ``None`` for missing values."""
+    """A score between 0 and 1, its interval, and the paper's value; missing values are ``None``."""
 
     label: str
     value: float | None
@@ -45,7 +45,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Bin:
-    """A bin of probabilities: their mean (``said``), the observed share (``seen``), and the number of answers."""
+    """A bin of probabilities: their mean (``said``), the observed share (``seen``) and the number of answers."""
 
     said: float
     seen: float
@@ -53,7 +53,7 @@ class Bin:
 
 
 def misses(rows: Sequence[Miss], *, title: str) -> str:
-    """Draw two bars per label: its overpredictions and its underpredictions (FigSIM Figures 4, 7 and 8)."""
+    """Draw a bar for overpredictions and one for underpredictions of each label (FigSIM Figures 4, 7 and 8)."""
     most = max([1.0, *(n for row in rows for n in (row.over, row.under))])
     step = _step(most)
     end = step * -(-most // step)
@@ -74,7 +74,7 @@ def misses(rows: Sequence[Miss], *, title: str) -> str:
 
 
 def scores(rows: Sequence[Score], *, title: str) -> str:
-    """Draw one bar per row from 0 to 100 %, a line for its interval, and a diamond for the paper's figure."""
+    """Draw one bar per score from 0 to 100 %, with a line for the interval and a diamond for the paper's value."""
     shapes: list[str] = []
     top = 28.0
     for row in rows:

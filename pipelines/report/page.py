@@ -42,7 +42,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Prose:
-    """A table whose cells are sentences; on a phone each row becomes a card."""
+    """A table whose cells contain sentences; on a phone, each row is shown as a card."""
 
     sheet: Sheet
 
@@ -56,7 +56,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Heat:
-    """A table whose cells are darker the nearer their value is to 1; ``values``: the rows without their names."""
+    """A table that is coloured by value: cells near 1 are darker; ``values`` are the rows without their names."""
 
     sheet: Sheet
     values: tuple[tuple[float | None, ...], ...]
@@ -67,7 +67,7 @@ Block: TypeAlias = str | Points | Notice | Sheet | Drawing | Prose | Folded | He
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section; the table of contents links to its anchor (``key``)."""
+    """A section of the page; ``key`` is its anchor for links."""
 
     key: str
     title: str
@@ -76,7 +76,7 @@ class PageSection:
 
 @dataclass(frozen=True)
 class Page:
-    """A page; ``blocks`` come before the table of contents."""
+    """The report page; ``blocks`` precede the table of contents."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -145,7 +145,7 @@ tbody th{max-width:10rem}
 
 
 def html(page: Page) -> str:
-    """Return the page as one self-contained HTML document."""
+    """Return the page as one HTML document without external files."""
     contents = "".join(f'<li><a href="#{escape(s.key)}">{escape(s.title)}</a></li>' for s in page.sections)
     lines = [
         "<!doctype html>",
@@ -166,7 +166,7 @@ def html(page: Page) -> str:
 
 
 def markdown(page: Page) -> str:
-    """Return the page as Markdown, with the numbers of each plot in place of the plot."""
+    """Return the page as Markdown; a plot is replaced by a table of its numbers."""
     parts = [f"# {_plain(page.title)}", *(_markdown(block) for block in page.blocks)]
     parts.append("\n".join(f"- [{_plain(s.title)}](#{_anchor(s.title)})" for s in page.sections))
     for section in page.sections:

@@ -36,7 +36,7 @@ BOARD = ("exact", "macro_f1", "micro_f1")
 
 
 def in_order(metrics: Json) -> Json:
-    """Return metrics with tasks and splits in display order; JSON has them by name."""
+    """Sort the tasks and splits in metrics for display; in JSON they are sorted by name."""
     tasks, items = metrics["tasks"], metrics["items"]
     return {
         **metrics,
@@ -50,7 +50,7 @@ def _place(name: str, order: Sequence[str]) -> int:
 
 
 def noun_of(metrics: Json) -> str:
-    """Return the plural noun for a scheme's records."""
+    """Return the plural noun for the records of a scheme, such as "memes"."""
     return NOUNS.get(metrics["scheme"], "records")
 
 
@@ -60,7 +60,7 @@ def title_of(task: str) -> str:
 
 
 def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
-    """Return ``mean [low, high]`` of a cell or a rate, or a dash."""
+    """Format a cell or a rate as ``mean [low, high]``, or a dash if it is undefined."""
     value = None if cell is None else cell.get("mean", cell.get("value", cell.get("rate")))
     if cell is None or value is None:
         return UNDEFINED
@@ -70,13 +70,13 @@ def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
 
 
 def best_of(task: Json) -> Json | None:
-    """Return the best model of a task by the paper's criterion; ``None`` if no model has answered."""
+    """Return the best model of a task by the paper's criterion, or ``None`` if no model has answered."""
     found: Json | None = task["models"].get(task["best"])
     return found
 
 
 def glance(metrics: Json) -> Sheet:
-    """Return one row per task: best model, best baseline that ignores its input, numbers of test items and models."""
+    """Return a table with one row per task: the best model, the best baseline, and the numbers of items and models."""
     rows = []
     for key, task in metrics["tasks"].items():
         best = best_of(task)
@@ -98,7 +98,7 @@ def glance(metrics: Json) -> Sheet:
 
 
 def scoreboard(metrics: Json) -> Sheet:
-    """Return one row per model or baseline: macro-F1 by task, or all scores of one task, with intervals."""
+    """Return a table with one row per model or baseline: macro-F1 by task, or all scores of one task."""
     tasks = metrics["tasks"]
     single = next(iter(tasks.values())) if len(tasks) == 1 else None
     rows = []
@@ -133,7 +133,7 @@ def _shown(figures: Json, *, single: Json | None) -> list[Json | None]:
 
 
 def scores(key: str, task: Json) -> Sheet:
-    """Return one row per model of a task with all scores over its answered items; baselines last."""
+    """Return a table with one row per model of a task: all scores on answered items; baselines come last."""
     rows: list[tuple[str, ...]] = []
     models = {name: _valid(model) for name, model in sorted(task["models"].items())}
     plain = {BASELINES[name]: row["figures"] for name, row in task["baselines"].items() if name in BASELINES}
@@ -149,7 +149,7 @@ def scores(key: str, task: Json) -> Sheet:
 
 
 def models_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawing:
-    """Draw all models of a task by macro-F1, the highest first; ``paper``: the paper's figures for them (0 to 1)."""
+    """Draw all models of a task by macro-F1, best first; ``paper`` contains the paper's values between 0 and 1."""
     shown = {name: model["valid"]["figures"]["macro_f1"] for name, model in task["models"].items() if model["valid"]}
     order = sorted(shown, key=lambda name: (-(shown[name]["mean"] or 0), name))
     caption = f"{title_of(key)}: macro-F1 of every model"
@@ -157,7 +157,7 @@ def models_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawi
 
 
 def ordinal(key: str, task: Json) -> Sheet | None:
-    """Return a table of the distances between answers and gold of an ordinal task; ``None`` for other tasks.
+    """Return a table of the distances between answers and gold for an ordinal task, or ``None`` for other tasks.
 
     F1 ignores these distances (SPEC 2.5).
     """
@@ -173,7 +173,7 @@ def ordinal(key: str, task: Json) -> Sheet | None:
 
 
 def labels_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawing | None:
-    """Draw F1 by label of a task's best model; ``paper``: Table 4, for the paper's best model (0 to 1)."""
+    """Draw F1 by label of a task's best model; ``paper`` contains the values in Table 4 for the paper's best model."""
     best = best_of(task)
     if best is None or best["valid"] is None:
         return None
@@ -187,7 +187,7 @@ def labels_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawi
 
 
 def heat(key: str, task: Json, *, paper: Mapping[str, Mapping[str, float]]) -> Heat | None:
-    """Return F1 by label (rows) and model, the best first, without models that never answered.
+    """Return a heat map of F1 by label (rows) and model (columns, best first), without models that never answered.
 
     ``paper``: title -> label -> F1 (0 to 1).
     """
@@ -212,7 +212,7 @@ def heat(key: str, task: Json, *, paper: Mapping[str, Mapping[str, float]]) -> H
 
 
 def labels_sheet(key: str, task: Json) -> Sheet | None:
-    """Return F1 by label (rows) of every model that answered at least one item, with intervals."""
+    """Return a table of F1 by label (rows) for every model that answered at least one item, with intervals."""
     models = {name: model["valid"]["labels"] for name, model in sorted(task["models"].items()) if model["valid"]}
     rows = [(label, *(interval(found[label]["f1"]) for found in models.values())) for label in task["labels"]]
     title = f"{title_of(key)}: F1 by label with 95 % intervals"
@@ -233,7 +233,7 @@ def _scores_drawing(caption: str, cells: Mapping[str, Json], *, paper: Mapping[s
 
 
 def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawing | None:
-    """Draw over- and underprediction by label of a task's best model, per run.
+    """Draw the overpredictions and underpredictions of a task's best model by label, per run.
 
     ``number``: the figure of FigSIM that it corresponds to (4, 7 or 8).
     """
@@ -269,7 +269,7 @@ def _count(rate: Json, *, runs: int) -> str:
 
 
 def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) -> Sheet | None:
-    """Return the shares of memes that each task's best model gets wrong, by context and modality (appendix F).
+    """Return a table of the share of memes that the best models misclassify, by context and modality.
 
     Args:
         metrics: ``evaluate.json``.
@@ -290,7 +290,7 @@ def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) 
 
 
 def unanswered(metrics: Json) -> Sheet | None:
-    """Return the models that left items unanswered: how often, and macro-F1 without and with those items.
+    """Return a table of models with unanswered items: their share, and macro-F1 without and with these items.
 
     Returns ``None`` if every model answered every item.
     """

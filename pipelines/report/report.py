@@ -59,7 +59,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         metrics,
         corpus=corpus,
         synthetic=params.sandbox is not None,
-        title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme).title),
+        title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title),
         silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
         models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
     )
@@ -68,6 +68,8 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     digests = {}
     for name, text in (("report.html", report_page.html(page)), ("report.md", report_page.markdown(page))):
         content = text.encode("utf-8")
+        # in a clone the file may be a link into DVC's cache, whose object must not change
+        (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
         digests[name] = hashlib.sha256(content).hexdigest()
     return {**summary(metrics), "sha256": digests}
@@ -79,7 +81,7 @@ def _read(path: Path) -> Json | None:
 
 
 def summary(metrics: Json) -> dict[str, Any]:
-    """Return the main results, for logs and for the run in MLflow."""
+    """Return the main results, for the log and for MLflow."""
     best: dict[str, Any] = {}
     for key, task in metrics["tasks"].items():
         model = best_of(task)
@@ -98,7 +100,7 @@ def build(
     silver: Json | None = None,
     models: Mapping[str, Json] | None = None,
 ) -> Page:
-    """Return the report page.
+    """Build the report page from the metrics.
 
     Args:
         metrics: ``evaluate.json``.

@@ -17,12 +17,12 @@ ENOUGH = 0.05
 
 
 def section(key: str, title: str, blocks: Iterable[Block | None]) -> PageSection:
-    """Return a section of these blocks; blocks that are ``None`` are left out."""
+    """Create a section from blocks; blocks that are ``None`` are left out."""
     return PageSection(key, title, tuple(block for block in blocks if block is not None))
 
 
 def pairs(metrics: Json) -> Iterator[Block]:
-    """Yield each task's paired tests: number of significant differences, the best model's pairs, all other pairs."""
+    """Yield the paired tests of each task: the number of significant differences, then the pairs of models."""
     for key, task in metrics["tasks"].items():
         if told := _told_apart(task):
             yield f"{title_of(key)}: {told}"
@@ -75,7 +75,7 @@ def _told_apart(task: Json) -> str | None:
 
 
 def unanswered(metrics: Json) -> Iterator[Block]:
-    """Yield the models that left items unanswered, or a sentence that there are none."""
+    """Yield a table of the models with unanswered items, or a sentence that there are none."""
     sheet = parts.unanswered(metrics)
     if sheet:
         yield sheet
@@ -84,12 +84,12 @@ def unanswered(metrics: Json) -> Iterator[Block]:
 
 
 def discrepancies(paper: str) -> tuple[Mapping[str, str], ...]:
-    """Return where a paper's claims and numbers disagree (SPEC 1.6): ``where``, ``claim``, ``found``, ``source``."""
+    """Return the discrepancies between a paper's claims and its numbers (SPEC 1.6)."""
     return tuple(printed(f"{paper}_discrepancies"))
 
 
 def standing(paper: str, *, ours: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the table of a paper's discrepancies; ``ours`` maps the field ``ours`` of a row to our runs' result."""
+    """Yield a table of a paper's discrepancies; ``ours`` contains our result for a row's field ``ours``."""
     yield (
         "These discrepancies were found by recomputing the paper's claims from its own tables. They are listed "
         "whatever our runs show, so that no one relies on the claims; the last column has our runs' figures, if any."

@@ -47,7 +47,7 @@ UNCOUNTED = ("requests", "vendors", "vendor")
 
 
 class RequestBudget:
-    """Limits requests in a period that begins with the first one; reported in ``x-ratelimit-*`` headers."""
+    """A simulated rate limit, whose period starts at the first request; ``x-ratelimit-*`` headers report it."""
 
     def __init__(self, requests: int, *, period: float, clock: Callable[[], float]) -> None:
         self._requests, self._period, self._clock = requests, period, clock
@@ -55,7 +55,7 @@ class RequestBudget:
         self._used, self._end = 0, -math.inf
 
     def spend(self) -> tuple[bool, dict[str, str]]:
-        """Count one request; return whether it is granted, and the headers."""
+        """Count a request; return whether it is allowed, and the rate limit headers."""
         with self._lock:
             now = self._clock()
             if now >= self._end:
@@ -124,7 +124,7 @@ class SandboxServer(ThreadingHTTPServer):
         self.server_close()
 
     def server_close(self) -> None:
-        """Release the port and the vendors' log."""
+        """Close the port and the vendors' log."""
         super().server_close()
         self.vendors.close()
 
@@ -132,7 +132,7 @@ class SandboxServer(ThreadingHTTPServer):
         """Log nothing: disconnected clients are common here, and a traceback could quote a path."""
 
     def down(self) -> bool:
-        """Count one API request against ``outage_after``; return whether the simulated outage has begun."""
+        """Count an API request; return whether the simulated outage has begun (after ``outage_after`` requests)."""
         with self.lock:
             if not self.outage_after:
                 return self.outage_after == 0
@@ -171,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: paths hold ids."""
+        """Log nothing, because paths contain ids."""
 
     def _route(self) -> None:
         parts = urlsplit(self.path)
@@ -188,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"message": "Not Found", "error": 404}, status=404)
 
     def answer(self, value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        """Send JSON."""
+        """Send a JSON response."""
         sent = {"Content-Type": "application/json; charset=UTF-8", **(headers or {})}
         send(self, orjson.dumps(value), status=status, headers=sent)
 

@@ -62,7 +62,7 @@ ALL = "all"
 
 
 class AnswersUnavailable(LabellingError):
-    """The database of answers is busy, unreachable or refuses a write."""
+    """The database of answers is busy, cannot be reached or refuses to write."""
 
     message = "The database of answers cannot be used now: {detail}."
     remedy = (
@@ -73,7 +73,7 @@ class AnswersUnavailable(LabellingError):
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A stored answer: its record, the decrypted bytes, and its cost (nanodollars)."""
+    """A stored answer: its record, its decrypted bytes and its cost in nanodollars."""
 
     record_id: str
     data: bytes
@@ -82,7 +82,7 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LedgerChange:
-    """A change of the ledger, with the answer that caused it, if any; amounts in nanodollars.
+    """A change of the cost ledger in nanodollars, with the answer that caused it, if any.
 
     ``hold`` is added to the reserved amount (negative: released) and ``pay`` to the paid amount. With ``limit`` the
     change is made only if paid and reserved together stay within it. ``answer`` is ``(key, record_id, sealed bytes)``
@@ -97,7 +97,7 @@ class LedgerChange:
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A batch job of a provider: its handle, cache key -> record, and the amount reserved for it (nanodollars)."""
+    """A provider's batch job: its handle, its cache key -> record, and the reserved amount in nanodollars."""
 
     job: str
     records: Mapping[str, str]
@@ -112,7 +112,7 @@ class BatchJob:
 def cache_key(
     *, api: str, model: str, prompt: str, schema: Mapping[str, Any], content: str, sampling: Mapping[str, Any]
 ) -> str:
-    """Return the identity of a request as 64 hex digits, which is also the request's ``Idempotency-Key``.
+    """Return the key of a request: 64 hexadecimal digits, also used as the request's ``Idempotency-Key``.
 
     Args:
         api: the provider's protocol.
@@ -127,7 +127,7 @@ def cache_key(
 
 
 def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str, str, bytes]:
-    """Return an answer for :class:`LedgerChange`, encrypted under its record's key ``under``.
+    """Return an answer for :class:`LedgerChange`, encrypted with its record's key ``under``.
 
     The result is bound to the record and to ``key``, so that an exchange of two labellers' answers is detected.
     """
@@ -135,7 +135,7 @@ def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str,
 
 
 class AnswerStore:
-    """The open database of answers; any number of processes and threads may hold it."""
+    """An open database of answers; any number of processes and threads may use it."""
 
     def __init__(self, engine: Engine) -> None:
         """Use :meth:`open` instead."""
@@ -162,7 +162,7 @@ class AnswerStore:
         return opened
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all database connections."""
         self._engine.close()
 
     def __enter__(self) -> Self:
@@ -174,7 +174,7 @@ class AnswerStore:
         self.close()
 
     def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, StoredAnswer]:
-        """Return cache key -> answer for those keys that are stored and whose record was not taken down.
+        """Return the stored answers by cache key, without those for records that were taken down.
 
         Raises:
             SealBroken: an answer was altered or moved.
@@ -195,7 +195,7 @@ class AnswerStore:
         return found
 
     def write(self, changes: Sequence[LedgerChange]) -> list[bool]:
-        """Make changes in one transaction, on disk on return; return for each whether its limit allowed it.
+        """Make changes in one transaction that is on disk on return; return for each whether its limit allowed it.
 
         Changes without a limit are made first: an answer that costs less than was reserved leaves room for the next
         request.
@@ -216,7 +216,7 @@ class AnswerStore:
         return made
 
     def spent(self) -> tuple[int, int]:
-        """Return the paid and the reserved amount, in nanodollars.
+        """Return the paid and the reserved amounts in nanodollars.
 
         Reserved is the maximum cost of requests in flight and of requests without a known result, because a provider
         may have billed a request that timed out or whose sender was killed.
@@ -226,7 +226,7 @@ class AnswerStore:
         return paid, held
 
     def count(self, labeller: str, *, wanted: int, hits: int) -> None:
-        """Add to a labeller's counts of requested answers and of requests whose answer was already stored."""
+        """Increase a labeller's counts of requested answers and of requests whose answer was stored already."""
         where = uses.c.labeller == labeller
         more = {"wanted": uses.c.wanted + wanted, "hits": uses.c.hits + hits}
         with self._engine.writing() as connection:
@@ -234,7 +234,7 @@ class AnswerStore:
                 connection.execute(sa.insert(uses).values(labeller=labeller, wanted=wanted, hits=hits))
 
     def hits(self) -> dict[str, int]:
-        """Return the number of answers of each labeller that were already stored when requested."""
+        """Return for each labeller how many requested answers were stored already."""
         with self._engine.reading() as connection:
             return {labeller: hits for labeller, _, hits in connection.execute(sa.select(uses))}
 
@@ -251,7 +251,7 @@ class AnswerStore:
             return [BatchJob(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
 
     def finish(self, job: BatchJob, *, changes: Sequence[LedgerChange]) -> bool:
-        """Store a batch's answers, book its cost and delete it in one transaction; ``False`` if another process did."""
+        """Store a batch's answers, book its cost and delete the batch; ``False`` if another process did this."""
         with self._engine.writing() as connection:
             if connection.execute(sa.delete(batches).where(batches.c.id == job.id)).rowcount == 0:
                 return False

@@ -17,7 +17,7 @@ WHOLE = -1
 
 
 def exclusion_rows(reasons: Mapping[Item, str], *, step: str) -> list[dict[str, Any]]:
-    """Return rows of the table ``drops``, one for each item that a step left out."""
+    """Return rows of the table ``drops``: one for each item that a step excluded, with the step and the reason."""
     return [
         {"record_id": record_id, "image": image, "step": step, "reason": reason}
         for (record_id, image), reason in reasons.items()
@@ -25,12 +25,12 @@ def exclusion_rows(reasons: Mapping[Item, str], *, step: str) -> list[dict[str, 
 
 
 def write_exclusions(reasons: Mapping[Item, str], path: Path, *, step: str) -> dict[str, int]:
-    """Write the table ``drops`` of one step; return the number of items by reason."""
+    """Write the table ``drops`` of one step, and return the number of excluded items by reason."""
     rows = exclusion_rows(reasons, step=step)
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["drops"]), path, name="drops")
     return by_reason(reasons.values())
 
 
 def by_reason(reasons: Iterable[str]) -> dict[str, int]:
-    """Return how often each reason occurs, sorted by reason."""
+    """Count the reasons, sorted by reason."""
     return dict(sorted(Counter(reasons).items()))

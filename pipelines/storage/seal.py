@@ -29,7 +29,7 @@ BATCH = 512
 
 
 def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
-    """Return ``data`` compressed and encrypted: 16 bytes of tag, then the ciphertext; equal inputs give equal bytes.
+    """Compress and encrypt ``data``: 16 bytes of tag, then the ciphertext; equal inputs give equal bytes.
 
     Args:
         key: the record's key, 64 bytes.
@@ -41,7 +41,7 @@ def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
 
 
 def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
-    """Return the plain content of a value sealed by :func:`seal`.
+    """Decrypt a value that :func:`seal` encrypted.
 
     Raises:
         SealBroken: the value was altered, moved from another cell, or sealed under another key.
@@ -50,7 +50,7 @@ def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vault: Vault) -> int:
-    """Encrypt plain rows and write them as the table ``name``; return the number of rows written.
+    """Encrypt the content columns of rows and write them as the table ``name``; return the number of rows.
 
     Content cells hold ``str``, ``bytes`` or ``None``. Rows of records that were taken down meanwhile are left out.
     A table without content columns is written unchanged; the vault is not checked.
@@ -79,7 +79,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vaul
 
 
 def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> list[bytes | None]:
-    """Decrypt a column: return its values in row order, ``None`` if the cell is null or the record was taken down.
+    """Decrypt a column in row order; a value is ``None`` if the cell is null or the record was taken down.
 
     Args:
         table: of the schema ``name``, with at least ``record_id``, ``image`` if the schema has it, and ``column``.
@@ -113,7 +113,7 @@ def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> lis
 
 
 def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str]]:
-    """Yield record id, title and body, decrypted, of each post that was not taken down; see :func:`open_column`."""
+    """Yield record id, decrypted title and body of each post that was not taken down; see :func:`open_column`."""
     titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
     for record_id, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
         if title is not None and body is not None:

@@ -203,18 +203,18 @@ SCHEMAS: dict[str, pa.Schema] = {
 
 
 def key_of(schema: pa.Schema) -> list[str]:
-    """Return the columns by which a table of this schema is sorted."""
+    """Return the columns by which tables of this schema are sorted."""
     names: str = schema.metadata[b"key"].decode()
     return names.split(",")
 
 
 def sealed_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of the content columns."""
+    """Return the names of the columns with content (text or pictures of posts), which are stored encrypted."""
     return [f.name for f in schema if f.metadata and b"sealed" in f.metadata]
 
 
 def write(table: pa.Table, path: Path, *, name: str) -> None:
-    """Write ``table``, whose content is already sealed, as table ``name``: sorted, cast, with fixed writer settings.
+    """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format.
 
     Raises:
         SchemaMismatch: a column is missing, unknown or of another type.
@@ -257,7 +257,7 @@ def _sortable(table: pa.Table) -> pa.Table:
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Return the table ``name`` from a file; content columns stay sealed.
+    """Read the table ``name`` from a file; content columns remain encrypted.
 
     Raises:
         SchemaMismatch: a column is missing.
@@ -270,7 +270,7 @@ def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Return the rows of many files of one table; no files give an empty table with its schema."""
+    """Concatenate many files of one table; without files, the result is an empty table with its schema."""
     schema = SCHEMAS[name]
     empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
     parts = [empty, *(read(path, name=name, columns=columns) for path in sorted(paths))]
@@ -278,10 +278,10 @@ def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) ->
 
 
 def items_of(table: pa.Table) -> list[Item]:
-    """Return the item of each row as ``(record_id, image)``."""
+    """Return the item of each row as (record id, image number)."""
     return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
 def strings(values: list[str]) -> pa.Array:
-    """Return a string array, also for an empty list."""
+    """Convert a list, which may be empty, to a string array."""
     return pa.array(values, type=pa.string())

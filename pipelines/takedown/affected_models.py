@@ -30,7 +30,7 @@ from pipelines.takedown.redaction import Gone
 
 
 def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
-    """Return the number of these records that each version was trained on, by ``<name>/<version>``.
+    """Count how many of these records each version was trained on, by ``<name>/<version>``.
 
     ``unknown`` counts the versions without a readable model package. The copies of ids that this call caches are kept
     only if ``keep`` is true.
@@ -51,7 +51,7 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class ModelsProgress:
-    """The results of the step ``models`` that the takedown request stores, so that a killed step can be resumed.
+    """Progress of the step ``models``, stored in the takedown request so that a killed step can resume.
 
     Args:
         known: the counts that an earlier attempt stored.

@@ -20,20 +20,20 @@ BATCH = 99
 
 
 class RedditLookup(Protocol):
-    """The methods of :class:`pipelines.collect.sources.reddit.RedditSource` that the sweep uses."""
+    """The methods of :class:`pipelines.collect.sources.reddit.RedditSource` that the sweep needs."""
 
     def info(self, fullnames: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Return the posts of these (at most 100) that Reddit shows now."""
+        """Return those posts (of at most 100) that Reddit shows now."""
 
     def newest(self, subreddit: str) -> str | None:
         """Return the fullname of a subreddit's newest post."""
 
     def remaining(self) -> float | None:
-        """Return the share of the client id's requests that is left."""
+        """Return the unused share of the client's rate limit."""
 
 
 class SweepImplausible(DataError):
-    """Reddit's answers look like an outage; acting on them would take down much of a corpus."""
+    """Reddit's answers suggest an outage; with them, the sweep would take down much of a corpus."""
 
     message = "The sweep of {corpus} stopped: {detail}."
     remedy = (
@@ -43,7 +43,7 @@ class SweepImplausible(DataError):
 
 
 class LivenessContext:
-    """The requests of one run: counts them, caches which subreddits are readable, and interprets the answers."""
+    """The requests of one sweep; counts them, caches which subreddits are readable, and interprets the responses."""
 
     def __init__(
         self, reddit: RedditLookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool
@@ -56,7 +56,7 @@ class LivenessContext:
         self.requests = 0
 
     def open(self) -> None:
-        """Find the control: the newest post of the first subreddit that has one.
+        """Choose the control post, the newest post of the first subreddit that has one.
 
         Raises:
             SourceError: the request to Reddit failed.
@@ -67,14 +67,14 @@ class LivenessContext:
                 return
 
     def spent(self) -> str | None:
-        """Return the exhausted budget, ``requests`` or ``remain``; ``None`` if another request is allowed."""
+        """Return the exhausted limit, ``requests`` or ``remain``, or ``None`` if another request is allowed."""
         if self.requests >= self._terms.requests:
             return "requests"
         left = self._reddit.remaining()
         return "remain" if left is not None and left < self._terms.remain else None
 
     def shows(self, subreddit: str) -> bool:
-        """Return whether a subreddit can be read at all; each is requested once per run."""
+        """Return whether a subreddit can be read; each subreddit is requested once per run."""
         name = subreddit.lower()
         if name not in self._open:
             self.requests += 1
@@ -102,7 +102,7 @@ class LivenessContext:
         return {name: _outcome(shown[name]) if name in shown else MISSING for name in fullnames}
 
     def hides(self, subreddit: str | None) -> bool:
-        """Return whether a post may be missing because its subreddit (``None``: any of the corpus) is closed."""
+        """Return whether a post may be missing because its subreddit (if ``None``, any of the corpus) is closed."""
         return not all(self.shows(name) for name in ([subreddit] if subreddit else self._subreddits))
 
 

@@ -35,7 +35,7 @@ HALF_HOURS = 6
 
 
 class ObjectUnreadable(DataError):
-    """An object is listed but cannot be read, so it is unknown which records it names."""
+    """An object cannot be read, so that it is unknown which records it contains."""
 
     message = "DVC object {digest} cannot be read ({detail})."
     remedy = (
@@ -46,7 +46,7 @@ class ObjectUnreadable(DataError):
 
 @dataclass(frozen=True)
 class Change:
-    """An object rewritten without the records: new digest, sizes after and before (bytes), and what was removed."""
+    """An object rewritten without the records: its new digest, its sizes in bytes, and what was removed."""
 
     digest: str
     size: int
@@ -55,7 +55,7 @@ class Change:
 
 
 class Objects:
-    """Cache and remote together; a digest names the same bytes in both."""
+    """All DVC objects in cache and remote; equal digests mean equal bytes in both."""
 
     def __init__(self, clone: Workspace, *, scratch: Path) -> None:
         """Use :meth:`opened` instead."""
@@ -73,7 +73,7 @@ class Objects:
             yield cls(clone, scratch=Path(folder))
 
     def digests(self) -> list[str]:
-        """Return the digest of every object of every version, sorted."""
+        """Return the sorted digests of all objects of all versions."""
         # DVC also lists half-written files
         every = {*self._cache.all(), *self._remote.all()}
         return sorted(digest for digest in every if DIGEST.fullmatch(digest))
@@ -84,7 +84,7 @@ class Objects:
 
     @contextmanager
     def file(self, digest: str) -> Iterator[Path]:
-        """Yield an object as a local file, downloaded to the scratch folder if only a distant remote has it.
+        """Yield an object as a local file; one that only a distant remote has is downloaded first.
 
         Raises:
             ObjectUnreadable: the object is missing or cannot be read.
@@ -105,7 +105,7 @@ class Objects:
                 fetched.unlink(missing_ok=True)
 
     def tree(self, digest: str) -> dict[str, str]:
-        """Return the content of a folder object: path below the folder -> digest of the file."""
+        """Return the content of a folder object: relative path -> digest of the file."""
         with self.file(digest) as path:
             return {entry["relpath"]: entry["md5"] for entry in json.loads(path.read_bytes())}
 
@@ -115,7 +115,7 @@ class Objects:
             return path.stat().st_size
 
     def named(self, gone: Gone, *, among: Collection[str] | None = None) -> list[str]:
-        """Return the digests of the objects that name one of the records, out of ``among`` or of all objects.
+        """Return the digests of those objects (in ``among``, or of all) that contain one of the records.
 
         An object that names none of the records is not read again by later calls. Folder objects are lists of digests
         and name no records.
@@ -132,7 +132,7 @@ class Objects:
         return found
 
     def without(self, digest: str, gone: Gone) -> Change:
-        """Store a copy of the object without the records, in cache and remote, and return the change."""
+        """Store a copy of the object without the records in cache and remote, and return the change."""
         made = self._scratch / f"{digest}.made"
         with self.file(digest) as path:
             left, before = gone.without(path, made), path.stat().st_size
@@ -158,12 +158,12 @@ class Objects:
         return self.put(made, suffix=TREE)
 
     def places(self, digests: Collection[str]) -> dict[str, int]:
-        """Return how many of these objects are in the cache and how many in the remote."""
+        """Count how many of these objects are in the cache and how many in the remote."""
         held = {"cache": self._cache, "remote": self._remote}
         return {name: sum(place.exists(digest) for digest in digests) for name, place in held.items()}
 
     def remove(self, digests: Collection[str]) -> None:
-        """Remove objects from cache and remote, after removing the stage results that name them."""
+        """Remove objects from cache and remote, after the stage results that refer to them."""
         doomed = set(digests)
         if doomed:
             trees = [digest for digest in self.digests() if digest.endswith(TREE)]
@@ -175,9 +175,10 @@ class Objects:
                     place.delete(digest)
 
     def remove_halves(self, *, now: datetime) -> int:
-        """Remove half-written files of killed processes from cache and remote if local; return the number of files.
+        """Remove incomplete files of killed processes from the cache and a local remote; return their number.
 
-        It is unknown which records half a table names. Files modified within HALF_HOURS may still be in use and stay.
+        An incomplete table does not show which records it contains. Files modified within HALF_HOURS may still be in
+        use and are kept.
         """
         removed = 0
         places = [(self._cache.fs, self._cache.path), (self._remote.fs, self._remote.path), self._results.place]
@@ -191,7 +192,7 @@ class Objects:
 
 
 def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
-    """Return the replaced objects: old digest -> new digest and size."""
+    """Return the map of replaced objects: old digest -> new digest and size."""
     with suppress(FileNotFoundError):
         known = json.loads((settings.home / MAP).read_bytes())
         return {old: (str(new), int(size)) for old, (new, size) in known.items()}
@@ -199,14 +200,14 @@ def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
 
 
 def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
-    """Add changes to the map of replaced objects; an object replaced twice maps to the last replacement."""
+    """Add changes to the map of replaced objects; an object replaced twice is mapped to the last replacement."""
     fresh = {old: (change.digest, change.size) for old, change in changes.items() if old != change.digest}
     known = {old: fresh.get(now[0], now) for old, now in replaced(settings).items()} | fresh
     write_whole(settings.home / MAP, json.dumps(dict(sorted(known.items())), indent=1))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file of mode 600 atomically and durably: readers see the old or the new content, also after a crash."""
+    """Write a file (mode 600) so that readers see either the old or the new content, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = path.with_name(f".{path.name}.new")
     made.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ Changes = Mapping[str, tuple[str, int, int]]
 
 
 class Pointers:
-    """The objects that the commit at ``root`` names."""
+    """The DVC objects to which the commit at ``root`` refers."""
 
     def __init__(self, root: Path, *, objects: Objects) -> None:
         self._root = root
@@ -37,7 +37,7 @@ class Pointers:
         self._trees: dict[str, dict[str, str]] = {}
 
     def files(self) -> dict[str, str]:
-        """Return every file that DVC stores for this commit: path -> digest."""
+        """Return the digest of every file that DVC stores for this commit, by path."""
         found: dict[str, str] = {}
         for path, out in self._outs():
             if out["md5"].endswith(TREE):
@@ -52,7 +52,7 @@ class Pointers:
         return set(git("ls-files", "-z", cwd=root).split("\0")) - {""}
 
     def move(self, changes: Changes, *, had: Mapping[str, bytes] | None = None) -> list[str]:
-        """Replace old objects by new ones in every pointer and in ``dvc.lock``; return the changed files' paths.
+        """Replace old objects by new ones in every pointer file and ``dvc.lock``; return the changed paths.
 
         ``had``: the previous content of files in git that the caller has changed.
         """
@@ -211,7 +211,7 @@ def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
 
 
 def as_changes(changes: Mapping[str, Change], *, settings: Settings) -> Changes:
-    """Store which objects were replaced, and return the mapping from old to new for :meth:`Pointers.move`."""
+    """Store the replaced objects, and return the map from old to new objects for :meth:`Pointers.move`."""
     remember(changes, settings=settings)
     return {old: (change.digest, change.size, change.before) for old, change in changes.items()}
 

@@ -28,7 +28,7 @@ from pipelines.workspace.scratch import in_use
 
 @dataclass(frozen=True)
 class Site:
-    """The deleted records and where to look; ``corpora``: those with a file at the branch tip that named a record."""
+    """The deleted records and the places to search; ``corpora`` are those with files that contained a record."""
 
     gone: Gone
     settings: Settings
@@ -38,7 +38,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Place:
-    """A place to be cleared, with functions that count and clear its items; both are idempotent."""
+    """A place to clear, with functions that count and remove items; both may be repeated."""
 
     name: str
     count: Callable[[Site], int]
@@ -189,7 +189,7 @@ def _clear_scratch(site: Site) -> None:
 
 
 def running(settings: Settings) -> int:
-    """Return the number of temporary clones whose process is still running, on this host or another.
+    """Count the temporary clones whose process still runs on any host.
 
     Such a clone may contain deleted records, and is removed after its process has ended. If the process pushes deleted
     records, the next takedown or daily sweep finds them, because both read every object again.

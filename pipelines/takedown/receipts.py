@@ -28,7 +28,7 @@ OTHERS = frozenset({TOMBSTONES, "objects.json"})
 
 
 class TakedownRunning(DataError):
-    """A takedown was started during another one; both would rewrite the same tables."""
+    """A takedown was started while another one was running; both would rewrite the same tables."""
 
     message = "Another takedown is running on this CORPUS_HOME."
     remedy = "Repeat the command when it has ended; nothing was changed."
@@ -37,7 +37,7 @@ class TakedownRunning(DataError):
 
 @dataclass
 class TakedownRequest:
-    """One takedown, saved after each of its actions.
+    """One takedown request, saved after each action.
 
     Args:
         request: the name of the request: the first digits of ``key`` and a number.
@@ -81,22 +81,22 @@ class TakedownRequest:
         self.save(settings)
 
     def promise(self, version: str, digest: str, *, settings: Settings) -> None:
-        """Save the digest that the files of a registered version will have, before they are changed."""
+        """Save the future digest of a registered version's files before they are changed."""
         self.promised[version] = digest
         self.save(settings)
 
     def end_step(self, step: str, *, settings: Settings) -> None:
-        """Mark a step as done and save."""
+        """Mark a step as completed and save the request."""
         if step not in self.done:
             self.done.append(step)
         self.save(settings)
 
     def save(self, settings: Settings) -> None:
-        """Write the open request to its file."""
+        """Save the unfinished request to its file."""
         write_whole(_folder(settings) / f"{self.request}{OPEN}", self.text())
 
     def finish(self, *, now: datetime, vault: Vault, settings: Settings) -> None:
-        """Export the tombstones and rename the open request to its receipt atomically."""
+        """Export the tombstones and turn the unfinished request into its receipt atomically."""
         kept = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
         write_whole(_folder(settings) / TOMBSTONES, json.dumps(kept, indent=0))
         self.ended, self.tombstones = now.isoformat(timespec="seconds"), len(kept)
@@ -122,27 +122,27 @@ def read_tombstones(path: Path) -> dict[str, Tombstone]:
 
 
 def begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> TakedownRequest:
-    """Return a new request; the number in its name counts the requests of the same selection."""
+    """Create a request; its name contains a number that counts requests with the same selection."""
     key, begun = selection.key, now.isoformat(timespec="seconds")
     name = f"{key[:12]}-{sum(receipt.key == key for receipt in receipts(settings)) + 1}"
     return TakedownRequest(name, key, reason, who, begun, selection.counts, records=len(selection.records))
 
 
 def opened(settings: Settings) -> list[TakedownRequest]:
-    """Return the open requests, oldest first."""
+    """Return the unfinished requests, oldest first."""
     found = [_read(path) for path in _folder(settings).glob(f"*{OPEN}")]
     return sorted(found, key=lambda request: (request.begun, request.request))
 
 
 def receipts(settings: Settings) -> list[TakedownRequest]:
-    """Return the receipts, oldest first."""
+    """Return the receipts of completed requests, oldest first."""
     paths = [path for path in _folder(settings).glob("*.json") if path.name not in OTHERS]
     found = [_read(path) for path in paths if not path.name.endswith(OPEN)]
     return sorted(found, key=lambda request: (request.begun, request.request))
 
 
 def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
-    """Return the numbers of takedowns for ``corpus status``: ``open``, ``done``, ``oldest_open_hours``."""
+    """Return numbers for ``corpus status``: ``open``, ``done`` and the age of the oldest open request."""
     going = opened(settings)
     hours = [(now - datetime.fromisoformat(request.begun)).total_seconds() / 3600 for request in going]
     oldest = round(max(hours), 1) if hours else None
@@ -151,7 +151,7 @@ def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
 
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock that admits one takedown at a time; the kernel releases it when the process ends.
+    """Hold the lock that permits one takedown at a time; the kernel releases it when the process ends.
 
     Raises:
         TakedownRunning: another process holds the lock.

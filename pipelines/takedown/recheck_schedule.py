@@ -17,13 +17,13 @@ QUARANTINED = "quarantined"
 
 
 def band_of(month: str, *, bands: Sequence[Band], now: datetime) -> Band:
-    """Return the band of the records of a month."""
+    """Return the age band of the records of a month."""
     age = now - _end(month)
     return next(b for b in bands if b.until_days is None or age < timedelta(days=b.until_days))
 
 
 def name_of(known: Known, *, bands: Sequence[Band], now: datetime) -> str:
-    """Return the display name of a record's band: ``quarantined``, ``under 30 days``, ``older``."""
+    """Return the displayed name of a record's age band: ``quarantined``, ``under 30 days`` or ``older``."""
     if known.quarantined:
         return QUARANTINED
     end = band_of(known.month, bands=bands, now=now).until_days
@@ -40,7 +40,7 @@ def due_at(known: Known, *, terms: Sweep, now: datetime) -> datetime:
 
 
 def queue(records: Iterable[Known], *, terms: Sweep, now: datetime) -> list[Known]:
-    """Return the records that are due now: quarantined ones first, then those that have been due longest."""
+    """Return the records that are due now: quarantined ones first, then by how long they have been due."""
     times = {known: due_at(known, terms=terms, now=now) for known in records}
     ready = [known for known, time in times.items() if time <= now]
     return sorted(ready, key=lambda known: (not known.quarantined, times[known], known.record_id))

@@ -33,7 +33,7 @@ HEADER = b"record_id,"
 
 
 class StillThere(DataError):
-    """A file still names a record that was just removed from it."""
+    """A file still contains the id of a record that was just removed from it."""
 
     message = "{records} records were removed from a file, but their ids still occur in it {places} times."
     remedy = "Nothing was committed. This is a bug of this project: report it with the name of the table."
@@ -41,14 +41,14 @@ class StillThere(DataError):
 
 @dataclass(frozen=True)
 class Left:
-    """Counts of the changes to a file: rows removed, and values with record ids that were renamed or blanked."""
+    """The changes to a file: the number of removed rows, and of record ids that were renamed or blanked."""
 
     rows: int = 0
     renamed: int = 0
 
 
 class Gone:
-    """A set of deleted records."""
+    """The set of records to remove, with the functions that find and remove them."""
 
     def __init__(self, record_ids: Collection[str]) -> None:
         self.ids = frozenset(record_ids)
@@ -56,7 +56,7 @@ class Gone:
         self._bytes = frozenset(i.encode() for i in self.ids)
 
     def within(self, path: Path) -> int:
-        """Return the number of rows and names in a file that name one of the records.
+        """Count the rows and names in a file that contain the id of one of the records.
 
         Of a Parquet file the text columns are read, never the sealed ones; of any other file the bytes.
         """
@@ -74,17 +74,17 @@ class Gone:
         )
 
     def named_in(self, text: bytes) -> bool:
-        """Return whether a text names one of the records."""
+        """Return whether a text contains the id of one of the records."""
         return not self._bytes.isdisjoint(TOKEN_BYTES.findall(text))
 
     def out_of(self, text: bytes, *, name: str) -> bytes:
-        """Return a text without the records: drop lines that name one; in files of other formats blank the ids."""
+        """Remove the records from a text: drop lines that contain an id, or blank the ids in other formats."""
         if Path(name).suffix in LINES:
             return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
         return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
 
     def without(self, path: Path, to: Path) -> Left:
-        """Write a copy of a file without the rows of the records; all other rows keep their values and order.
+        """Write a copy of a file without rows of the records; other rows keep their values and order.
 
         A cluster or group that was named after a deleted record is named after its smallest remaining member, as in the
         stage that makes it. A table of a known schema gets the bytes that its stage would write without the records.

@@ -22,7 +22,7 @@ APPROVAL_ENDED, RETENTION = "approval-ended", "retention"
 
 
 def expired(params: Params, vault: Vault, *, now: datetime, root: Path) -> dict[str, str]:
-    """Return the live records of all corpora that must be taken down, with the code of the reason.
+    """Return the records of all corpora whose retention or approval has ended, with the reason's code.
 
     ``approval-ended``: today is the source's ``expires`` or later, as for the collectors. ``retention``: the record was
     first seen ``retention_days`` ago or earlier. ``root``: a checkout with ``posts`` of every month.
@@ -31,7 +31,7 @@ def expired(params: Params, vault: Vault, *, now: datetime, root: Path) -> dict[
 
 
 def listing(params: Params, vault: Vault, *, now: datetime, root: Path) -> list[dict[str, Any]]:
-    """Return, by ``corpus``, ``source`` and ``month``, the number of live ``records`` and, by reason, of ``expired``.
+    """Count the live records and, by reason, the expired ones, by corpus, source and month.
 
     ``source`` is ``None`` for live records that are in no partition: their retention is unknown.
     """

@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The result: the commit at the tip, whether the rewrite changed it, and counts of removed rows and files."""
+    """The result of a rewrite: the commit at the tip, whether it is new, and counts of removed rows and files."""
 
     commit: str
     changed: bool
@@ -39,7 +39,7 @@ class Rewritten:
 
 
 def run(gone: Gone, *, settings: Settings, note: Note, say: Say) -> Rewritten:
-    """Remove the records from everything that the tip of the corpus branch names.
+    """Remove the records from all files to which the tip of the corpus branch refers.
 
     Args:
         gone: the deleted records.
@@ -61,7 +61,7 @@ def run(gone: Gone, *, settings: Settings, note: Note, say: Say) -> Rewritten:
 
 
 def look(clone: Workspace, gone: Gone, *, objects: Objects) -> dict[str, int]:
-    """Return the number of files at the branch tip that name one of the records, by kind and corpus; write nothing."""
+    """Count the files at the branch tip that contain one of the records, by kind and corpus; write nothing."""
     files = Pointers(clone.path, objects=objects).files()
     there = {digest for digest in files.values() if objects.exists(digest)}
     named = dict.fromkeys(objects.named(gone, among=there))
@@ -90,7 +90,7 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, say: Say) -> Rewritten:
 
 
 def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
-    """Remove the records from the tables that a clone is about to commit in a folder; return the number of rows.
+    """Remove the records from the tables in a folder that a clone is about to commit; return the number of rows.
 
     So a commit does not bring back records that were taken down after the tables were made. The objects with those
     records are removed by the next takedown or revisit: until this commit the branch tip may name them.
@@ -111,7 +111,7 @@ def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
 
 
 def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]]:
-    """Return the files in git that name one of the records: path -> (current content, content without the records).
+    """Return the files in git that contain one of the records: path -> (current content, new content).
 
     Imports of published datasets store labels and splits as lines with ids.
     """
@@ -125,7 +125,7 @@ def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]
 
 
 def in_history(clone: Workspace, gone: Gone) -> int:
-    """Return the number of git objects of all commits that name one of the records; git history is not rewritten."""
+    """Count the git objects in the history that contain one of the records; the history is not rewritten."""
     argv = ["git", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
     with subprocess.Popen(argv, cwd=clone.path, stdout=subprocess.PIPE) as process:
         found, stream = 0, process.stdout

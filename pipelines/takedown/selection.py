@@ -58,7 +58,7 @@ class Criteria:
 
 @dataclass(frozen=True)
 class Selection:
-    """The records of a takedown.
+    """The records that a takedown concerns.
 
     Args:
         key: keyed digest of the criteria, which identifies a repeated takedown; reveals nothing without the secret.

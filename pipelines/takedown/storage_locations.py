@@ -22,7 +22,7 @@ Holds = Literal["content", "ids", "nothing"]
 
 @dataclass(frozen=True)
 class Sink:
-    """One place that may hold content or record ids.
+    """One kind of place that may contain content or record ids.
 
     Args:
         name: the name of the place.
@@ -90,9 +90,10 @@ SINKS = (
         settings=("repo",),
         outs=("metrics/*",),
         writers=(
-            "annotate/agreement/agreement", "annotate/manifest", "config/new_profile", "curate/quality",
-            "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file", "takedown/pointers",
-            "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters", "workspace/repository",
+            "annotate/agreement/agreement", "annotate/manifest", "config/added_corpora", "config/new_profile",
+            "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file",
+            "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters",
+            "workspace/repository",
         ),
     ),
     Sink(
@@ -242,10 +243,10 @@ SINKS = (
         "Airflow and logs",
         "nothing",
         "",
-        paths=_home("airflow", "graph", "logs", "run", "ports.json", "dvc-airflow*"),
+        paths=_home("airflow", "graph", "logs", "run", "ports.json", "services.env", "dvc-airflow*"),
         writers=(
-            "cli/airflow", "deployment/postgres", "deployment/services", "doctor/servers", "forkclient", "forkserver",
-            "plugins/dvc_airflow/resolve", "sandbox/demo/promotions", "timing",
+            "cli/airflow", "deployment/airflow_setup", "deployment/postgres", "deployment/services", "doctor/servers",
+            "forkclient", "forkserver", "sandbox/demo/promotions", "timing", "workspace/dag_graph",
         ),
     ),
     Sink(

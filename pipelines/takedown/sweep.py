@@ -32,7 +32,7 @@ Homes = Callable[[], Mapping[str, str]]
 
 
 def client(params: Params, settings: Settings, *, today: date) -> RedditLookup:
-    """Return the collectors' Reddit client, with their approval and user agent; nothing is sent yet.
+    """Return a Reddit client with the collectors' approval and user agent; no request is sent yet.
 
     Raises:
         SourceNotApproved: ``sources.reddit`` has no valid approval.
@@ -88,7 +88,7 @@ def run(
     believe: bool = False,
     say: Say = silent,
 ) -> dict[str, Any]:
-    """Check the records that are due, quarantined ones first, then those due longest, until the budget is spent.
+    """Check the records that are due, quarantined ones first, until the request budget is spent.
 
     Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped.
 
@@ -161,7 +161,7 @@ class _Sweeper:
         self._begun, self._tally = now, SweepTally()
 
     def work(self, queue: Sequence[Known], *, names: dict[str, str], counts: Counter[str], say: Say) -> str | None:
-        """Check the queued records, filling ``counts``; return the budget that ended the run, if any."""
+        """Check the queued records and update ``counts``; return the limit that ended the run, if any."""
         with self._vault.database.writing() as connection:
             self._begun, self._tally = checks.begin(connection, corpus=self._corpus, now=self._now)
         if queue:

@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 class TakedownUnfinished(DataError):
-    """Some places could not be cleared now; all others are cleared."""
+    """Some places could not be cleared; all others are cleared."""
 
     message = "Takedown {request} is not complete; these places could not be cleared: {detail}."
     remedy = (
@@ -46,7 +46,7 @@ class TakedownUnfinished(DataError):
 
 
 def check_reason(reason: str) -> None:
-    """Check that a reason is a code.
+    """Check that a reason is a short code without prose.
 
     Raises:
         BadArgument: it is not.
@@ -67,7 +67,7 @@ def run(
     context: Context | None = None,
     say: Say = silent,
 ) -> TakedownRequest:
-    """Take records down everywhere; a repeated call returns the same receipt and changes nothing.
+    """Take down records in all places; a repeated call changes nothing and returns the same receipt.
 
     Args:
         selection: the records; ids that were never seen get a tombstone, too.
@@ -116,7 +116,7 @@ def run(
 def revisit(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None = None
 ) -> list[TakedownRequest]:
-    """Finish open takedowns, then search again for every record with a tombstone; for the daily sweep.
+    """Finish open takedowns, then search all places again for every record with a tombstone (for the daily sweep).
 
     After a restored backup, replay the tombstones, then call this. A task that was running during a takedown may have
     pushed records that it had read before; this removes them.
@@ -145,7 +145,7 @@ def revisit(
 def dry_run(
     selection: Selection, *, settings: Settings, vault: Vault, context: Context | None = None
 ) -> dict[str, Any]:
-    """Return what :func:`run` would find in each place, without writing anything.
+    """Count what :func:`run` would remove in each place, without writing anything.
 
     Returns:
         ``selected`` and ``records``; for each step its counts, by place; ``-1`` for a place that cannot be read.

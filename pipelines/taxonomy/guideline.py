@@ -24,7 +24,7 @@ _ALWAYS = (
 
 
 def guideline(scheme: Scheme, *, content: Content) -> str:
-    """Return the guideline as Markdown: purpose, general rules, then each category with labels and rules.
+    """Return the annotation guideline as Markdown: purpose, general rules, and each category with its labels.
 
     The same scheme and content give the same text. The guideline lists the annotators' labels, some of which models are
     not asked for (``offered``). Only the first sentence of the scheme's purpose is used: the rest tells a model not to
@@ -42,12 +42,12 @@ def guideline(scheme: Scheme, *, content: Content) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the first 16 hex digits of the SHA-256 of a rendered guideline."""
+    """Return the first 16 hexadecimal digits of a guideline's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def offered(category: Category) -> tuple[Label, ...]:
-    """Return the labels that annotators choose from, in the scheme's order.
+    """Return the labels from which annotators choose, in the scheme's order.
 
     A label that only represents others merged by the task is left out: people distinguish FigSIM's attempt and death,
     while models are asked for them as one (SPEC 1.1, item 1).
@@ -58,7 +58,7 @@ def offered(category: Category) -> tuple[Label, ...]:
 
 
 def how_many(category: Category) -> str:
-    """Return the sentence of the guideline that states how many labels an answer has."""
+    """Return the guideline's sentence about how many labels an answer has."""
     if category.kind == "single":
         return "Choose exactly one."
     alone = f' Where none fits, choose "{category.none}" alone.' if category.none else ""

@@ -15,6 +15,8 @@ from pipelines.taxonomy.rules import Preference, Text, normal
 from pipelines.taxonomy.scheme import Category, Label, Merge, Scheme
 
 FOLDER = Path(__file__).parent / "schemes"
+# Schemes of a team's own, beside params.yaml in a checkout or a clone.
+OWN = Path("schemes")
 
 
 class BadScheme(ConfigError):
@@ -94,26 +96,51 @@ class _SchemeFile(Section):
         return self
 
 
-def available() -> list[str]:
-    """Return the names of the schemes in the package."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+def available(*, root: Path = Path()) -> list[str]:
+    """Return the names of the schemes in the package and in the folder ``schemes`` below ``root``."""
+    return sorted(_files(root))
 
 
-@cache
-def load(name: str) -> Scheme:
-    """Return the scheme ``name``.
+def _files(root: Path) -> dict[str, Path]:
+    """Return name -> file of every scheme; a scheme in the package takes precedence."""
+    return {path.stem: path for folder in (root / OWN, FOLDER) for path in folder.glob("*.yaml")}
+
+
+def path_of(name: str, *, root: Path = Path()) -> Path:
+    """Return the data file of the scheme ``name``; ``root`` is the checkout or clone that the parameters are from.
+
+    Raises:
+        UnknownScheme: there is no such scheme.
+    """
+    files = _files(root)
+    if name not in files:
+        raise UnknownScheme(name=name, known=", ".join(sorted(files)))
+    return files[name].resolve()
+
+
+def load(name: str, *, root: Path = Path()) -> Scheme:
+    """Return the scheme ``name``; see :func:`path_of`.
 
     Raises:
         UnknownScheme: there is no such scheme.
         BadScheme: its file is invalid or inconsistent.
     """
-    if name not in available():
-        raise UnknownScheme(name=name, known=", ".join(available()))
-    return load_file(FOLDER / f"{name}.yaml")
+    return _loaded(path_of(name, root=root))
+
+
+def labels_of_all() -> set[str]:
+    """Return the label names of all schemes."""
+    categories = (category for name in available() for category in load(name).categories.values())
+    return {label.name for category in categories for label in category.labels}
+
+
+@cache
+def _loaded(path: Path) -> Scheme:
+    return load_file(path)
 
 
 def load_file(path: Path) -> Scheme:
-    """Return the scheme that a data file describes.
+    """Read the scheme in a data file.
 
     Raises:
         BadScheme: the file is invalid; the error names the file and every invalid key.

@@ -15,7 +15,7 @@ TIERS = ("base", "improved", "soft")
 
 
 def tiers_of(mode: Literal["paper", "improved"]) -> frozenset[str]:
-    """Return the tiers of rules that a mode applies before a vote: SPEC 27, (a) to (c) or (a) to (e).
+    """Return the rules that a mode applies before a vote: (a) to (c) or (a) to (e) of SPEC 27.
 
     The tier ``soft`` is in neither: rule (f) assumes that labels share an incident, and is applied only on request.
     """
@@ -24,7 +24,7 @@ def tiers_of(mode: Literal["paper", "improved"]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Result of a check.
+    """The result of checking a label set: its repaired labels, the repairs and the violations.
 
     ``repairs`` has one rule name per repair, sorted. ``violations`` has what remains wrong, sorted; if there are any in
     strict mode, ``labels`` is the input. ``unknown`` counts strings that the scheme does not know: they are violations
@@ -51,7 +51,7 @@ class Preference:
     drop: Text
 
     def displaced(self, labels: Collection[str], *, attributes: Mapping[str, Mapping[str, str]]) -> set[str]:
-        """Return the labels that another label displaces; an attribute that both labels lack counts as equal."""
+        """Return the labels that another label replaces; an attribute that neither label has counts as equal."""
 
         def place(label: str) -> tuple[str | None, ...]:
             return tuple(attributes[label].get(a) for a in self.same)
@@ -61,5 +61,5 @@ class Preference:
 
 
 def normal(spelling: str) -> str:
-    """Return the normalised form of a spelling: its letters and digits in lower case."""
+    """Normalise a spelling to its letters and digits in lower case."""
     return "".join(c for c in spelling.casefold() if c.isalnum())

@@ -42,7 +42,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Merge:
-    """Labels that are treated as one."""
+    """Labels that are treated as one label."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -75,7 +75,7 @@ class Category:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Return the labels that models are asked for, in the scheme's order (for an ordinal, its own order)."""
+        """Return the labels that models may give, in the scheme's order (in ordinal order for an ordinal category)."""
         return tuple(label.name for label in self.labels if label.task)
 
     @cached_property
@@ -89,7 +89,7 @@ class Category:
         return {normal(s): x.name for x in self.labels for s in (x.name, x.code, *x.aliases)}
 
     def check(self, values: Iterable[str], *, mode: Mode, tiers: Collection[str], task: bool = True) -> Checked:
-        """Check whether ``values`` are a valid label set of this category, or repair them.
+        """Check whether ``values`` are a valid label set of this category, and repair them if possible.
 
         The result does not depend on the order of the labels, and repairing a repaired set changes nothing.
 
@@ -151,7 +151,7 @@ class Category:
         return labels
 
     def merge(self, labels: frozenset[str], *, merge: str) -> frozenset[str]:
-        """Return ``labels`` with the labels of the merge replaced by their common label.
+        """Replace those ``labels`` that belong to the merge by their common label.
 
         Raises:
             KeyError: the category has no merge of this name.
@@ -160,11 +160,11 @@ class Category:
         return labels - found.labels | {found.into} if labels & found.labels else labels
 
     def severity(self, labels: Iterable[str]) -> int:
-        """Return the highest severity of the labels, 0 for no labels."""
+        """Return the highest severity among the labels, or 0 without labels."""
         return max((self.severities.get(label, 0) for label in labels), default=0)
 
     def valid_sets(self, *, most: int = 4) -> list[frozenset[str]]:
-        """Return every set of at most ``most`` labels that the hard rules allow, small ones first, in a fixed order.
+        """Return every set of at most ``most`` labels that the hard rules allow, smallest sets first.
 
         The default, four, is the maximum of a CRADLE post (CRADLE T2).
         """
@@ -193,7 +193,7 @@ class Scheme:
     digest: str
 
     def category(self, key: str | None = None) -> Category:
-        """Return the category of this key, or the only category if no key is given.
+        """Return the category with this key; without a key, return the only category.
 
         Raises:
             UnknownCategory: there is no such key, or no key was given and there are several categories.

@@ -16,7 +16,7 @@ TASKS = ("figurative", "severity", "related")
 
 @dataclass(frozen=True)
 class Task:
-    """One category as models see it: ``labels`` in the scheme's order, for severity the ordinal order."""
+    """One category as models predict it; ``labels`` are in the scheme's order (severity: ordinal order)."""
 
     key: str
     kind: Literal["single", "multi"]
@@ -25,11 +25,11 @@ class Task:
     category: Category
 
     def seen(self, labels: frozenset[str]) -> frozenset[str]:
-        """Return an annotators' label set as the task sees it: merged, and without labels that the task excludes."""
+        """Convert an annotators' label set to the task's labels: merged, without those that the task excludes."""
         return self.category.check(labels, mode="repair", tiers=tiers_of("paper"), task=True).labels
 
     def encode(self, labels: frozenset[str]) -> npt.NDArray[np.float32]:
-        """Return one row, 1 for each label of :meth:`seen`; a single-label row has exactly one 1.
+        """Encode a label set as a row of 0 and 1; a row of a single-label task has exactly one 1.
 
         Raises:
             BadParams: a single-label task gets more or fewer than one label.

@@ -36,14 +36,14 @@ Numbers = dict[str, float]
 
 
 class NotTuned(ConfigError):
-    """The stage ``finetune`` was started for a model that is not fine-tuned, or for an unknown model."""
+    """The stage ``finetune`` was started for an unknown model, or for one that cannot be fine-tuned."""
 
     message = "Model '{model}' cannot be fine-tuned on posts: it is unknown or of another kind than {kinds}."
     remedy = "Choose a model of these kinds in params.yaml; `dvc repro baselines` runs models without fine-tuning."
 
 
 class NothingToLearn(DataError):
-    """A split that fine-tuning needs has no labels."""
+    """A split that fine-tuning needs has no labelled records."""
 
     message = "Model '{model}' cannot be fine-tuned on subset {subset}: no record of split {split} has labels."
     remedy = (
@@ -54,7 +54,7 @@ class NothingToLearn(DataError):
 
 @dataclass(frozen=True)
 class FinetuneRun:
-    """The inputs of one tuning run."""
+    """The inputs of one fine-tuning run."""
 
     corpus: str
     subset: str
@@ -70,21 +70,21 @@ class FinetuneRun:
 
     @property
     def out(self) -> Path:
-        """Return the folder of the tuned model."""
+        """Return the folder of the fine-tuned model."""
         return finetuned.folder_of(self.corpus, subset=self.subset, model=self.model, root=self.root)
 
     @property
     def folder(self) -> Path:
-        """Return the folder of the checkpoints, which is removed at the end of the run."""
+        """Return the folder of the checkpoints, which is deleted at the end of the run."""
         return self.settings.home / "train" / self.corpus / f"finetune-{self.subset}-{self.model}"
 
     @property
     def trained_on(self) -> TrainingRecords:
-        """Return the number of train's records and the digest of their ids."""
+        """Return the number of training records and the digest of their ids."""
         return finetuned.trained_on([example.item[0] for example in self.material.train])
 
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
-        """Tune the model into ``out``; return the metrics of its kind."""
+        """Fine-tune the model, write it to ``out``, and return the metrics of its kind."""
         section = self.params.finetune
         given: dict[str, Any] = {
             "train": self.material.train,
@@ -109,7 +109,7 @@ class FinetuneRun:
         return knn.fit(self.spec, vault=self.vault, said=said, **given)
 
     def card(self) -> Card:
-        """Return the card that describes the model."""
+        """Return the card, which describes the model."""
         return Card(
             kind=self.spec.kind,
             corpus=self.corpus,
@@ -166,7 +166,7 @@ def run(
     if not isinstance(spec, SftModel | EncoderModel | KnnModel):
         raise NotTuned(model=model, kinds=", ".join(KINDS))
     section = params.finetune
-    scheme = scheme_of(params.corpora[corpus].scheme)
+    scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, section.category)
     material = posts.load(
         corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root
@@ -203,7 +203,7 @@ def run(
 
 
 def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
-    """Return the name of a model's base model; for a kNN model, of its sentence-embedding model."""
+    """Return the name of a model's base model; for a kNN model, that of its sentence-embedding model."""
     from pipelines.extract import embedding
 
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base

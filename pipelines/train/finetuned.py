@@ -31,7 +31,7 @@ Tuned = Annotated[SftModel | EncoderModel | KnnModel, Field(discriminator="kind"
 
 
 class NoModel(ConfigError):
-    """A command needs a tuned model that is missing from its folder."""
+    """The folder of a fine-tuned model lacks the model or a part of it."""
 
     message = "The folder of the fine-tuned model '{folder}' is incomplete: {detail}."
     remedy = (
@@ -41,14 +41,14 @@ class NoModel(ConfigError):
 
 
 class NotVoted(ConfigError):
-    """The file with a labeller's votes is missing from the current clone."""
+    """The current clone lacks the file with a labeller's votes."""
 
     message = "The votes of labeller '{labeller}' for {corpus} are missing in the current folder."
     remedy = "Run `dvc pull --allow-missing`. If they are still missing, run `dvc repro votes@{corpus}-{labeller}`."
 
 
 class ModelOutdated(DataError):
-    """A model was tuned for other labels than the scheme has now."""
+    """A model was fine-tuned for other labels than those that the scheme has now."""
 
     message = (
         "The model in {folder} was fine-tuned for {found} labels of task '{task}', which are not the {expected} labels "
@@ -58,14 +58,14 @@ class ModelOutdated(DataError):
 
 
 class TrainingRecords(Section):
-    """Training records of a model: their number, and the SHA-256 of their sorted ids, one per line."""
+    """The number of a model's training records, and the SHA-256 of their sorted ids, one id per line."""
 
     records: int
     digest: str
 
 
 class Card(Section):
-    """Content of ``model.json``: enough to open the model, and to trace its origin."""
+    """The content of ``model.json``: what is needed to load the model and to trace its origin."""
 
     kind: Literal["sft", "encoder", "knn"]
     corpus: str
@@ -82,23 +82,23 @@ class Card(Section):
 
     @property
     def name(self) -> str:
-        """Return the model's name among predictions."""
+        """Return the name of the model in tables of predictions."""
         return f"{self.model}-{self.subset}"
 
 
 def folder_of(corpus: str, *, subset: str, model: str, root: Path) -> Path:
-    """Return the folder into which the stage ``finetune`` writes a model."""
+    """Return the folder to which the stage ``finetune`` writes a model."""
     return root / "snapshot" / corpus / "finetuned" / subset / model
 
 
 def trained_on(record_ids: Collection[str]) -> TrainingRecords:
-    """Count records and digest their ids; the order does not matter."""
+    """Return the number and the digest of record ids; their order does not matter."""
     lines = "".join(f"{record_id}\n" for record_id in sorted(set(record_ids)))
     return TrainingRecords(records=len(set(record_ids)), digest=hashlib.sha256(lines.encode()).hexdigest())
 
 
 def write(folder: Path, *, card: Card, material: Posts) -> None:
-    """Write the lineage, and then the card, which marks the folder as complete."""
+    """Write the lineage and then the card, whose presence marks the folder as complete."""
     rows = [
         {"record_id": item[0], "image": item[1], "group": material.placed[item][1], "split": material.placed[item][0]}
         for item in (e.item for e in (*material.train, *material.validation))
@@ -110,7 +110,7 @@ def write(folder: Path, *, card: Card, material: Posts) -> None:
 
 
 def read(folder: Path) -> Card:
-    """Read the card of a tuned model.
+    """Read the card of a fine-tuned model.
 
     Raises:
         NoModel: the card is missing or malformed.
@@ -126,7 +126,7 @@ def read(folder: Path) -> Card:
 
 
 def lineage(folder: Path) -> dict[str, str]:
-    """Return the split, by record id, of every record that the model was trained on or selected by.
+    """Return the split of every record on which the model was trained or selected, by record id.
 
     Raises:
         NoModel: the lineage is missing.
@@ -137,13 +137,13 @@ def lineage(folder: Path) -> dict[str, str]:
     return {row["record_id"]: row["split"] for row in rows}
 
 
-def task_asked(card: Card, *, folder: Path) -> Task:
-    """Return the task that a model was fine-tuned for.
+def task_asked(card: Card, *, folder: Path, root: Path = Path()) -> Task:
+    """Return the task for which a model was fine-tuned; ``root`` is a clone of the corpus.
 
     Raises:
         ModelOutdated: the scheme's labels or their order have changed.
     """
-    task = task_of(scheme_of(card.scheme), card.task)
+    task = task_of(scheme_of(card.scheme, root=root), card.task)
     if task.labels != card.labels:
         found, expected = len(card.labels), len(task.labels)
         raise ModelOutdated(folder=folder.name, task=card.task, found=found, expected=expected)
@@ -151,7 +151,7 @@ def task_asked(card: Card, *, folder: Path) -> Task:
 
 
 def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Row]:
-    """Return a labeller's rows of the table ``votes`` for one task, by record id.
+    """Return a labeller's rows of the table ``votes`` for one task by record id.
 
     Raises:
         NotVoted: the labeller's votes are missing from the clone.
@@ -164,7 +164,7 @@ def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Ro
 
 
 def votes_for(spec: Tuned, *, corpus: str, task: Task, root: Path) -> dict[str, LabelSet] | None:
-    """Return the votes by record id that a kNN model is blended with, ``None`` without a labeller.
+    """Return the votes with which a kNN model is combined, by record id, or ``None`` without a labeller.
 
     A refusal is not a vote.
 

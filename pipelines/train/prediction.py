@@ -34,7 +34,7 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """A model that labels posts in this process."""
+    """The interface of a model that labels posts in this process."""
 
     def predict(
         self,
@@ -43,7 +43,7 @@ class Predictor(Protocol):
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
-        """Return a prediction for each text, in their order.
+        """Return one prediction per text, in the order of the texts.
 
         Args:
             texts: texts of posts, as in ``Post.text``.
@@ -53,7 +53,7 @@ class Predictor(Protocol):
 
 
 class CalibratedPredictor(ABC):
-    """A predictor with calibrated probabilities, from which label sets are decided.
+    """A predictor that computes calibrated probabilities and decides label sets from them.
 
     Args:
         task: the task to predict.
@@ -70,7 +70,7 @@ class CalibratedPredictor(ABC):
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Floats:
-        """Return calibrated probabilities, shape (texts, labels); see :meth:`Predictor.predict`."""
+        """Return the calibrated probabilities, shape (texts, labels); see :meth:`Predictor.predict`."""
         rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
         for start in range(0, len(texts), self._chunk):
             some = slice(start, start + self._chunk)
@@ -98,8 +98,8 @@ class CalibratedPredictor(ABC):
 
     @abstractmethod
     def labels(self, scores: Floats) -> list[LabelSet]:
-        """Return the label set of each row of :meth:`probabilities`."""
+        """Decide the label set of each row of :meth:`probabilities`."""
 
     @abstractmethod
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens that are read of each text, special ones included."""
+        """Return how many tokens of each text the model reads, including special tokens."""

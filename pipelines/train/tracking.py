@@ -32,7 +32,7 @@ Value = str | int | float | bool
 
 
 class TrackingUnavailable(RegistryError):
-    """MLflow does not answer or rejects what a run logs; the checkpoint is kept."""
+    """MLflow does not answer or rejects a run's data; the checkpoint of the run is kept."""
 
     message = "MLflow cannot be used: {detail}."
     remedy = "Check MLFLOW_TRACKING_URI, or unset it to train without tracking. A retry resumes from a checkpoint."
@@ -41,7 +41,7 @@ class TrackingUnavailable(RegistryError):
 
 @dataclass(frozen=True)
 class Log:
-    """The log of a run in MLflow; without a tracking server it accepts everything and stores nothing.
+    """A run's log in MLflow; without a tracking server, every call is accepted and nothing is stored.
 
     Args:
         run_id: MLflow's id of the run; ``None`` without a server.
@@ -55,7 +55,7 @@ class Log:
     _new: bool = field(default=False, repr=False)
 
     def metrics(self, values: Mapping[str, float], *, step: int = 0) -> None:
-        """Log the metrics of one step (an epoch), except those that an earlier attempt of the run has logged.
+        """Log the metrics of one step (an epoch) unless an earlier attempt of the run logged them.
 
         Raises:
             TrackingUnavailable: MLflow did not accept them.
@@ -75,7 +75,7 @@ class Log:
                 self._said[name].add((step, value))
 
     def figure(self, figure: Any, name: str) -> None:
-        """Store a matplotlib figure, of numbers and label names only, as ``figures/<name>.png``.
+        """Store a matplotlib figure as ``figures/<name>.png``; it may show numbers and label names only.
 
         Raises:
             TrackingUnavailable: MLflow did not accept it.
@@ -85,7 +85,7 @@ class Log:
                 self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
 
     def weights(self, path: Path) -> None:
-        """Store a safetensors file under ``model``.
+        """Store a safetensors file in the folder ``model``.
 
         Raises:
             ValueError: the file has another suffix; such a file might hold content.
@@ -109,7 +109,7 @@ class Log:
 def run(
     settings: Settings, *, experiment: str, key: str, params: Mapping[str, Value], tags: Mapping[str, str]
 ) -> Iterator[Log]:
-    """Open or continue the run with this key, and end it as FINISHED, FAILED, or, if interrupted, KILLED.
+    """Start or continue the run with this key, and end it as FINISHED, FAILED or, if interrupted, KILLED.
 
     A SIGTERM inside the block becomes a ``SystemExit``, so that the run is ended (main thread only). A finished run, or
     one with the same key and other parameters, is not continued: a new run is created.

@@ -25,7 +25,7 @@ MISSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A record not taken down, with its last check; ``checked_at`` and ``outcome``: ``None`` if never checked."""
+    """A live record with the time and the outcome of its last check, both ``None`` if it was never checked."""
 
     record_id: str
     month: str
@@ -36,13 +36,13 @@ class Known:
 
     @property
     def quarantined(self) -> bool:
-        """Return whether the record was missing, deleted or removed at its last check."""
+        """Return whether the record was missing, deleted or removed when it was last checked."""
         return self.missed > 0 or self.outcome in MARKS
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTally:
-    """Counts of a sweep over records not quarantined before: checked, missing, and marked as deleted or removed."""
+    """The counts of a sweep over records not quarantined before: checked, missing, and deleted or removed."""
 
     fresh: int = 0
     missing: int = 0
@@ -53,18 +53,18 @@ class SweepTally:
 
     @classmethod
     def of(cls, answers: Mapping[Known, str]) -> SweepTally:
-        """Return the counts of these answers; answers of closed subreddits are not counted."""
+        """Count these outcomes; outcomes for closed subreddits are not counted."""
         heard = [a for known, a in answers.items() if not known.quarantined and a != CLOSED]
         return cls(len(heard), sum(a == MISSING for a in heard), sum(a in MARKS for a in heard))
 
 
 def known(connection: sa.Connection, *, corpus: str) -> list[Known]:
-    """Return every record of a corpus that was not taken down, with its last check."""
+    """Return every live record of a corpus with its last check."""
     return _read(connection, sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None)))
 
 
 def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[datetime, SweepTally]:
-    """Return start and counts of the open sweep, or of a new one; delete the checks of tombstones."""
+    """Return start and counts of the unfinished sweep, or of a new one; delete the checks of tombstoned records."""
     dead = sa.select(records.c.record_id).where(records.c.deleted_at.is_not(None))
     connection.execute(sa.delete(checks).where(checks.c.record_id.in_(dead)))
     query = sa.select(sweeps.c.begun, sweeps.c.fresh, sweeps.c.missing, sweeps.c.marked)
@@ -77,7 +77,7 @@ def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[dat
 
 
 def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str, now: datetime) -> dict[Known, str]:
-    """Store the answers of one request, all in one transaction.
+    """Store the outcomes of one request in one transaction.
 
     Returns the answers that were stored, without records that were taken down or checked by another process meanwhile.
     """
@@ -110,25 +110,25 @@ def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str
 
 
 def end(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
-    """Close the open sweep of a corpus."""
+    """End the unfinished sweep of a corpus."""
     open_run = sa.update(sweeps).where(sweeps.c.corpus == corpus, sweeps.c.ended.is_(None))
     connection.execute(open_run.values(ended=now))
 
 
 def succeed(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
-    """Close the open sweep of a corpus and record that it succeeded; a later failure leaves this record."""
+    """End the unfinished sweep of a corpus and record its success, which later failures do not delete."""
     end(connection, corpus=corpus, now=now)
     vault_metadata.put(connection, name=_mark(corpus), value=now.isoformat().encode())
 
 
 def last_success(connection: sa.Connection, *, corpus: str) -> datetime | None:
-    """Return when a sweep of a corpus last succeeded, or ``None``."""
+    """Return the time of the last successful sweep of a corpus, or ``None``."""
     value = vault_metadata.get(connection, name=_mark(corpus))
     return datetime.fromisoformat(value.decode()) if value else None
 
 
 def first_seen(connection: sa.Connection, *, corpus: str) -> datetime | None:
-    """Return when the oldest live record of a corpus was first stored, or ``None`` without records."""
+    """Return when the oldest live record of a corpus was first stored, or ``None`` if there are no records."""
     live = sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None))
     query = sa.select(records.c.first_seen).where(live).order_by(records.c.first_seen).limit(1)
     found: datetime | None = connection.scalar(query)
@@ -140,7 +140,7 @@ def _mark(corpus: str) -> str:
 
 
 def take_back(connection: sa.Connection, *, corpus: str, since: datetime, now: datetime) -> int:
-    """Revert every miss and mark stored since a sweep began, close the sweep, return how many were reverted.
+    """Undo all misses and marks since the sweep began, end the sweep, and return how many were undone.
 
     These records have their earlier state again and are due for a check at once.
     """
@@ -157,7 +157,7 @@ def take_back(connection: sa.Connection, *, corpus: str, since: datetime, now: d
 
 
 def gone(connection: sa.Connection, *, corpus: str) -> dict[str, str]:
-    """Return the records that are due for a takedown, with the reason: ``deleted``, ``removed`` or ``missing``.
+    """Return the records due for a takedown with the reason: ``deleted``, ``removed`` or ``missing``.
 
     Results of an open run are left out until the run ends, because it may prove to be an outage.
     """

@@ -16,7 +16,7 @@ WRITER_LOCK = 0x0C0_4B5_5EA1
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
-    """An aware UTC time on every database, as SQLite has no time zones."""
+    """A database column for UTC times, also on SQLite, which has no time zones."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
@@ -29,7 +29,7 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Return the stored time as an aware time."""
+        """Return the stored time with the UTC time zone."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -112,7 +112,7 @@ _HAS_STATISTICS = """SELECT count(*) FROM pg_attribute WHERE attrelid = 'records
 
 
 class Database(Engine):
-    """The engine of a vault, which can erase freed bytes."""
+    """The database engine of a vault, which can erase freed bytes from the file."""
 
     def __init__(self, url: str, *, create: bool = True) -> None:
         """Connect, and create the tables if they are missing and ``create`` is true.
@@ -146,7 +146,7 @@ class Database(Engine):
                     connection.exec_driver_sql(statement)
 
     def rewrite(self) -> None:
-        """Rewrite the file without the freed bytes, and empty the write-ahead log.
+        """Rewrite the database file without freed bytes, and empty the write-ahead log.
 
         ``secure_delete`` alone sometimes leaves a copy where SQLite had split a page before.
 
@@ -165,5 +165,5 @@ class Database(Engine):
 
 
 def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
-    """Return the SQL condition that a row of ``records`` has one of these ids (at most one chunk)."""
+    """Return the SQL condition that selects the rows of ``records`` with these ids (at most one chunk)."""
     return records.c.record_id.in_(ids)

@@ -26,7 +26,7 @@ CHUNK = 5_000
 
 
 class Engine:
-    """An open database with any number of readers and one writer at a time, also across processes."""
+    """An open database for any number of readers and one writer at a time, across processes."""
 
     def __init__(
         self, url: str, *, where: str, lock: int, unavailable: type[CorpusError], pragmas: Sequence[str] = ()
@@ -63,18 +63,18 @@ class Engine:
             raise BadParams(where=where, detail=f"cannot be used ({type(error).__name__})") from None
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all database connections."""
         self.sql.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """Open a transaction with one consistent state; raise ``unavailable`` if the database does not answer."""
+        """Open a read transaction with a consistent state; raise ``unavailable`` if the database does not answer."""
         with self.translated(), self.sql.execution_options(begin="BEGIN").begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """Open the only writing transaction; others wait up to a minute, then raise ``unavailable``."""
+        """Open the only write transaction; others wait up to a minute and then raise ``unavailable``."""
         with self.translated(), self.sql.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
             if self.backend == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
@@ -83,7 +83,7 @@ class Engine:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn the driver's errors into this project's errors, without the driver's text."""
+        """Convert the driver's errors to this project's errors, without the driver's text."""
         try:
             yield
         except DBAPIError as error:
@@ -99,7 +99,7 @@ class Engine:
 
 
 def chunks(ids: Collection[str]) -> Iterator[list[str]]:
-    """Yield the distinct ids as sorted lists that each fit one statement."""
+    """Yield the distinct ids as sorted lists, each short enough for one SQL statement."""
     ordered = sorted(set(ids))
     for start in range(0, len(ordered), CHUNK):
         yield ordered[start : start + CHUNK]

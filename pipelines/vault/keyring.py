@@ -25,12 +25,12 @@ ID_HEX_DIGITS = 32
 
 
 def derive(secret: bytes, *, purpose: str, length: int) -> bytes:
-    """Return ``length`` bytes for one purpose: HKDF-SHA-256 (RFC 5869) with the purpose as its info."""
+    """Derive ``length`` bytes for one purpose from the secret with HKDF-SHA-256 (RFC 5869)."""
     return HKDF(algorithm=SHA256(), length=length, salt=None, info=f"crisis-corpus/{purpose}".encode()).derive(secret)
 
 
 class Keyring:
-    """The holder of the project secret, with the operations that need it."""
+    """Holds the project secret, and performs the operations that need it."""
 
     def __init__(self, secret: bytes) -> None:
         """Store the secret.
@@ -45,7 +45,7 @@ class Keyring:
         self._id_keys: dict[str, bytes] = {}
 
     def name(self, text: str, *, domain: str) -> str:
-        """Return the pseudonym of ``text``: 32 hex digits of HMAC-SHA-256 under the domain's own key."""
+        """Return the pseudonym of ``text``: 32 hexadecimal digits of HMAC-SHA-256 with the domain's own key."""
         key = self._id_keys.get(domain)
         if key is None:
             key = self._id_keys[domain] = derive(self._identity, purpose=f"id/{domain}", length=32)
@@ -53,12 +53,12 @@ class Keyring:
 
     @property
     def identity_check(self) -> bytes:
-        """Return the check value of the first 32 bytes, which the vault stores to refuse another vault's secret."""
+        """Return a check value for the secret's first 32 bytes, by which a vault rejects another vault's secret."""
         return derive(self._identity, purpose="check/identity", length=16)
 
     @property
     def wrapping_check(self) -> bytes:
-        """Return the check value of the whole secret, which the vault stores to refuse a secret that was replaced."""
+        """Return a check value for the whole secret, by which a vault detects a secret that was rotated out."""
         return derive(self._secret, purpose="check/wrapping", length=16)
 
     @cached_property
@@ -69,11 +69,11 @@ class Keyring:
         }
 
     def wrap(self, data: bytes, *, record_id: str, column: str) -> bytes:
-        """Return ``data`` wrapped for the vault's column ``key`` or ``fullname``: AES-SIV, bound to the record."""
+        """Encrypt ``data`` for the vault's column ``key`` or ``fullname`` with AES-SIV, bound to the record."""
         return self._wrappers[column].encrypt(data, [record_id.encode()])
 
     def unwrap(self, rows: Iterable[tuple[str, bytes]], *, column: str) -> dict[str, bytes]:
-        """Return the unwrapped ``column`` of ``(record_id, wrapped)`` rows by record id.
+        """Decrypt the column ``column`` of (record id, encrypted value) rows; return the values by record id.
 
         Raises:
             SealBroken: a row was altered, belongs to another record, or was wrapped under another secret.

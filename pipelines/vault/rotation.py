@@ -10,7 +10,7 @@ from pipelines.vault.keyring import Keyring
 
 
 def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
-    """Wrap keys and fullnames of all live records under ``new``, inside the writer's transaction; return their number.
+    """Encrypt keys and fullnames of all live records again with ``new``, in one transaction; return their number.
 
     Raises:
         SealBroken: a row does not open under ``old``; nothing is changed.

@@ -17,7 +17,7 @@ Item = tuple[str, int]
 
 
 def read(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, str]:
-    """Return every assignment of a corpus and split version: ``(record_id, image)`` to split."""
+    """Return the split of each item (record id, image number) in a corpus and split version."""
     query = sa.select(assignments.c.record_id, assignments.c.image, assignments.c.split).where(
         assignments.c.corpus == corpus, assignments.c.version == version
     )
@@ -25,7 +25,7 @@ def read(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, 
 
 
 def append(connection: sa.Connection, *, corpus: str, version: int, rows: Mapping[Item, str], now: datetime) -> None:
-    """Add the assignments that are new; call it inside the writer's transaction.
+    """Add the assignments that are new; call this function inside the write transaction.
 
     Raises:
         SplitConflict: an item is already assigned to another split; nothing is written.

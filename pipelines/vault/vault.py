@@ -29,14 +29,14 @@ REASON_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What remains of a record after its takedown: the time, and a short code as reason."""
+    """The remains of a record after its takedown: the time, and a short reason code."""
 
     deleted_at: datetime
     reason: str
 
 
 class Vault:
-    """An open vault; many processes may hold it at the same time, each for the whole of a step."""
+    """An open vault; many processes may keep it open during a whole step."""
 
     def __init__(self, database: Database, *, keyring: Keyring) -> None:
         """Use :meth:`open` instead."""
@@ -45,12 +45,12 @@ class Vault:
 
     @classmethod
     def create(cls, settings: Settings) -> Vault:
-        """Create the secret and the vault of a corpus unless they exist; return the open vault."""
+        """Create the secret and the vault of a corpus if they do not exist, and return the open vault."""
         return cls.open(settings.vault_url, secret=settings.create_secret())
 
     @classmethod
     def existing(cls, settings: Settings) -> Vault:
-        """Open the vault of a corpus; create neither the vault nor the secret.
+        """Open the vault of a corpus; a missing vault or secret is not created.
 
         Raises:
             NoSecret, NoVault: there is none.
@@ -91,7 +91,7 @@ class Vault:
 
     @property
     def database(self) -> Database:
-        """Return the database, for this layer's other tables, such as the checks of the deletion sweep."""
+        """Return the database engine, in which other modules of this package keep further tables."""
         return self._database
 
     def record_id(self, fullname: str, *, domain: str = "post") -> str:
@@ -99,11 +99,11 @@ class Vault:
         return self._keyring.name(fullname, domain=domain)
 
     def author_id(self, name: str) -> str:
-        """Return the pseudonym of a user name, for grouping only; Reddit ignores the case of names."""
+        """Return the pseudonym of a user name, used only for grouping; upper and lower case are equal, as on Reddit."""
         return self._keyring.name(name.lower(), domain="author")
 
     def admit(self, items: Sequence[tuple[str, str]], *, corpus: str, month: str, now: datetime) -> set[str]:
-        """Add records: create a key for each new ``(record_id, fullname)``; update the last-seen time of the others.
+        """Add new records (record id, fullname) and create their keys; update the last-seen time of known ones.
 
         Keys must never be reproducible from a seed, so they come from the operating system.
 
@@ -128,7 +128,7 @@ class Vault:
         return admitted
 
     def months(self, record_ids: Collection[str]) -> dict[str, str]:
-        """Return the month in which each of these records was collected, for live records only."""
+        """Return the month in which each of these records was collected; records that were taken down are omitted."""
         found: dict[str, str] = {}
         query = sa.select(records.c.record_id, records.c.month).where(records.c.deleted_at.is_(None))
         with self._database.reading() as connection:
@@ -138,7 +138,7 @@ class Vault:
         return found
 
     def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
-        """Return the keys of these records, for live records only.
+        """Return the encryption keys of these records; records that were taken down are omitted.
 
         Raises:
             SealBroken: a wrapped key was altered.
@@ -146,7 +146,7 @@ class Vault:
         return self._open(record_ids, column="key")
 
     def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
-        """Return the Reddit fullnames of these records, for live records only; only the deletion sweep may use them.
+        """Return the Reddit fullnames of these live records; only the deletion sweep may use them.
 
         Raises:
             SealBroken: a sealed fullname was altered.
@@ -163,7 +163,7 @@ class Vault:
         return found
 
     def require_known(self, record_ids: Collection[str]) -> None:
-        """Refuse records that are not in the vault, because their content would be lost silently.
+        """Reject records that are not in the vault, because their content could never be decrypted.
 
         Raises:
             UnknownRecord: a record is not in the vault; the error names one such record.
@@ -176,7 +176,7 @@ class Vault:
                         raise UnknownRecord(record_id=record_id)
 
     def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
-        """Destroy keys and fullnames permanently and leave tombstones, also for ids that are not in the vault.
+        """Delete keys and fullnames permanently and leave tombstones, also for ids that are not in the vault.
 
         On return no byte of them is left in the SQLite file or its write-ahead log. Repeating it is harmless.
 
@@ -193,7 +193,7 @@ class Vault:
         return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
 
     def replay(self, tombstones: Mapping[str, Tombstone]) -> int:
-        """Take down the records of these tombstones as :meth:`destroy` does; run it first after restoring a backup."""
+        """Take down the records of these tombstones; run this first after a backup was restored."""
         for tombstone in tombstones.values():
             _aware(tombstone.deleted_at)
             if not 0 < len(tombstone.reason) <= REASON_CHARACTERS:
@@ -216,14 +216,14 @@ class Vault:
         return destroyed
 
     def tombstones(self) -> dict[str, Tombstone]:
-        """Return every tombstone, to be stored apart from the vault's backups and replayed after a restore."""
+        """Return all tombstones, which are stored apart from backups of the vault and replayed after a restore."""
         query = sa.select(records.c.record_id, records.c.deleted_at, records.c.reason)
         with self._database.reading() as connection:
             rows = connection.execute(query.where(records.c.deleted_at.is_not(None)).order_by(records.c.record_id))
             return {record_id: Tombstone(deleted_at, reason) for record_id, deleted_at, reason in rows}
 
     def rotate(self, *, secret: bytes) -> int:
-        """Re-encrypt all keys under a new secret, and return the number of live records.
+        """Encrypt all keys again with a new secret, and return the number of live records.
 
         Backups of the vault from before still need the old secret: destroy it to make them unreadable. Processes that
         opened the vault with the old secret can no longer add records.
@@ -247,12 +247,12 @@ class Vault:
         return count
 
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
-        """Return every split assigned in this corpus and version: ``(record_id, image)`` to split name."""
+        """Return all assignments in this corpus and split version: (record id, image number) to split."""
         with self._database.reading() as connection:
             return split_assignments.read(connection, corpus=corpus, version=version)
 
     def assign(self, corpus: str, *, version: int, rows: Mapping[tuple[str, int], str], now: datetime) -> None:
-        """Store split assignments permanently; existing ones stay unchanged.
+        """Store split assignments permanently; existing assignments do not change.
 
         Raises:
             SplitConflict: an item is already assigned to another split; nothing is written.
@@ -261,7 +261,7 @@ class Vault:
             split_assignments.append(connection, corpus=corpus, version=version, rows=rows, now=_aware(now))
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of live records and of tombstones, for the status."""
+        """Count live records and tombstones for the status."""
         query = sa.select(sa.func.count(), sa.func.count(records.c.deleted_at)).select_from(records)
         with self._database.reading() as connection:
             total, tombstones = connection.execute(query).one()

@@ -12,19 +12,19 @@ from pipelines.vault.keyring import Keyring
 
 
 def put(connection: sa.Connection, *, name: str, value: bytes) -> None:
-    """Store a value under a name in the vault's metadata, inside the writer's transaction."""
+    """Store a value by name in the vault's metadata; call this function inside the write transaction."""
     connection.execute(sa.delete(marks).where(marks.c.name == name))
     connection.execute(sa.insert(marks).values(name=name, value=value))
 
 
 def get(connection: sa.Connection, *, name: str) -> bytes | None:
-    """Return the value stored under a name in the vault's metadata, ``None`` if there is none."""
+    """Return a value from the vault's metadata by name, or ``None`` if there is none."""
     value = connection.scalar(sa.select(marks.c.value).where(marks.c.name == name))
     return None if value is None else bytes(value)
 
 
 def claim(database: Database, *, keyring: Keyring) -> None:
-    """Bind a new vault to its secret, or check that an existing one is opened with the same secret.
+    """Bind a new vault to its secret, or check that an existing vault is opened with its secret.
 
     Raises:
         VaultMismatch: the secret differs: every record would get another id, and no tombstone would be found.
@@ -37,7 +37,7 @@ def claim(database: Database, *, keyring: Keyring) -> None:
 
 
 def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
-    """Refuse a keyring whose secret is of another vault, or was rotated after this process opened the vault.
+    """Reject a secret that belongs to another vault or was rotated after this process opened the vault.
 
     Raises:
         VaultMismatch: the secret differs; the error states in which part.
@@ -49,12 +49,12 @@ def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
 
 
 def ask_erasure(connection: sa.Connection) -> None:
-    """Record, in the transaction that frees bytes, that they must be erased, even if this process dies first."""
+    """Record that freed bytes must be erased, in the same transaction that frees them, in case this process dies."""
     put(connection, name="erase", value=secrets.token_bytes(8))
 
 
 def finish_erasure(database: Database) -> None:
-    """Erase freed bytes if a request is pending; requests made meanwhile stay pending.
+    """Erase freed bytes if that was requested; requests that arrive meanwhile remain pending.
 
     Raises:
         VaultUnavailable: a reader holds the old state; the request stays pending until the vault is opened again.

@@ -11,7 +11,7 @@ from pipelines.errors import BadParams, ConfigError
 
 
 class RepositoryUnreachable(ConfigError):
-    """Git cannot read a repository, or there is none at its address."""
+    """Git cannot read a repository, or its address has no repository."""
 
     message = "The corpus repository {place} cannot be read: {detail}."
     remedy = (
@@ -30,12 +30,12 @@ def local_path(repo: str) -> Path | None:
 
 
 def shown(repo: str) -> str:
-    """Return an address for messages, without user and password."""
+    """Return an address for messages, with user name and password removed."""
     return re.sub(r"//[^/@]*@", "//", repo)
 
 
 def branches(repo: str) -> dict[str, str] | None:
-    """Return the commits of a repository's branches by name, or ``None`` if a path has no repository yet.
+    """Return the commit of each branch of a repository, or ``None`` if a path contains no repository yet.
 
     Raises:
         RepositoryUnreachable: git cannot read it.

@@ -36,7 +36,7 @@ CODE = "code"
 
 
 class Workspace:
-    """One clone at ``path``, configured with the shared cache and the remote of ``settings``."""
+    """A clone of the corpus at ``path`` that uses the shared DVC cache and the remote of ``settings``."""
 
     def __init__(self, path: Path, *, settings: Settings) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class Workspace:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables of a step: this interpreter's folder first in ``PATH``, ``CORPUS_HOME``."""
+        """The environment variables of a step; this interpreter's folder comes first in ``PATH``."""
         binaries = str(Path(sys.executable).parent)
         return {
             **os.environ,
@@ -62,17 +62,17 @@ class Workspace:
 
     @cached_property
     def repo(self) -> Any:
-        """The clone as a DVC repository object, without an index of its stages."""
+        """The clone as a DVC repository object, without reading its stages."""
         return dvc_remote.opened(self.path)
 
     @cached_property
     def objects(self) -> ObjectStore:
-        """The objects of the shared cache and the remote."""
+        """The objects in the shared cache and on the remote."""
         return ObjectStore(self.repo)
 
     @cached_property
     def results(self) -> Results:
-        """The stage results on the remote."""
+        """The stage results that are stored on the remote."""
         return Results(self.objects.remote.fs, self.objects.root, secret=self.settings.secret())
 
     @cached_property
@@ -81,12 +81,12 @@ class Workspace:
         return Graph(self.repo)
 
     def close(self) -> None:
-        """Close what DVC opened."""
+        """Close the files and connections that DVC opened."""
         if "repo" in self.__dict__:
             self.repo.close()
 
     def step(self, *argv: str) -> str:
-        """Run ``python -m pipelines <argv>`` with the clone's own code and return the last line it printed.
+        """Run ``python -m pipelines <argv>`` with the clone's code and return the last line of its output.
 
         Raises:
             StepFailed: the step failed; the error has its exit status, and its message is on stderr.
@@ -104,7 +104,7 @@ class Workspace:
         return done.stdout.strip().rpartition("\n")[2]
 
     def command(self, cmd: str, *, name: str) -> None:
-        """Run a stage's command line with the clone's own code; what it prints goes to stderr.
+        """Run a stage's command line with the clone's code; its output is sent to stderr.
 
         Raises:
             StepFailed: the command failed; the error has its exit status.
@@ -115,13 +115,13 @@ class Workspace:
             raise StepFailed(command=name, returncode=done.returncode)
 
     def take(self, results: Iterable[StageResult]) -> None:
-        """Use the outs of results from other tasks as outs of this clone, and write their metrics."""
+        """Use the results of other tasks as outputs of stages in this clone, and write their metrics."""
         for result in results:
             self._taken[result.stage] = result.entry
             result.write_metrics(self.path)
 
     def inventory(self) -> Inventory:
-        """Return the clone's files by digest: in git, by pointers, and outs of its commit and of taken results.
+        """Return the digests of all files of the clone: in git, in pointers, and outputs of stages.
 
         Outs of stages that were removed from ``dvc.yaml`` are excluded: DVC ignores their entries in ``dvc.lock``.
         """
@@ -130,7 +130,7 @@ class Workspace:
 
     @phase("fetch")
     def link(self, files: Mapping[str, str]) -> None:
-        """Fetch objects and place them in the working tree; ``files`` maps paths to digests.
+        """Fetch DVC objects and place them in the working tree; ``files`` maps paths to digests.
 
         Raises:
             ObjectIncomplete: for the first object that is missing or damaged on the remote.
@@ -140,16 +140,16 @@ class Workspace:
             self.objects.link(digest, self.path / path)
 
     def checkout(self, *paths: str) -> None:
-        """Place everything that DVC tracks at or below some paths; see :meth:`inventory`."""
+        """Place all files that DVC tracks at or below some paths; see :meth:`inventory`."""
         self.link(self.inventory().files(*paths))
 
     def checkout_months(self, corpus: str, name: str) -> None:
-        """Place one table, or one folder of tables, of every month of a corpus."""
+        """Place one table, or one folder of tables, for every month of a corpus."""
         months = sorted(path for path in (self.path / "data" / corpus).glob("*") if path.is_dir())
         self.checkout(*(f"data/{corpus}/{month.name}/{name}" for month in months))
 
     def place(self, pointers: Mapping[str, str]) -> None:
-        """Write pointer files; ``pointers`` maps paths of data files to the text of their ``.dvc`` files."""
+        """Write pointer files; ``pointers`` maps the path of each data file to the text of its ``.dvc`` file."""
         for path, text in pointers.items():
             pointer = self.path / f"{path}.dvc"
             pointer.parent.mkdir(parents=True, exist_ok=True)
@@ -176,11 +176,11 @@ class Workspace:
                 rules.write(f"/{path.name}\n")
 
     def moved(self, *, since: str, path: str) -> bool:
-        """Whether ``path`` differs between the commit ``since`` and the head of this clone."""
+        """Return whether ``path`` differs between the commit ``since`` and the head of this clone."""
         return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))
 
     def lock(self, *, revision: str | None = None) -> dict[str, Any]:
-        """Return the stages of ``dvc.lock`` in the working tree or in a commit; empty if there is no lock file."""
+        """Return the stages in ``dvc.lock`` of the working tree or of a commit; empty without that file."""
         if revision is None:
             path = self.path / "dvc.lock"
             return _stages(path.read_text()) if path.exists() else {}
@@ -189,7 +189,7 @@ class Workspace:
         return _stages(git("show", f"{revision}:dvc.lock", cwd=self.path))
 
     def write_lock(self, stages: Mapping[str, Any]) -> None:
-        """Write ``dvc.lock`` in DVC's format if its content changes."""
+        """Write ``dvc.lock`` in DVC's format if its content changed."""
         from dvc.utils.serialize import dump_yaml
 
         if stages != self.lock():
@@ -197,7 +197,7 @@ class Workspace:
             dump_yaml(str(self.path / "dvc.lock"), json.loads(json.dumps({"schema": "2.0", "stages": stages})))
 
     def check_remote(self, pointers: Mapping[str, str]) -> None:
-        """Check that the remote holds every object of ``pointers`` with its size.
+        """Check that the remote contains every object of ``pointers`` with the right size.
 
         Raises:
             ObjectIncomplete: for the first object that is missing or has another size.
@@ -209,7 +209,7 @@ class Workspace:
     def commit(
         self, message: str, *, paths: Sequence[str] = (".",), code: str | None = None, trailers: Sequence[str] = ()
     ) -> str | None:
-        """Commit what changed under ``paths`` and push it with fast-forward only; ``None`` when nothing changed.
+        """Commit the changes below ``paths`` and push them (fast-forward only); return ``None`` without changes.
 
         Args:
             message: subject and body.
@@ -246,7 +246,7 @@ def require_corpus(settings: Settings) -> None:
 
 
 def compiled_kernels(home: Path) -> dict[str, str]:
-    """Return the variables that make numba keep compiled kernels in this environment, else below ``home``."""
+    """Return variables with which numba caches compiled kernels in this Python environment, or below ``home``."""
     folder = (Path(sys.prefix) if os.access(sys.prefix, os.W_OK) else home) / "kernels"
     return {
         "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(folder),
@@ -289,12 +289,17 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
 
 
 @contextlib.contextmanager
-def history(settings: Settings) -> Iterator[Path]:
-    """Yield a git directory with the corpus branch: the repository itself, or a copy of one at a git address."""
+def history(settings: Settings, *, depth: int | None = None) -> Iterator[Path]:
+    """Yield a git directory that contains the corpus branch: the repository itself, or a copy of one at a git address.
+
+    A copy has the last ``depth`` commits, or all of them.
+    """
     path = local_path(settings.repo)
     if path:
         yield path
         return
     with scratch_folder(settings.home) as folder:
-        git("clone", "--quiet", "--bare", "--single-branch", "--branch", BRANCH, settings.repo, str(folder / "git"))
+        shallow = [f"--depth={depth}"] if depth else []
+        branch = ["--single-branch", "--branch", BRANCH]
+        git("clone", "--quiet", "--bare", *shallow, *branch, settings.repo, str(folder / "git"))
         yield folder / "git"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -16,35 +17,61 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import load, overlay
+from pipelines.config.added_corpora import complete
+from pipelines.config.params import EarlierNames, earlier, load, overlay, parse
 from pipelines.config.settings import Settings
+from pipelines.errors import CorpusError
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 
-# Read by `dvc_airflow.graph`.
-FILE = Path("graph") / "corpus.json"
+log = logging.getLogger(__name__)
 SOURCES = ("dvc.yaml", "params.yaml")
 
 
+def file(home: Path) -> Path:
+    """Return the path of the graph file, which `dvc_airflow.graph` reads."""
+    return home / "graph" / "corpus.json"
+
+
 def refresh(settings: Settings) -> bool:
-    """Write the graph of the corpus branch if its sources have changed; return whether they have."""
+    """Write the graph of the corpus branch if its sources have changed; return whether it was written.
+
+    Raises:
+        EarlierNames: the corpus was not upgraded to the present code.
+    """
+    changed = False
+    # again after writing: a command that began earlier may have written the graph of an earlier commit meanwhile
+    while not current(settings.home, texts := _published(settings)):
+        if earlier(parse(texts["params.yaml"], where="params.yaml")):
+            raise EarlierNames
+        write(file(settings.home), texts)
+        changed = True
+    return changed
+
+
+def follow(settings: Settings) -> None:
+    """Refresh the graph after a commit; a failure is a warning, because the commit is published."""
+    try:
+        refresh(settings)
+    except (CorpusError, OSError) as error:
+        detail = error if isinstance(error, CorpusError) else type(error).__name__
+        log.warning("Airflow keeps the Dags of the earlier graph (%s); run `corpus airflow refresh`.", detail)
+
+
+def _published(settings: Settings) -> dict[str, str]:
     with history(settings) as git_dir:
-        texts = read(lambda name: git("--git-dir", str(git_dir), "show", f"{BRANCH}:{name}"))
-    if current(settings.home, texts):
-        return False
-    write(settings.home / FILE, texts)
-    return True
+        return read(lambda name: git("--git-dir", str(git_dir), "show", f"{BRANCH}:{name}"))
 
 
 def read(show: Callable[[str], str]) -> dict[str, str]:
-    """Return the texts of the sources by name."""
+    """Return the text of each source file of the graph by name."""
     return {name: show(name) for name in SOURCES}
 
 
 def current(home: Path, texts: Mapping[str, str]) -> bool:
-    """Return whether the present file is the graph of these sources."""
+    """Return whether the existing graph file was made from these sources."""
     try:
-        return bool(json.loads((home / FILE).read_bytes())["digest"] == _digest(texts))
+        return bool(json.loads(file(home).read_bytes())["digest"] == _digest(texts))
     except (OSError, ValueError, KeyError):
         return False
 
@@ -73,9 +100,9 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     import yaml
     from dvc.repo import Repo
 
-    values = yaml.safe_load(texts["params.yaml"])
+    values = parse(texts["params.yaml"], where="params.yaml")
     if "profile" in texts:
-        values = overlay(values, yaml.safe_load(texts["profile"]) or {})
+        values = complete(overlay(values, parse(texts["profile"], where="the profile")))
     with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
         here = Path(folder)
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])

@@ -30,7 +30,7 @@ class RemoteUnavailable(DataError):
 
 
 class RemoteRefused(ConfigError):
-    """The DVC remote refuses the credentials or does not exist, or its options are wrong."""
+    """The DVC remote rejects the credentials, does not exist, or has wrong options."""
 
     message = "The DVC remote cannot be used: {detail}."
     remedy = (
@@ -40,7 +40,7 @@ class RemoteRefused(ConfigError):
 
 
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
-    """Point a clone at the shared cache and the remote in its uncommitted ``.dvc/config.local``, of mode 600.
+    """Configure a clone's DVC cache and remote in ``.dvc/config.local``, which is not committed (mode 600).
 
     A scratch clone keeps DVC's own state in its scratch folder, so that it is removed with the clone.
     """
@@ -66,7 +66,7 @@ def _quoted(value: str) -> str:
 
 
 def opened(path: Path) -> Any:
-    """Return a clone as a DVC repository object.
+    """Open a clone as a DVC repository object.
 
     Raises:
         RemoteRefused: DVC knows no such option, or no such kind of remote.
@@ -82,7 +82,7 @@ def opened(path: Path) -> Any:
 
 
 def storage(repo: Any) -> Any:
-    """Return DVC's store of objects on the remote, which has answered one request unless it is a folder.
+    """Return the remote's object store after it has answered one request (a folder is not tested).
 
     Raises:
         RemoteUnavailable: it does not answer.

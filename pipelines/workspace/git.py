@@ -22,7 +22,7 @@ CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
 def git(*argv: str, cwd: Path | None = None) -> str:
-    """Run git and return its output, stripped.
+    """Run git and return its output without surrounding white space.
 
     Raises:
         GitFailed: git's exit status was not 0; the error has the line of its message that names the cause.
@@ -40,7 +40,7 @@ def git(*argv: str, cwd: Path | None = None) -> str:
 
 
 def commit_of(root: Path) -> str:
-    """Return the commit that is checked out in a folder, or ``none`` outside a repository."""
+    """Return the commit that is checked out in a folder, or ``none`` if the folder is not in a repository."""
     try:
         return git("rev-parse", "HEAD", cwd=root)
     except GitFailed:

@@ -26,7 +26,7 @@ class Graph:
         self._file = load_file(repo, repo.fs.join(repo.root_dir, "dvc.yaml"))
 
     def defines(self, name: str) -> bool:
-        """Return whether there is a stage of this name; entries of removed stages stay in ``dvc.lock``."""
+        """Return whether ``dvc.yaml`` defines a stage of this name; removed stages may remain in ``dvc.lock``."""
         return not self._file.exists() or bool(self._file.resolver.has_key(name))
 
     def names(self) -> list[str]:
@@ -34,7 +34,7 @@ class Graph:
         return sorted(self._file.resolver.get_keys()) if self._file.exists() else []
 
     def outs(self, folder: str) -> Iterator[str]:
-        """Return the paths of the cached outs that stages write at or below a folder."""
+        """Return the paths of cached outputs that stages write at or below a folder."""
         if not self._file.exists():
             return
         groups = {

@@ -29,7 +29,7 @@ class DependencyMissing(DataError):
 
 @dataclass(frozen=True)
 class Out:
-    """An object that a pointer or a stage names; sizes in bytes, of a folder the sum of its files."""
+    """A DVC object that a pointer or a stage names; its size is in bytes, for a folder the sum of its files."""
 
     md5: str
     size: int
@@ -37,12 +37,12 @@ class Out:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Out:
-        """Return the object of an entry of a pointer or of ``dvc.lock``."""
+        """Convert an entry of a pointer file or of ``dvc.lock`` to an object."""
         return cls(entry["md5"], entry["size"], entry.get("nfiles"))
 
 
 class Inventory:
-    """The files of the working tree at ``root`` and the outs of ``lock``, whether or not they are checked out."""
+    """The files of a working tree and the outputs in its ``dvc.lock``, whether or not they are checked out."""
 
     def __init__(self, root: Path, *, lock: Lock, objects: ObjectStore) -> None:
         self._root = root
@@ -51,11 +51,11 @@ class Inventory:
         self._git = cache(self._git_files)
 
     def outs(self, path: str) -> dict[str, Out]:
-        """Return path -> out for the outs at, below or above a path."""
+        """Return the outputs at, below or above a path, by path."""
         return {name: out for name, out in self._outs.items() if overlap(name, path)}
 
     def files(self, *paths: str) -> dict[str, str]:
-        """Return the files in DVC at or below some paths: path -> digest."""
+        """Return the digest of each file that DVC stores at or below some paths, by path."""
         return {
             file: digest
             for path in paths
@@ -65,7 +65,7 @@ class Inventory:
         }
 
     def digest(self, path: str) -> str:
-        """Return the digest by which ``dvc.lock`` names a dependency.
+        """Return the digest of a dependency as ``dvc.lock`` would record it.
 
         Raises:
             DependencyMissing: the path does not exist.
@@ -85,7 +85,7 @@ class Inventory:
         return tree_digest(entries)
 
     def entry(self, path: str) -> dict[str, Any]:
-        """Return a dependency as ``dvc.lock`` has it: path, digest, size and, for a folder, the number of files."""
+        """Return the entry of a dependency in ``dvc.lock``: path, digest, size and, for a folder, number of files."""
         found: dict[str, Any] = {"path": path, "hash": "md5", "md5": self.digest(path)}
         if (out := self._outs.get(path)) is not None:
             found["size"] = out.size
@@ -121,7 +121,7 @@ class Inventory:
 
 
 def read_yaml(text: str) -> dict[str, Any]:
-    """Return a DVC file parsed by DVC's reader: YAML 1.2, in which ``8e-06`` is a number."""
+    """Parse a DVC file with DVC's own reader (YAML 1.2, in which ``8e-06`` is a number)."""
     from dvc.utils.serialize import parse_yaml
 
     found: dict[str, Any] = parse_yaml(text, "")
@@ -142,7 +142,7 @@ def _made(lock: Lock) -> Iterator[tuple[str, Out]]:
 
 
 def is_metric(path: str) -> bool:
-    """Return whether an out is a metric, which is stored in git (``cache: false`` in DVC)."""
+    """Return whether an output is a metric, which git stores (``cache: false`` in DVC)."""
     return path.startswith("metrics/")
 
 
@@ -151,5 +151,5 @@ def _at_or_below(path: str, folder: str) -> bool:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether one of two paths is the other or below it."""
+    """Return whether two paths are equal or one is below the other."""
     return _at_or_below(one, other) or _at_or_below(other, one)

@@ -41,7 +41,7 @@ class ParameterConflict(ConfigError):
 
 @dataclass(frozen=True)
 class Difference:
-    """A parameter whose value differs: ``before`` and ``after`` are :data:`MISSING` where it does not exist."""
+    """A parameter with two values; :data:`MISSING` in ``before`` or ``after`` means that it does not exist there."""
 
     key: str
     before: Any
@@ -54,7 +54,7 @@ class Difference:
 
 @dataclass
 class Merged:
-    """The merged values.
+    """The result of merging parameters: the values and how they were decided.
 
     Args:
         values: the parameters.
@@ -77,7 +77,7 @@ def merge(
     keep: Collection[str] = (),
     take: Collection[str] = (),
 ) -> Merged:
-    """Return the newer parameters with every value that was changed in the corpus.
+    """Merge parameters: return the newer ones with every value that the corpus has changed.
 
     Args:
         base: the parameters of the earlier code, with its profile.

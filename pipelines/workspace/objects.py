@@ -22,7 +22,7 @@ REQUESTS = 16
 
 
 class ObjectIncomplete(DataError):
-    """An object that is needed or about to be committed is missing or damaged in the cache or the remote."""
+    """A DVC object that is needed is missing or damaged in the cache or on the remote."""
 
     message = "DVC object {digest} is missing or damaged in the {place}."
     remedy = "Nothing was committed. Clear the Airflow task that wrote the object, so that it runs again."
@@ -30,7 +30,7 @@ class ObjectIncomplete(DataError):
 
 
 class ObjectStore:
-    """Cache and remote of one clone, as DVC's configuration names them."""
+    """The DVC cache and remote of one clone."""
 
     def __init__(self, repo: Any) -> None:
         from dvc_objects.fs.local import localfs
@@ -42,11 +42,11 @@ class ObjectStore:
 
     @property
     def root(self) -> str:
-        """The remote's own folder, above the objects."""
+        """The remote's top folder, which contains the folder of objects."""
         return _above(self.remote)
 
     def remove_run_cache(self) -> int:
-        """Remove DVC's run-cache, which earlier versions used to hand over results; return the number of files."""
+        """Delete DVC's run-cache, in which earlier versions stored results; return the number of files."""
         removed = 0
         for place in (self.cache, self.remote):
             runs = place.fs.join(_above(place), "runs")
@@ -56,7 +56,7 @@ class ObjectStore:
         return removed
 
     def tree(self, digest: str) -> dict[str, str]:
-        """Return a folder's files: path below it -> digest.
+        """Return the digest of each file in a folder object by relative path.
 
         Raises:
             ObjectIncomplete: the folder's list is in neither place.
@@ -68,12 +68,12 @@ class ObjectStore:
         return self._trees[digest]
 
     def size(self, digest: str) -> int:
-        """Return the size of an object in bytes; it is fetched first."""
+        """Return the size of an object in bytes, after fetching it."""
         self.fetch([digest])
         return Path(self.cache.oid_to_path(digest)).stat().st_size
 
     def fetch(self, digests: Iterable[str]) -> None:
-        """Copy objects from the remote into the cache, each verified against its digest.
+        """Copy objects from the remote to the cache, and verify each against its digest.
 
         Raises:
             ObjectIncomplete: for the first that is missing or damaged.
@@ -88,7 +88,7 @@ class ObjectStore:
                 raise ObjectIncomplete(digest=digest, place="remote")
 
     def push(self, digests: Iterable[str]) -> None:
-        """Copy objects from the cache to the remote if they are missing there or have another size.
+        """Copy objects from the cache to the remote if they are missing or have another size there.
 
         The list of a folder is copied after its files.
 
@@ -114,7 +114,7 @@ class ObjectStore:
         return digest
 
     def put_tree(self, entries: Mapping[str, str]) -> str:
-        """Add a folder's list to the cache in DVC's format and return its digest."""
+        """Add a folder's file list to the cache in DVC's format and return its digest."""
         digest = tree_digest(entries)
         if not self._cached(digest):
             self.cache.add_bytes(digest, tree_bytes(entries))
@@ -130,7 +130,7 @@ class ObjectStore:
         generic.transfer(self._local, self.cache.oid_to_path(digest), self._local, str(path), links=links)
 
     def require_whole(self, outs: Mapping[str, int]) -> None:
-        """Check that the remote holds objects and, for folders, every file in them.
+        """Check that the remote contains these objects and, for folders, every file in them.
 
         Args:
             outs: digest -> size in bytes; of a folder the sum of its files.
@@ -145,7 +145,7 @@ class ObjectStore:
                 raise ObjectIncomplete(digest=digest, place="remote")
 
     def holds(self, outs: Mapping[str, int]) -> bool:
-        """Return whether the remote holds all of these objects whole; see :meth:`require_whole`."""
+        """Return whether the remote contains all of these objects completely; see :meth:`require_whole`."""
         try:
             self.require_whole(outs)
         except ObjectIncomplete:
@@ -179,23 +179,23 @@ class ObjectStore:
 
 
 def tree_bytes(entries: Mapping[str, str]) -> bytes:
-    """Return a folder's list in DVC's format: its digest is the MD5 of these bytes, with ``.dir``."""
+    """Return the file list of a folder in DVC's format; the folder's digest is the MD5 of these bytes and ``.dir``."""
     return json.dumps([{"md5": md5, "relpath": path} for path, md5 in sorted(entries.items())], sort_keys=True).encode()
 
 
 def tree_digest(entries: Mapping[str, str]) -> str:
-    """Return the digest by which DVC knows a folder."""
+    """Return the digest that DVC gives a folder."""
     return f"{digest_of(tree_bytes(entries))}{TREE}"
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest by which DVC knows a file."""
+    """Return the digest that DVC gives a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, _md5).hexdigest()
 
 
 def digest_of(data: bytes) -> str:
-    """Return the digest by which DVC knows these bytes."""
+    """Return the digest that DVC gives these bytes."""
     return str(_md5(data).hexdigest())
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from pipelines.config import params_text
-from pipelines.config.params import load, parse, validate
+from pipelines.config.added_corpora import complete, create_folders
+from pipelines.config.params import EarlierNames, earlier, load, parse, validate
 from pipelines.config.params_text import Key, dotted
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, ConfigError
@@ -28,29 +29,22 @@ PARAMETER, SET_BY, REASON = "Parameter", "Set-By", "Reason"
 
 
 class UnknownParameter(ConfigError):
-    """The parameters have no section or value of this name."""
+    """There is no section or parameter of this name."""
 
     message = "There is no parameter '{key}'."
     remedy = "List them with `corpus params show`."
 
 
 class ProfileMissing(ConfigError):
-    """The newer code has no profile of the name that the corpus was created with."""
+    """The newer code lacks the profile with which the corpus was created."""
 
     message = "The newer code has no profile '{name}', with which this corpus was created."
     remedy = "Restore profiles/{name}.yaml in the checkout and commit it."
 
 
-class EarlierNames(ConfigError):
-    """The code of the corpus has other names for sections than this one."""
-
-    message = "The corpus's parameters have names of an earlier version."
-    remedy = "Run `corpus upgrade` first."
-
-
 @dataclass(frozen=True)
 class Layers:
-    """The parameters of a corpus: the code's, these with the profile, and the present ones."""
+    """The parameters of a corpus in three layers: defaults of the code, with the profile, and present values."""
 
     defaults: Mapping[str, Any]
     profile: Mapping[str, Any]
@@ -58,7 +52,7 @@ class Layers:
 
     @classmethod
     def of(cls, clone: Workspace) -> Layers:
-        """Read the layers in a clone at the tip of the corpus branch."""
+        """Read the three layers in a clone at the tip of the corpus branch."""
         present = parse((clone.path / FILE).read_text(), where=FILE)
         code = merged_code(clone)
         return cls(
@@ -70,7 +64,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Record:
-    """Who set a value, when (ISO 8601) and why."""
+    """Who set a parameter, when (ISO 8601) and why."""
 
     who: str
     when: str
@@ -79,7 +73,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Row:
-    """One value that differs from the default; ``record`` is ``None`` if it was changed without a command."""
+    """One parameter that differs from its default; ``record`` is ``None`` if no command changed it."""
 
     key: str
     default: Any
@@ -89,13 +83,13 @@ class Row:
 
     @property
     def by_person(self) -> bool:
-        """Return whether the value is neither the default nor the profile's."""
+        """Return whether a person set the value: it is neither the default nor the profile's value."""
         return bool(self.present != self.profile)
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A change of parameters; ``commit`` is ``None`` if nothing was committed.
+    """A change of parameters; ``commit`` is ``None`` if it was not committed.
 
     Args:
         differences: the values that differ.
@@ -125,7 +119,7 @@ def show(settings: Settings, *, section: str | None) -> Any:
 
 
 def diff(settings: Settings) -> list[Row]:
-    """Return every value that differs from the code's default, in the order of ``params.yaml``."""
+    """Return every parameter that differs from the code's default, in the order of ``params.yaml``."""
     with workspace(settings) as clone:
         layers, known = Layers.of(clone), records(clone)
     default, profile, present = (
@@ -143,7 +137,7 @@ def diff(settings: Settings) -> list[Row]:
 def change(
     settings: Settings, values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, who: str, dry_run: bool = False
 ) -> Changed:
-    """Set values on the corpus branch in one commit.
+    """Set parameters on the corpus branch in one commit.
 
     Args:
         settings: the location of the corpus.
@@ -162,29 +156,33 @@ def change(
         path = clone.path / FILE
         text = path.read_text()
         before = parse(text, where=FILE)
-        if set(before) != set(YAML(typ="safe").load(text)):
+        if earlier(before) or set(before) != set(YAML(typ="safe").load(text)):
             raise EarlierNames
         after = copy.deepcopy(before)
         keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
         for key, value in keys.items():
             params_text.put(after, key, value)
-        validate(after, where=", ".join(map(dotted, keys)))
+        validate(complete(after), where=", ".join(map(dotted, keys)))
         old = _definitions(clone)
         path.write_text(params_text.rewrite(text, after))
-        load(clone.path)
+        create_folders(clone.path, load(clone.path).corpora)
         stages, below = _to_run(old, _definitions(clone))
         differences = tuple(_differences(before, after))
         commit = None
         if differences and not dry_run:
             names = sorted(map(dotted, keys))
-            commit = clone.commit(_subject(names), paths=[FILE], trailers=_trailers(names, who=who, reason=reason))
+            commit = clone.commit(
+                _subject(names),
+                paths=[FILE, "annotations", "models"],
+                trailers=_trailers(names, who=who, reason=reason),
+            )
     if commit:
-        dag_graph.refresh(settings)
+        dag_graph.follow(settings)
     return Changed(commit, differences, stages, below)
 
 
 def from_file(path: Path) -> dict[Key, Any]:
-    """Return the values of a YAML file by key; the file has the form of a profile.
+    """Read the values in a YAML file that has the form of a profile, by key.
 
     Raises:
         BadParams: the file cannot be read.
@@ -197,12 +195,12 @@ def from_file(path: Path) -> dict[Key, Any]:
 
 
 def merged_code(clone: Workspace) -> str:
-    """Return the newest commit of the code that the corpus branch contains."""
+    """Return the newest commit of the code that was merged into the corpus branch."""
     return git("merge-base", "HEAD", f"origin/{CODE}", cwd=clone.path)
 
 
 def at(clone: Workspace, revision: str, *, profile: profiles.Profile | None) -> dict[str, Any]:
-    """Return the parameters of a commit of the code, with a profile over them."""
+    """Return the parameters at a commit of the code, overlaid by a profile."""
     values = parse(profiles.shown(revision, FILE, cwd=clone.path) or "", where=FILE)
     return profile.over(values) if profile else values
 
@@ -224,7 +222,7 @@ def kept_profile(clone: Workspace, code: str, name: str | None) -> profiles.Prof
 
 
 def records(clone: Workspace) -> dict[str, Record]:
-    """Return who set each parameter last, by dotted key, from the commits of the corpus branch."""
+    """Return who last set each parameter, by dotted key, as recorded in commits of the corpus branch."""
     line = (
         f"%(trailers:key={SET_BY},valueonly,separator=%x2C)%x00%aI%x00%(trailers:key={REASON},valueonly,separator=%x2C)"
     )

@@ -19,25 +19,25 @@ TOPS = ("data", "work")
 
 
 class BadPointer(DataError):
-    """A handed-over pointer does not have the form that this project writes."""
+    """A pointer that another task handed over is malformed."""
 
     message = "Pointer {number} that another task passed to this one is invalid: {detail}."
     remedy = "Nothing was committed. Clear the Airflow task that passed it, so that it runs again."
 
 
 def pointer_text(name: str, *, md5: str, size: int) -> str:
-    """Return a pointer to a file as DVC writes it; ``size`` in bytes."""
+    """Return the text of a pointer file in DVC's format; ``size`` is in bytes."""
     return f"outs:\n- md5: {md5}\n  size: {size}\n  hash: md5\n  path: {name}\n"
 
 
 def read_pointer(text: str) -> Out:
-    """Return the object that a pointer of this repository names."""
+    """Return the DVC object that a pointer file of this repository names."""
     (out,) = read_yaml(text)["outs"]
     return Out.of(out)
 
 
 def check_handed_over(pointers: Mapping[str, str]) -> dict[str, str]:
-    """Return pointers, by the path of their data file, if each names one local file below ``data/`` or ``work/``.
+    """Validate the texts of DVC pointers by path: each must name one local file below ``data/`` or ``work/``.
 
     Raises:
         BadPointer: a pointer does not name such a file; the message has the number of the first such pointer, not its

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.added_corpora import complete
 from pipelines.config.params import overlay, parse, validate
 from pipelines.errors import ConfigError
 from pipelines.workspace.git import git
@@ -23,14 +24,17 @@ class UnknownProfile(ConfigError):
 
 
 class UncommittedProfile(ConfigError):
-    """A profile is in the checkout's folder ``profiles``, and the commit does not have it in this form."""
+    """A profile in the checkout's folder ``profiles`` differs from the committed one."""
 
-    message = "profiles/{name}.yaml differs from the checkout's last commit."
-    remedy = "Commit it: `git add profiles/{name}.yaml && git commit`; or give a path to a copy under a new name."
+    message = "The profile '{name}' differs from profiles/{name}.yaml in the checkout's last commit."
+    remedy = (
+        "Commit it: `git add profiles/{name}.yaml && git commit`. Or save it under another name and pass the path of "
+        "that file."
+    )
 
 
 class BadProfileName(ConfigError):
-    """The name of a profile's file cannot be the name of a profile."""
+    """The name of a profile's file is not a valid profile name."""
 
     message = "'{name}' cannot be the name of a profile."
     remedy = "Name the file with letters, digits, - and _, ending in .yaml."
@@ -38,7 +42,7 @@ class BadProfileName(ConfigError):
 
 @dataclass(frozen=True)
 class Profile:
-    """Values over those of ``params.yaml``, and the name under which the corpus keeps them."""
+    """A profile: values that replace those of ``params.yaml``, and its name in the corpus."""
 
     name: str
     text: str
@@ -49,16 +53,16 @@ class Profile:
         return f"profiles/{self.name}.yaml"
 
     def over(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the content of ``params.yaml`` with the values and the name of this profile.
+        """Return the values of ``params.yaml`` replaced by those of this profile, with the profile's name.
 
         Raises:
             BadParams: the profile is not YAML.
         """
-        return overlay(values, parse(self.text, where=self.path)) | {"profile": self.name}
+        return complete(overlay(values, parse(self.text, where=self.path))) | {"profile": self.name}
 
 
 def given(profile: str, *, checkout: Path) -> Profile:
-    """Return the profile of a name (committed in the checkout) or of a path, after validation with the parameters.
+    """Read and validate a profile, given as a name (committed in the checkout) or as a path.
 
     Raises:
         UnknownProfile: neither a committed profile nor a file.
@@ -85,12 +89,12 @@ def given(profile: str, *, checkout: Path) -> Profile:
 
 
 def at(revision: str, name: str | None, *, root: Path) -> Profile | None:
-    """Return the profile that a commit has under a name, or ``None``."""
+    """Return the profile of this name at a commit, or ``None``."""
     text = shown(revision, f"profiles/{name}.yaml", cwd=root) if name else None
     return None if name is None or text is None else Profile(name, text)
 
 
 def shown(revision: str, path: str, *, cwd: Path) -> str | None:
-    """Return the text of a file at a commit, or ``None`` if the commit does not have the file."""
+    """Return the text of a file at a commit, or ``None`` if it does not exist there."""
     done = subprocess.run(["git", "show", f"{revision}:{path}"], cwd=cwd, text=True, capture_output=True, check=False)
     return None if done.returncode else done.stdout

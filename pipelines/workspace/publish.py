@@ -17,7 +17,7 @@ from pipelines.workspace.stages import StageRun, dependencies, in_graph_order, o
 
 
 class Overtaken(DataError):
-    """Another run published a later result of a stage, which this publish would overwrite with an older one."""
+    """Another run published a newer result of a stage, which this publish would replace by an older one."""
 
     message = (
         "Another run published stage {stage}, or one of its dependencies, after commit {base}, on which this run is "
@@ -38,7 +38,7 @@ def publish_partition(
     pointers: Mapping[str, str],
     leave_out: Callable[[Workspace, str], int],
 ) -> dict[str, Any]:
-    """Commit one month: exactly these pointers, after checking that the remote holds their objects.
+    """Commit exactly these pointers of one month, after checking that the remote contains their objects.
 
     Pointers of an earlier run of the month that are not among them are removed, so a month never mixes two runs.
 
@@ -70,7 +70,7 @@ def publish_snapshot(
     remember: Callable[[Workspace], None],
     below: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Commit the results of a run's stages: their entries of ``dvc.lock`` and their metrics.
+    """Commit the results of a run's stages: their entries in ``dvc.lock`` and their metrics.
 
     The entries are merged onto the tip by stage. A month that was committed after ``base``, the commit that the stages
     worked on, supersedes this publish: nothing is committed, because that month's event starts a run over all months. A
@@ -145,7 +145,7 @@ def publish_round(
 
 
 def publish_champions(settings: Settings, *, corpus: str, write: Callable[[Path], None]) -> dict[str, Any]:
-    """Commit the champions that label a corpus: the files that ``write`` leaves in a clone's ``models/<corpus>``.
+    """Commit the files in ``models/<corpus>`` that name the champions with which a corpus is labelled.
 
     Returns:
         ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).

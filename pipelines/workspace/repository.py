@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.config import params_text
+from pipelines.config.added_corpora import complete, create_folders
 from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed
@@ -24,7 +25,7 @@ from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
 from pipelines.workspace.profile import Profile, given
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
-READ = ("params.yaml", "dvc.yaml", "profiles", "pipelines")
+READ = ("params.yaml", "dvc.yaml", "profiles", "schemes", "pipelines")
 
 
 class NotARepository(ConfigError):
@@ -35,14 +36,14 @@ class NotARepository(ConfigError):
 
 
 class NotACorpus(ConfigError):
-    """A repository has branches, and not those of a corpus."""
+    """A repository has branches, but it is not a corpus repository."""
 
     message = "The repository {place} has branches ({names}) and no corpus."
     remedy = "Set CORPUS_REPO to an empty repository, to a new path, or to a corpus repository."
 
 
 class AnotherProfile(ConfigError):
-    """The corpus repository exists and has another profile."""
+    """The corpus repository was created with another profile."""
 
     message = "The corpus repository {place} was created with {there}, not with {profile}."
     remedy = (
@@ -52,21 +53,21 @@ class AnotherProfile(ConfigError):
 
 
 class Uncommitted(ConfigError):
-    """A checkout has edits that an upgrade would ignore, because it reads the commit."""
+    """A checkout has uncommitted edits, which an upgrade would ignore because it reads the commit."""
 
     message = "The checkout has uncommitted edits of {paths}, which an upgrade would ignore."
     remedy = "Commit them, or set a value of this corpus only: `corpus params set KEY VALUE --reason TEXT`."
 
 
 class UnknownCode(ConfigError):
-    """A checkout's history lacks the code that the corpus runs, so nothing tells its parameters from changed ones."""
+    """A checkout's history lacks the code of the corpus, so changed parameters cannot be recognised."""
 
-    message = "The checkout's history lacks {code}, the newest code of this corpus."
-    remedy = "Merge it: `git fetch {place} code && git merge FETCH_HEAD`; then upgrade again."
+    message = "The history of the checkout does not contain commit {code}, the newest code of this corpus."
+    remedy = "Merge it with `git fetch {place} code && git merge FETCH_HEAD`, then run `corpus upgrade` again."
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
-    """Create the corpus repository from a checkout's HEAD, with ``profile`` written into its ``params.yaml``.
+    """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its ``params.yaml``.
 
     The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
     corpus is adopted: nothing is written to it. ``profile`` is a committed name or the path of a YAML file. Returns the
@@ -90,7 +91,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     if ".dvc" not in tracked:
         # a corpus with data has a secret and a vault already; other ones could not open its content
         Vault.create(settings).close()
-    dag_graph.refresh(settings)
+    dag_graph.follow(settings)
     return head
 
 
@@ -106,7 +107,7 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The merge commit of an upgrade, the stages whose results were kept, those that must run again, the parameters."""
+    """The result of an upgrade: its commit, the stages kept, the stages to run again, and the parameters."""
 
     commit: str
     kept: tuple[str, ...]
@@ -117,7 +118,7 @@ class Upgraded:
 def upgrade(
     settings: Settings, *, checkout: Path, keep: Collection[str] = (), take: Collection[str] = ()
 ) -> Upgraded | None:
-    """Merge the checkout's HEAD into the corpus branch; return ``None`` when it is merged already.
+    """Merge the checkout's HEAD into the corpus branch; return ``None`` if it was merged before.
 
     Parameters are merged by key (:mod:`pipelines.workspace.merge`); results of stages whose revision is unchanged are
     kept (:mod:`pipelines.workspace.upgrade`).
@@ -135,7 +136,7 @@ def upgrade(
     """
     upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
-    dag_graph.refresh(settings)
+    dag_graph.follow(settings)
     return upgraded
 
 
@@ -153,7 +154,11 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         found = results.before(clone)
         layers = Layers.of(clone)
         over = kept_profile(clone, code, layers.present.get("profile"))
-        merged = merge(layers.profile, layers.present, at(clone, code, profile=over), keep=keep, take=take)
+        newer = at(clone, code, profile=over)
+        # follows from the corpora: it is derived again, not merged
+        matrix = {"matrix": newer["matrix"]}
+        merged = merge({**layers.profile, **matrix}, {**layers.present, **matrix}, newer, keep=keep, take=take)
+        complete(merged.values)
         validate(merged.values, where="the merged parameters")
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
         git("checkout", "--quiet", code, "--", FILE, cwd=clone.path)
@@ -246,7 +251,7 @@ def _require_committed(checkout: Path) -> None:
 
 
 def uncommitted(checkout: Path) -> Iterator[str]:
-    """Yield the paths of edited and new files in a checkout that a corpus would have, were they committed."""
+    """Yield the paths of uncommitted edits and new files in a checkout that belong in a corpus."""
     # a path that exists neither in the tree nor in the commit is no error for `git status`
     listed = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *READ, cwd=checkout)
     for entry in filter(None, listed.split("\0")):
@@ -262,13 +267,13 @@ def _apply(clone: Workspace, *, profile: Profile | None) -> None:
     kept = clone.path / profile.path
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(profile.text)
-    load(clone.path)
+    create_folders(clone.path, load(clone.path).corpora)
 
 
 def _write(clone: Workspace, merged: Merged) -> None:
     path = clone.path / FILE
     path.write_text(params_text.rewrite(path.read_text(), merged.values))
-    load(clone.path)
+    create_folders(clone.path, load(clone.path).corpora)
 
 
 def _remove(path: Path) -> None:

@@ -32,7 +32,7 @@ Token = dict[str, Any]
 
 
 class ResultUnusable(DataError):
-    """A handed-over stage result is missing, was changed, or belongs to another run."""
+    """A stage result from another task is missing, was changed, or belongs to another run."""
 
     message = "The result of stage {stage} cannot be used: {detail}."
     remedy = "Nothing was committed. Clear the Airflow task of stage {stage}, so that it runs again."
@@ -40,24 +40,24 @@ class ResultUnusable(DataError):
 
 @dataclass(frozen=True)
 class StageResult:
-    """One stage's entry of ``dvc.lock``, and its uncached metrics by path."""
+    """The result of one stage: its entry of ``dvc.lock``, and the metrics that git stores, by path."""
 
     stage: str
     entry: Mapping[str, Any]
     metrics: Mapping[str, str]
 
     def encode(self) -> bytes:
-        """Return the bytes of this result; the entry keeps the order in which DVC writes its keys."""
+        """Serialise this result; the entry keeps the order in which DVC writes its keys."""
         body = {"stage": self.stage, "entry": self.entry, "metrics": dict(sorted(self.metrics.items()))}
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> StageResult:
-        """Read the bytes of :meth:`encode`; the caller must have authenticated them."""
+        """Parse the result of :meth:`encode`; the caller must have authenticated the bytes."""
         return cls(**json.loads(data))
 
     def write_metrics(self, root: Path) -> None:
-        """Write the metrics into a working tree."""
+        """Write the metrics to a working tree."""
         for path, text in self.metrics.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(text.encode())
@@ -78,7 +78,7 @@ class Results:
         self._key = hmac.digest(secret, PURPOSE, "sha256")
 
     def get(self, key: str) -> StageResult | None:
-        """Return the result that is stored for a stage's inputs, or ``None``.
+        """Return the stored result for a stage's inputs, or ``None``.
 
         Raises:
             ResultUnusable: the stored object was not written by this project.
@@ -87,10 +87,10 @@ class Results:
         return None if data is None else StageResult.decode(self._opened(data, stage=key))
 
     def create(self, key: str, result: StageResult) -> tuple[StageResult, bool]:
-        """Store a result unless one is stored for the same inputs.
+        """Store the result of a stage unless a result for the same inputs is stored already.
 
         Returns:
-            The stored result, and whether it differs from ``result``: the stage is then not deterministic.
+            The stored result, and whether it differs from ``result``, which means that the stage is not deterministic.
         """
         data = self._sealed(result.encode())
         while not self._create(self._path(key), data):
@@ -100,18 +100,18 @@ class Results:
         return result, False
 
     def remove(self, key: str) -> None:
-        """Remove a result, such as one whose objects the remote has lost."""
+        """Delete a result, for example if the remote has lost its objects."""
         with suppress(FileNotFoundError):
             self._fs.remove(self._path(key))
 
     def token(self, key: str, result: StageResult, *, run: str, base: str, differs: bool) -> Token:
-        """Return the token that names a result between the tasks of one run on one commit."""
+        """Return a token by which other tasks of the same run can request a result."""
         digest = hashlib.sha256(self._sealed(result.encode())).hexdigest()
         found: Token = {"stage": result.stage, "key": key, "digest": digest, "differs": differs}
         return found | {"mac": self._mac(found, run=run, base=base)}
 
     def receive(self, token: Token, *, run: str, base: str) -> StageResult:
-        """Return the result that a token of this run names.
+        """Return the result to which a token of this run refers.
 
         Raises:
             ResultUnusable: the token does not belong to this run and commit, or its object is missing or another.
@@ -133,11 +133,11 @@ class Results:
 
     @property
     def place(self) -> tuple[Any, str]:
-        """The file system and the folder of all results."""
+        """The file system and the folder in which all results are stored."""
         return self._fs, self._root
 
     def forget(self, digests: Collection[str]) -> int:
-        """Remove every result that names one of these objects; return how many were removed."""
+        """Delete every result that refers to one of these objects; return their number."""
         wanted = {digest.encode() for digest in digests}
         removed = 0
         for path in list(self._fs.find(self._root)) if self._fs.exists(self._root) else []:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextmanager
 def scratch_folder(home: Path) -> Iterator[Path]:
-    """Yield a new folder below ``home``, and remove it at the end."""
+    """Create a new folder below ``home`` and delete it at the end of the context."""
     scratch = home / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     for folder in scratch.iterdir():
@@ -27,11 +27,11 @@ def scratch_folder(home: Path) -> Iterator[Path]:
 
 
 def prefix() -> str:
-    """Return how the names of this process's folders begin: ``<host>-<process>-``."""
+    """Return the common start of the names of this process's folders: ``<host>-<process>-``."""
     return f"{socket.gethostname()}-{os.getpid()}-"
 
 
 def in_use(folder: Path) -> bool:
-    """Return whether the folder's process runs; true for a folder of another host or with another name."""
+    """Return whether the process that created the folder still runs; always true for folders of other hosts."""
     host, number = (*folder.name.rsplit("-", 2), "", "")[:2]
     return host != socket.gethostname() or not number.isdigit() or Path("/proc", number).exists()

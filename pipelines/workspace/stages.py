@@ -34,7 +34,7 @@ class OutMissing(DataError):
 
 @dataclass(frozen=True)
 class Definition:
-    """One stage as DVC resolves it in a clone; ``params`` are values by file, as in ``dvc.lock``."""
+    """One stage as DVC resolves it in a clone; ``params`` are its parameter values by file."""
 
     name: str
     cmd: str
@@ -44,7 +44,7 @@ class Definition:
 
     @classmethod
     def resolve(cls, repo: Any, name: str) -> Definition:
-        """Return the stage ``name`` of a clone's ``dvc.yaml``.
+        """Return one stage of a clone's ``dvc.yaml``.
 
         Raises:
             dvc.exceptions.DvcException: there is no such stage, or it cannot be resolved.
@@ -53,7 +53,7 @@ class Definition:
 
     @classmethod
     def resolve_all(cls, repo: Any, names: Iterable[str]) -> dict[str, Definition]:
-        """Return stages by name; ``dvc.yaml`` and the parameters are read once, which DVC would do for each stage.
+        """Return several stages by name; ``dvc.yaml`` and the parameters are read only once.
 
         Raises:
             dvc.exceptions.DvcException: there is no such stage, or one cannot be resolved.
@@ -89,7 +89,7 @@ class Definition:
         }
 
     def matches(self, entry: Mapping[str, Any]) -> bool:
-        """Return whether an entry of ``dvc.lock`` has exactly this command, these names and these params."""
+        """Return whether an entry of ``dvc.lock`` has this command, these paths and these parameters."""
         return (
             entry.keys() <= {"cmd", "deps", "params", "outs"}
             and entry.get("cmd") == self.cmd
@@ -101,7 +101,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class StageRun:
-    """One run of a Dag on one commit; only its own stages can exchange results with its tokens.
+    """One run of a Dag on one commit; its tokens are valid only for its own stages.
 
     Args:
         results: the results on the remote.
@@ -115,11 +115,11 @@ class StageRun:
 
     @classmethod
     def of(cls, clone: Workspace, *, name: str, base: str) -> StageRun:
-        """Return a run that stores its results on the DVC remote of ``clone`` and fetches them from there."""
+        """Create a run that stores its results on the DVC remote of ``clone``."""
         return cls(clone.results, name, base)
 
     def receive(self, clone: Workspace, tokens: Iterable[Token]) -> list[StageResult]:
-        """Return the results that tokens name, each of a stage that the clone defines in the same way.
+        """Return the results to which tokens refer, after checking that the clone defines their stages equally.
 
         Raises:
             ResultUnusable: a token, its object or the definition does not match.
@@ -130,7 +130,7 @@ class StageRun:
         return found
 
     def reproduce(self, clone: Workspace, stage: str) -> Token:
-        """Return the token of a stage's result: one already stored, the commit's, or a new one from running it.
+        """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage.
 
         Raises:
             StepFailed: with the exit status of the command; its message went to stderr.
@@ -180,17 +180,17 @@ class StageRun:
 
 
 def dependencies(entry: Mapping[str, Any]) -> dict[str, str]:
-    """Return the dependencies of an entry of ``dvc.lock``: path -> digest."""
+    """Return the digest of each dependency in an entry of ``dvc.lock``, by path."""
     return {dep["path"]: dep["md5"] for dep in entry.get("deps", ())}
 
 
 def objects_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the objects that stages made: digest -> size in bytes."""
+    """Return the size in bytes of each object that stages produced, by digest."""
     return {digest: size for entry in entries for digest, size in _objects(entry).items()}
 
 
 def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stages of a lock in topological order, ties by name."""
+    """Sort the stages of a lock file topologically, and by name where the order is free."""
     makers = {out["path"]: name for name, entry in lock.items() for out in entry.get("outs", ())}
     ordered: dict[str, Any] = {}
 

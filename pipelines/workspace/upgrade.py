@@ -17,27 +17,30 @@ from pipelines.workspace.clone import Workspace
 from pipelines.workspace.inventory import read_yaml
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order
 
-CODE = "pipelines/"
+CODE = ("pipelines", "crisis_corpus")
+SCHEMES = "schemes"
 REVISIONS = "revisions"
 
 
 @dataclass(frozen=True)
 class Before:
-    """The results of a corpus before an upgrade.
+    """The stage results of a corpus before an upgrade.
 
     Args:
         lock: the entries of ``dvc.lock`` by the present names of stages and outs.
         current: the names among them whose command, dependencies and parameters match their entry.
         params: the content of ``params.yaml``, with every section at its present place.
+        schemes: the bytes of the team's own schemes by name.
     """
 
     lock: Mapping[str, Any]
     current: frozenset[str]
     params: Mapping[str, Any]
+    schemes: Mapping[str, bytes]
 
 
 def before(clone: Workspace) -> Before:
-    """Return the results of a clone's commit; call it before the newer code is merged."""
+    """Return the stage results of a clone's commit; call this before newer code is merged."""
     inventory = clone.inventory()
     lock, current = {}, set()
     entries = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
@@ -53,11 +56,11 @@ def before(clone: Workspace) -> Before:
             continue
         if defined.matches(entry) and dependencies(entry) == digests:
             current.add(now)
-    return Before(lock, frozenset(current), renamed.params(_params(clone)))
+    return Before(lock, frozenset(current), renamed.params(_params(clone)), _schemes(clone))
 
 
 def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
-    """Rewrite ``dvc.lock`` of a clone in which newer code was merged; rename metrics files as their stages.
+    """Rewrite ``dvc.lock`` after newer code was merged, so that unchanged stages keep their results.
 
     Returns the stages whose results were kept, and those that have to run again.
 
@@ -72,7 +75,8 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     merged = Workspace(clone.path, settings=clone.settings)
     merged.write_lock(found.lock)
     lock, kept = dict(found.lock), []
-    inventory, revisions = merged.inventory(), _params(merged).get(REVISIONS, {})
+    inventory, params, schemes = merged.inventory(), _params(merged), _schemes(merged)
+    revisions = params.get(REVISIONS, {})
     stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, found.current))
     for name, defined in stages.items():
         entry, step = found.lock[name], name.partition("@")[0]
@@ -82,6 +86,9 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
         try:
             deps = [inventory.entry(path) for path in defined.deps]
         except DataError:
+            continue
+        scheme = _lookup(params, f"corpora.{name.partition('@')[2].partition('-')[0]}.scheme")[1]
+        if SCHEMES in defined.deps and found.schemes.get(scheme) != schemes.get(scheme):
             continue
         outs = {out["path"]: out for out in entry.get("outs", ())}
         if set(outs) != set(defined.outs) or any(_differences(entry, deps, defined, before=found.params)):
@@ -105,7 +112,7 @@ def _differences(
     """Yield the data and the parameters of a stage that are not what its entry was made from."""
     digests = {renamed.path(path): digest for path, digest in dependencies(entry).items()}
     for dep in deps:
-        if not dep["path"].startswith(CODE) and digests.get(dep["path"], dep["md5"]) != dep["md5"]:
+        if dep["path"].partition("/")[0] not in (*CODE, SCHEMES) and digests.get(dep["path"], dep["md5"]) != dep["md5"]:
             yield dep["path"]
     for values in defined.params.values():
         for key, value in values.items():
@@ -121,6 +128,10 @@ def _lookup(values: Any, key: str) -> tuple[bool, Any]:
             return False, None
         values = values[part]
     return True, values
+
+
+def _schemes(clone: Workspace) -> dict[str, bytes]:
+    return {path.stem: path.read_bytes() for path in (clone.path / SCHEMES).glob("*.yaml")}
 
 
 def _params(clone: Workspace) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Run the stages of dvc.yaml and the steps of pipelines as Airflow tasks.
 
-Only this package imports both Airflow and the pipelines. Importing it costs milliseconds: neither dvc nor pipelines is
-loaded until a task runs.
+Tasks start commands with ``CORPUS_PYTHON``; only ``resolve.py``, run by that interpreter, imports dvc and pipelines:
+Airflow's own environment needs neither.
 """

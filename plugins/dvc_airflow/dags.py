@@ -9,9 +9,21 @@ from typing import Any
 from airflow.sdk import DAG, AssetAny, CronPartitionTimetable, FixedKeyMapper, PartitionedAssetTimetable, task
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import period, scoring
+from dvc_airflow.graph import ensembles, period, scoring
+from dvc_airflow.label import ask
 from dvc_airflow.names import asset, description, mentioned, named
-from dvc_airflow.tasks import DEFAULT_ARGS, champions, drift, month_of, publish_partition, snapshot, step, track
+from dvc_airflow.tasks import (
+    DEFAULT_ARGS,
+    champions,
+    drift,
+    month_of,
+    pin,
+    publish_partition,
+    register,
+    snapshot,
+    step,
+    track,
+)
 
 
 @contextmanager
@@ -98,6 +110,52 @@ def dataset_dag(corpus: str, *, doc: str) -> DAG:
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset")) >> track(corpus)
     return dag
+
+
+def label_dag(corpus: str, *, doc: str) -> DAG:
+    """Return ``<corpus>_label``: ``gold``, the requests to labellers, and the stages up to ``injection_test``."""
+    with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
+        base = pin()
+        published = snapshot(
+            *(f"injection_test@{corpus}-{ensemble}" for ensemble in ensembles()),
+            corpus=corpus,
+            asset=asset(f"silver/{corpus}"),
+            base=base,
+            below=[f"split@{corpus}"],
+            waits={"votes": lambda made: ask(corpus, base=base, gold=made[f"gold@{corpus}"])},
+        )
+        published >> track(corpus)
+    return dag
+
+
+def finetune_dag(corpus: str, *, doc: str) -> DAG:
+    """Return ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
+    with snapshot_dag(corpus, "finetune", wakes_on=f"silver/{corpus}", doc=doc) as dag:
+        below = [f"silver@{corpus}-{ensemble}" for ensemble in ensembles()]
+        _benchmark(corpus, below=below)
+    return dag
+
+
+def benchmark_dag(corpus: str, *, doc: str) -> DAG:
+    """Return ``<corpus>_benchmark``: train and evaluate models of memes on the present gold."""
+    with corpus_dag(
+        f"{corpus}_benchmark",
+        doc=doc,
+        tags=[corpus, "benchmark"],
+        schedule=[asset(f"gold/{corpus}")],
+        start_date=period(corpus)[0],
+        max_active_runs=1,
+    ) as dag:
+        _benchmark(corpus, below=[f"split@{corpus}"], woken=False)
+    return dag
+
+
+def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None:
+    published = snapshot(
+        f"report@{corpus}", corpus=corpus, asset=asset(f"benchmark/{corpus}"), below=below, woken=woken
+    )
+    published >> track(corpus)
+    register(corpus, published=published)
 
 
 def scoring_dag(corpus: str, *, doc: str) -> DAG:

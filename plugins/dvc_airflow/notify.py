@@ -11,7 +11,6 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
@@ -99,6 +98,7 @@ def deadline(hours: float) -> Any:
     """
     if not hours:
         return None
+    # seconds: Airflow 3.3 cannot clear a run whose interval is a timedelta (apache/airflow#70368)
     return DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=timedelta(hours=hours), callback=AsyncCallback(late)
+        reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=hours * 3600, callback=AsyncCallback(late)
     )

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 from airflow.sdk import TaskGroup, task
@@ -27,23 +27,26 @@ DEFAULT_ARGS: dict[str, Any] = {
     "execution_timeout": timedelta(hours=6),
 }
 
+NO_KEY = (
+    "This run of Dag {dag_id} has no partition key. Pass a month: `corpus airflow trigger {dag_id} --partition-key "
+    "2022-12`. For several months: `airflow backfill create --dag-id {dag_id} --from-date 2022-01-01 --to-date "
+    "2022-12-01`."
+)
 SUPERSEDED = "superseded by a newer month: clear `pin` and its downstream tasks"
 
 
 def month_of(dag_run: Any) -> str:
-    """Return the partition of a run: its key, or the month of its logical date under ``dag.test()``.
+    """Return the month of a run: its key, or that of its logical date under ``dag.test()``; commands check its form.
 
     Raises:
         AirflowFailException: the run has neither a partition key nor a logical date; the message gives the option to
             pass.
     """
-    from pipelines.collect.month import Window
-    from pipelines.errors import ConfigError
-
-    try:
-        return Window.from_dag_run(dag_run, dag_id=dag_run.dag_id).key
-    except ConfigError as error:
-        raise AirflowFailException(str(error)) from None
+    if key := getattr(dag_run, "partition_key", None):
+        return str(key)
+    if moment := getattr(dag_run, "logical_date", None):
+        return f"{moment.astimezone(UTC):%Y-%m}"
+    raise AirflowFailException(NO_KEY.format(dag_id=dag_run.dag_id))
 
 
 def run_of(dag_run: Any) -> tuple[str, str]:

@@ -87,7 +87,7 @@ def test_a_run_without_a_key_fails_at_once_and_says_what_to_pass(world: Any, bac
     [collect] = [t for t in world.instances("memes_collect", run_id) if t["task_id"] == "collect"]
     assert collect["try_number"] == 1
     logs = world.airflow.get(f"/dags/memes_collect/dagRuns/{run_id}/taskInstances/collect/logs/1")
-    assert "--partition-key 2022-12" in json.dumps(logs)
+    assert "corpus airflow trigger memes_collect --partition-key" in json.dumps(logs)
     assert world.head("memes") == backfilled
 
 

@@ -33,6 +33,7 @@ from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.annotate import round_corpus as small
 from tests.annotate.round_corpus import NOW, answer, items, other, tasks, truth
+from tests.small_corpus import own_scheme
 from tests.stages import reproduce
 
 DAY = timedelta(days=1)
@@ -126,6 +127,17 @@ def plain(values: dict[str, list[str]], key: str) -> list[str]:
     category = load_scheme("figsim").categories[key]
     empty = category.kind == "multi" and category.none not in category.names
     return [] if empty and values[key] == [category.none] else sorted(values[key])
+
+
+def test_a_team_s_scheme_is_read_from_the_corpus_branch(lab: Lab) -> None:
+    with workspace(lab.settings) as clone:
+        values = yaml.safe_load((clone.path / "params.yaml").read_text())
+        values["corpora"]["memes"]["scheme"] = own_scheme(clone.path, like="figsim")
+        (clone.path / "params.yaml").write_text(yaml.safe_dump(values))
+        clone.commit("a scheme of our own")
+    lab.do(rounds.open_round, "calibration")
+    assert lab.manifest()["scheme"] == "own"
+    assert lab.do(rounds.pull, "calibration")["status"] == "open"
 
 
 def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines.config.settings import Settings
 from pipelines.errors import NoSecret, NoVault
@@ -72,6 +73,26 @@ def test_the_embedded_mlflow_is_found(checkout: Path, monkeypatch: pytest.Monkey
     assert Settings.from_env().mlflow_tracking_uri is None
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org")
     assert Settings.from_env().mlflow_tracking_uri == "https://mlflow.example.org"
+
+
+def test_the_names_of_a_repository_at_a_git_address_are_known(checkout: Path, tmp_path: Path) -> None:
+    settings = Settings.from_env()
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    clone = repository.clone(settings, folder=tmp_path / "lab")
+    values = yaml.safe_load((clone / "params.yaml").read_text())
+    values["corpora"]["forum"] = values["corpora"]["posts"]
+    (clone / "params.yaml").write_text(yaml.safe_dump(values))
+    git("commit", "--quiet", "--all", "-m", "a corpus", cwd=clone)
+    git("push", "--quiet", "origin", "HEAD:corpus", cwd=clone)
+    for repo in (settings.repo, f"file://{settings.repo}"):
+        done = corpus("votes-report", "forum", where=checkout, given={"CORPUS_REPO": repo})
+        assert done.returncode == 0 and "No record of forum" in done.stdout, done.stderr
+        done = corpus("votes-report", "chat", where=checkout, given={"CORPUS_REPO": repo})
+        assert done.returncode == 64 and "forum" in done.stderr
+    # a task is repeated later, which it would not be if the name were refused
+    done = corpus("votes-report", "forum", where=checkout, given={"CORPUS_REPO": f"file://{tmp_path}/none.git"})
+    assert done.returncode == 69, done.stderr
+    assert not list((settings.home / "scratch").iterdir())
 
 
 def test_only_init_creates_the_secret_and_the_vault(checkout: Path) -> None:

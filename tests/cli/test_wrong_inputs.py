@@ -33,7 +33,8 @@ NO_HOME = {"CORPUS_HOME": "{tmp}/none", "CORPUS_SECRET": ""}
 NO_SECRET = {"CORPUS_SECRET": ""}
 NO_VAULT = {"CORPUS_VAULT_URL": "sqlite:///{tmp}/none/vault.sqlite"}
 NO_REPO = {"CORPUS_REPO": "{tmp}/none/corpus.git"}
-GIT_DOWN = {"CORPUS_REPO": "http://a:pa55word@127.0.0.1:{dead}/corpus.git"}
+GIT_DOWN = {"CORPUS_REPO": "http://127.0.0.1:{dead}/corpus.git"}
+GIT_PASSWORD = {"CORPUS_REPO": "http://a:pa55word@127.0.0.1:{dead}/corpus.git"}
 POSTGRES_DOWN = {"CORPUS_VAULT_URL": "postgresql+psycopg2://a:pa55word@127.0.0.1:{dead}/vault"}
 
 
@@ -137,8 +138,9 @@ WRONG = [
     Wrong("predict crisis-posts params.yaml", 75, "cannot be used now", MLFLOW_DOWN),
     Wrong(f"promote crisis-posts 1 {WHO}", 75, "cannot be used now", MLFLOW_DOWN),
     Wrong("track memes", 75, "cannot be used now", MLFLOW_DOWN),
-    Wrong("status", 75, "git clone failed", GIT_DOWN),
-    Wrong("task pin", 75, "git ls-remote failed", GIT_DOWN),
+    Wrong("status", 69, "cannot be read", GIT_DOWN),
+    Wrong("task pin", 69, "cannot be read", GIT_DOWN),
+    Wrong("status", 78, "contains a password", GIT_PASSWORD),
     Wrong("vault tombstones", 75, "The vault cannot be used now", POSTGRES_DOWN),
     Wrong("annotate", 78, "make annotate", {"CORPUS_LABEL_STUDIO_ENV": "{tmp}/none"}),
     Wrong("sandbox serve", 78, "corpus sandbox build", {"CORPUS_SANDBOX": "{tmp}/none"}),

@@ -1,20 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.collect.month import Window
-from pipelines.errors import BadWindow, MissingPartitionKey
-
-
-@dataclass
-class Run:
-    partition_key: str | None = None
-    logical_date: datetime | None = None
+from pipelines.errors import BadWindow
 
 
 @given(st.datetimes(min_value=datetime(2005, 6, 1), max_value=datetime(2100, 1, 1), timezones=st.just(UTC)))
@@ -36,15 +29,3 @@ def test_december_ends_with_the_year() -> None:
 def test_what_is_no_month_is_refused_with_the_form_wanted(key: str) -> None:
     with pytest.raises(BadWindow, match="YYYY-MM"):
         Window.from_key(key)
-
-
-def test_a_run_of_either_kind_gives_its_month() -> None:
-    assert Window.from_dag_run(Run(partition_key="2022-11"), dag_id="memes_collect").key == "2022-11"
-    plus_two = timezone(timedelta(hours=2))
-    late = Run(logical_date=datetime(2022, 12, 1, 1, tzinfo=plus_two))
-    assert Window.from_dag_run(late, dag_id="memes_collect").key == "2022-11"
-
-
-def test_a_run_without_a_month_says_what_to_pass() -> None:
-    with pytest.raises(MissingPartitionKey, match="memes_collect --partition-key"):
-        Window.from_dag_run(Run(), dag_id="memes_collect")

@@ -73,7 +73,7 @@ def airflow(url: str) -> Airflow:
     return Airflow(url, login=Login(user="ops", password=PASSWORD))
 
 
-def setup(url: str, *argv: str, prefix: str, **more: str) -> subprocess.CompletedProcess[str]:
+def setup(url: str, *argv: str, prefix: str, command: str = "setup", **more: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("CORPUS_")},
         "CORPUS_AIRFLOW_URL": url,
@@ -84,8 +84,8 @@ def setup(url: str, *argv: str, prefix: str, **more: str) -> subprocess.Complete
         "CORPUS_REDDIT_CLIENT_SECRET": SECRET,
         **more,
     }
-    command = [sys.executable, "-m", "pipelines", "airflow", "setup", *argv]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    whole = [sys.executable, "-m", "pipelines", "airflow", command, *argv]
+    done = subprocess.run(whole, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert PASSWORD not in done.stdout + done.stderr and SECRET not in done.stdout + done.stderr
     return done
 
@@ -118,6 +118,13 @@ def test_the_slots_that_a_person_set_are_kept(url: str, airflow: Airflow) -> Non
     assert airflow.get("/pools/own_gpu")["slots"] == 8
     assert setup(url, "--reset-slots", prefix="own_").returncode == 0
     assert airflow.get("/pools/own_gpu")["slots"] == 2
+
+
+def test_an_unknown_dag_is_one_sentence(url: str) -> None:
+    done = setup(url, "posts_datasets", "--partition-key", "snapshot", command="trigger", prefix="crisis_")
+    assert done.returncode == 64
+    assert done.stderr.startswith("UnknownName: There is no Dag 'crisis_posts_datasets'")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_wrong_password_is_one_sentence(url: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from pipelines import backfill
 from pipelines.backfill import BadPeriod, plan, woken
 from pipelines.config.settings import Settings
 from pipelines.errors import BadWindow, UnknownName
 from tests.doctor.place import Place
+from tests.small_corpus import own_scheme
 
 
 def planned(place: Place, corpus: str, *, first: str = "2018-01", last: str = "2022-12") -> dict[str, object]:
@@ -55,6 +57,21 @@ def test_reddit_warns_that_old_months_stay_empty(place: Place) -> None:
 def test_a_model_without_a_price_leaves_the_cost_open(place: Place) -> None:
     place.params("labellers", "gpt", "model", to="a-model-of-our-own")
     assert planned(place, "posts")["usd_expected"] is None
+
+
+def test_a_team_s_scheme_is_read_from_the_corpus_branch_or_else_the_checkout(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheme = own_scheme(place.root, like="cradle")
+    values = yaml.safe_load((place.root / "profiles" / "sandbox.yaml").read_text())
+    values["corpora"]["posts"]["scheme"] = scheme
+    (place.root / "profiles" / "team.yaml").write_text(yaml.safe_dump(values))
+    place.write("schemes/own.yaml", (place.root / "schemes" / "own.yaml").read_text())
+    place.params("corpora", "posts", "scheme", to=scheme)
+    assert planned(place, "posts")["labelling"]
+    monkeypatch.setenv("CORPUS_REPO", str(place.home / "none.git"))
+    monkeypatch.setenv("CORPUS_PROFILE", "team")
+    assert planned(place, "posts")["labelling"]
 
 
 def test_wrong_input_is_refused(place: Place) -> None:

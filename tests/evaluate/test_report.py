@@ -165,6 +165,18 @@ def test_a_run_writes_both_files_and_prints_the_result(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_a_file_that_is_linked_to_the_cache_is_replaced(
+    settings: Params, metrics: dict[str, Any], tmp_path: Path
+) -> None:
+    write(metrics, tmp_path)
+    folder = tmp_path / "snapshot" / "memes" / "report"
+    folder.mkdir(parents=True)
+    (tmp_path / "object").write_text("an earlier report")
+    (folder / "report.md").hardlink_to(tmp_path / "object")
+    report.run("memes", params=settings, root=tmp_path)
+    assert (tmp_path / "object").read_text() == "an earlier report"
+
+
 def test_without_metrics_it_says_which_stage_is_missing(settings: Params, tmp_path: Path) -> None:
     with pytest.raises(report.NotEvaluated, match="evaluate@memes"):
         report.run("memes", params=settings, root=tmp_path)

@@ -11,6 +11,7 @@ from rich.console import Console
 from pipelines.label import votes_report
 from pipelines.metrics.label_sets import NAMES
 from pipelines.metrics.label_tables import Distribution
+from tests.small_corpus import own_scheme
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())["table11"]
 SIZES = {
@@ -92,6 +93,13 @@ def test_every_word_is_readable_in_a_narrow_terminal(corpus: Path, width: int) -
     assert "…" not in text and "Abstained" in text and "Labeller" in text
     overview = list(votes_report.overview(gathered))
     assert len(overview) < len(list(votes_report.sheets(gathered))) and overview[0].title == "Answers"
+
+
+def test_the_tables_of_a_team_s_scheme(corpus: Path) -> None:
+    path = corpus / "metrics" / "posts" / "silver-cradle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scheme": own_scheme(corpus, like="cradle")}))
+    gathered = votes_report.gather(corpus, "posts")
+    assert len(list(votes_report.sheets(gathered, root=corpus))) > len(list(votes_report.overview(gathered)))
 
 
 def test_train_comes_before_test_in_table_5(corpus: Path) -> None:

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from dvc_airflow import settings as plugin
 from dvc_airflow.graph import closure, graph
 from pipelines.cli.main import app
+from pipelines.config.params import EarlierNames
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_setup import parse_again
-from pipelines.workspace import repository
+from pipelines.workspace import dag_graph, repository
 from pipelines.workspace.clone import workspace
 from tests.doctor.small_airflow import small_airflow
 from tests.small_checkout import checkout
@@ -101,3 +102,56 @@ def test_a_dag_that_is_newer_than_the_corpus_names_the_upgrade(settings: Setting
             closure(graph(), targets=["report@memes"])
     finally:
         path.write_text(text)
+
+
+def test_words_that_are_booleans_in_older_yaml_stay_words(settings: Settings) -> None:
+    run("params", "set", "corpora.posts.subreddits", '[lonely, "no", yes]', "--reason", "three of them")
+    found = json.loads((settings.home / "graph" / "corpus.json").read_text())
+    assert found["corpora"]["posts"]["subreddits"] == ["lonely", "no", "yes"]
+
+
+def test_a_graph_that_was_overwritten_meanwhile_is_written_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, writes = settings.home / "graph" / "corpus.json", []
+    present, write = path.read_text(), dag_graph.write
+
+    def overtaken(path: Path, texts: Any) -> None:
+        writes.append(1)
+        write(path, texts | ({"params.yaml": texts["params.yaml"] + "\n# earlier"} if len(writes) == 1 else {}))
+
+    path.unlink()
+    monkeypatch.setattr(dag_graph, "write", overtaken)
+    assert dag_graph.refresh(settings)
+    assert (len(writes), path.read_text()) == (2, present)
+
+
+def test_a_commit_counts_although_the_graph_cannot_be_written(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = settings.home / "graph"
+    folder.rename(settings.home / "kept")
+    folder.write_text("not a folder")
+    try:
+        told = run("params", "set", "sample.memes.seed", "7", "--reason", "another draw")
+    finally:
+        folder.unlink()
+        (settings.home / "kept").rename(folder)
+    assert "sample.memes.seed" in told
+    assert "corpus airflow refresh" in caplog.text
+
+
+def test_a_corpus_of_earlier_code_names_the_upgrade(settings: Settings) -> None:
+    with workspace(settings) as clone:
+        path = clone.path / "params.yaml"
+        before = path.read_text()
+        path.write_text(before.replace("\nmatrix:", "\nmatrix_of_later:"))
+        clone.commit("as earlier code wrote it")
+    try:
+        for command in (["airflow", "refresh"], ["params", "set", "sample.memes.seed", "8", "--reason", "none"]):
+            refused = CliRunner().invoke(app, command)
+            assert isinstance(refused.exception, EarlierNames)
+    finally:
+        with workspace(settings) as clone:
+            (clone.path / "params.yaml").write_text(before)
+            clone.commit("back")

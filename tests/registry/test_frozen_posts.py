@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.promotion.holdout import Frozen, open_test
+from tests.small_corpus import own_scheme
 from tests.train import small_posts
 from tests.train.small_posts import SmallPosts
 
@@ -27,6 +28,15 @@ def test_posts_of_the_test_are_sent_as_title_and_body(tmp_path: Path) -> None:
         after = opened(corpus)
     assert len(after.board.items) == len(test.board.items) - 1 and after.taken_down == 1
     assert after.digest != test.digest and after.split == test.split
+
+
+def test_a_team_s_scheme_is_read_from_the_clone(tmp_path: Path) -> None:
+    with small_posts.copied(small_posts.made(), to=tmp_path / "copy") as corpus:
+        before, scheme = opened(corpus), own_scheme(corpus.root, like="cradle")
+        posts = corpus.params.corpora["posts"].model_copy(update={"scheme": scheme})
+        params = corpus.params.model_copy(update={"corpora": {**corpus.params.corpora, "posts": posts}})
+        test = open_test("posts", category="labels", params=params, vault=corpus.vault, root=corpus.root)
+    assert test.digest == before.digest
 
 
 def opened(corpus: SmallPosts) -> Frozen:

@@ -68,7 +68,7 @@ def test_rows_are_numbered_by_model_and_chained(journal: Journal) -> None:
 def test_of_two_writers_with_the_same_state_one_is_refused(journal: Journal) -> None:
     write(journal, "registered")
     journal.append(NAME, event="intended", to_version=2, after=1, who="ada", why="first")
-    with pytest.raises(JournalMoved, match="ada wrote row 2, 'intended'; row 1 was"):
+    with pytest.raises(JournalMoved, match="after row 1, ada wrote row 2, 'intended'"):
         journal.append(NAME, event="intended", to_version=3, after=1, **SAID)
     assert len(journal.rows(NAME)) == 2
 

@@ -22,6 +22,7 @@ from pipelines.taxonomy import load as load_scheme
 from pipelines.train import finetuned
 from tests.registry import packs
 from tests.registry.packs import NAME, SUBSET, Made
+from tests.small_corpus import own_scheme
 from tests.train import small_posts, small_tuned
 
 
@@ -73,6 +74,18 @@ def test_the_same_model_gives_the_same_pack(made: Made, tmp_path: Path) -> None:
     with packs.copied(made, to=tmp_path / "root") as corpus:
         again = packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
     assert (again / integrity.FILES).read_bytes() == (made.pack / integrity.FILES).read_bytes()
+
+
+def test_a_team_s_scheme_is_packed_from_the_clone(made: Made, tmp_path: Path) -> None:
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        scheme = own_scheme(corpus.root, like="cradle")
+        to = folder_of(corpus.root)
+        card = finetuned.read(to).model_copy(update={"scheme": scheme})
+        (to / finetuned.CARD).write_text(card.model_dump_json())
+        pack = packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
+        file = corpus.root / "schemes" / "own.yaml"
+        assert (pack / "scheme.yaml").read_bytes() == file.read_bytes()
+    assert Described.read(pack).scheme_digest == hashlib.sha256((pack / "scheme.yaml").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])

@@ -166,6 +166,14 @@ def test_a_component_outlives_the_process_that_started_it(settings: Settings, de
     assert not process.is_running()
 
 
+def test_stopping_removes_the_addresses(settings: Settings, deployment: LocalDeployment) -> None:
+    files = [settings.home / name for name in ("ports.json", "services.env")]
+    for path in files:
+        path.write_text("")
+    down(settings)
+    assert not any(path.exists() for path in files)
+
+
 def test_a_secret_that_was_cut_off_is_replaced(deployment: LocalDeployment) -> None:
     note = deployment.run / "airflow-jwt.secret"
     note.write_text("")

@@ -76,7 +76,7 @@ def test_an_empty_repository_at_a_git_address_is_filled_used_and_adopted(
             assert git("--git-dir", str(folder), "log", "-1", "--format=%s", "corpus").startswith("corpus: upgrade")
         with workspace(there) as clone:
             assert load(clone.path).sample["memes"].seed == 5
-            (clone.path / "models").mkdir()
+            (clone.path / "models").mkdir(exist_ok=True)
             (clone.path / "models" / "note").write_text("x")
             assert clone.commit("note") == publish.head(there)
         assert load(repository.clone(there, folder=tmp_path / "laptop")).profile == "sandbox"

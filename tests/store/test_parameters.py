@@ -169,6 +169,16 @@ def test_a_conflict_names_the_keys_and_is_decided_by_options(settings: Settings,
     assert (present(settings).dedupe.radius, present(settings).release.k) == (9, 7)
 
 
+def test_a_corpus_that_a_person_added_survives_an_upgrade(settings: Settings, checkout: Path) -> None:
+    like = present(settings).corpora["posts"].model_dump_json()
+    run("params", "set", "corpora.forum", like, "--reason", "a third one")
+    newer(checkout, two="k: 5   -> k: 7   ")
+    found, _ = run("upgrade")
+    assert found["params_changed"] == ["release.k"]
+    matrix = present(settings).matrix
+    assert (matrix.texts, matrix.images) == (("posts", "forum"), ("memes",))
+
+
 def test_approvals_and_budgets_are_never_changed_by_an_upgrade(settings: Settings, checkout: Path) -> None:
     run("params", "set", "sources.reddit.approval", "IRB-7", "--reason", "granted")
     profile = checkout / "profiles" / "sandbox.yaml"

@@ -21,7 +21,7 @@ stages:
     matrix: {corpus: [memes]}
     cmd: >-
       mkdir -p metrics/memes && cat code.txt > snapshot/counted.txt && echo '{}' > metrics/memes/score.json
-    deps: [pipelines/old, code.txt]
+    deps: [pipelines/old, crisis_corpus, schemes, code.txt]
     params: [score, "sample.memes"]
     outs: [snapshot/counted.txt]
     metrics: ["metrics/memes/score.json": {cache: false}]
@@ -60,6 +60,8 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "dvc.yaml": OLD,
         "code.txt": "one\n",
         "pipelines/old/module.py": "x = 1\n",
+        "crisis_corpus/module.py": "x = 1\n",
+        "schemes/figsim.yaml": "of the corpus\n",
         "snapshot/.gitignore": "*\n!.gitignore\n",
     }
     folder = code_of(tmp_path / "code", files)
@@ -72,12 +74,15 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def upgraded(code: Path, **changes: str) -> Any:
-    """Move the module, rename the stage and the section, change what ``changes`` says, and upgrade."""
+    """Move and change code, add a scheme, rename the stage and the section, apply ``changes``, and upgrade."""
     given = {"params": PARAMS, "graph": NEW, "text": "one\n"} | changes
     git("mv", "pipelines/old", "pipelines/new", cwd=code)
-    (code / "pipelines" / "new" / "module.py").write_text("y = 1\n")
-    for name, text in (("params.yaml", given["params"]), ("dvc.yaml", given["graph"]), ("code.txt", given["text"])):
-        (code / name).write_text(text)
+    given = {"own": "of the corpus\n"} | given
+    files = {"params.yaml": "params", "dvc.yaml": "graph", "code.txt": "text", "schemes/figsim.yaml": "own"}
+    for name in ("pipelines/new/module.py", "crisis_corpus/module.py", "schemes/other.yaml"):
+        (code / name).write_text("y = 1\n")
+    for name, key in files.items():
+        (code / name).write_text(given[key])
     git("add", "--all", cwd=code)
     git("commit", "--quiet", "-m", "newer", cwd=code)
     return repository.upgrade(Settings.from_env(), checkout=code)
@@ -106,8 +111,9 @@ def test_a_moved_module_and_a_renamed_stage_run_nothing(code: Path) -> None:
         ({"params": PARAMS.replace("size: 1050", "size: 900")}, "quality@memes"),
         ({"params": PARAMS.replace("  gold: 1\n", "  gold: 2\n")}, "gold@memes"),
         ({"text": "two\n"}, "quality@memes"),
+        ({"own": "changed\n"}, "quality@memes"),
     ],
-    ids=["revision", "renamed section", "value", "revision downstream", "input in git"],
+    ids=["revision", "renamed section", "value", "revision downstream", "input in git", "scheme of the corpus"],
 )
 def test_a_difference_runs_the_stage_again(code: Path, changes: dict[str, str], stale: str) -> None:
     found = upgraded(code, **changes)

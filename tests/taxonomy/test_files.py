@@ -8,6 +8,7 @@ import yaml
 
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
+from pipelines.errors import UnknownScheme
 from pipelines.llm.prompts import PromptExample, build, choose
 
 THIRD = """
@@ -133,3 +134,16 @@ def test_what_is_no_scheme_at_all_is_refused(tmp_path, content):
         taxonomy.load_file(path)
     with pytest.raises(taxonomy.BadScheme, match="FileNotFoundError"):
         taxonomy.load_file(tmp_path / "absent.yaml")
+
+
+def test_a_team_s_scheme_is_read_from_the_folder_of_the_parameters(tmp_path, monkeypatch):
+    for name, version in (("clone", 2), ("elsewhere", 1)):
+        (tmp_path / name / "schemes").mkdir(parents=True)
+        text = THIRD.replace("version: 1", f"version: {version}")
+        (tmp_path / name / "schemes" / "weather.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert taxonomy.load("weather", root=tmp_path / "clone").version == 2
+    assert taxonomy.load("weather").version == 1
+    assert "weather" in taxonomy.available(root=tmp_path / "clone")
+    with pytest.raises(UnknownScheme):
+        taxonomy.load("weather", root=tmp_path)

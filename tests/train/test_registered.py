@@ -102,7 +102,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
     artifacts = {"pack": str(folder / "pack")}
     pyfunc.save_model(str(folder / "1"), python_model=str(folder / "code.py"), artifacts=artifacts, pip_requirements=[])
     made = Registered(mlflow_database.place(folder), f"sqlite:///{folder}/journal.sqlite")
-    registry, files = versions.RegistryReader(made.uri), integrity.digest(folder / "1")
+    registry, files = versions.Registry(made.uri), integrity.digest(folder / "1")
     with Journal.open(made.journal_url) as journal:
         for number in (1, 2, 3):
             if number > 1:

@@ -43,7 +43,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
     Raises:
         BadManifest: a round's manifest is invalid.
     """
-    scheme = load(params.corpora[corpus].scheme)
+    scheme = load(params.corpora[corpus].scheme, root=root)
     found: list[tuple[RoundManifest, list[Json]]] = []
     for manifest in opened(root, corpus):
         path = folder(root, corpus, manifest.round) / "annotations.parquet"
@@ -58,7 +58,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
 def measure(
     rounds: Iterable[tuple[RoundManifest, Iterable[Mapping[str, Any]]]], *, scheme: Scheme, settings: Agreement
 ) -> Json:
-    """Return the agreement figures of the rounds; a round is a manifest and its rows of the table ``annotations``.
+    """Compute the agreement figures of rounds, each given as its manifest and its rows of the table ``annotations``.
 
     The result keeps the order of the rounds. Every figure is ``{value, low, high}``; all three are ``None`` if the
     figure is undefined. Chance-corrected figures also have ``word``, the term of Landis and Koch's scale. A figure that
@@ -92,7 +92,7 @@ def measure(
 
 
 def summary(metrics: Mapping[str, Any]) -> Json:
-    """Return for each round and ``overall``: ``items`` (the maximum over the categories), kappas and ``sufficient``."""
+    """Summarise each round and ``overall``: ``items`` (the maximum over categories), kappas and ``sufficient``."""
 
     def short(scope: Mapping[str, Any]) -> Json:
         categories = scope["categories"]
@@ -119,7 +119,7 @@ def _scope(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme, settings: Agree
 
 
 def figures(answers: OverlapAnswers, *, category: Category, settings: Agreement, labels: bool = True) -> Json:
-    """Return all figures of one category; ``settings.seed`` and the category's key determine the bootstrap's draws."""
+    """Compute all agreement figures of one category; ``settings.seed`` and the category's key seed the bootstrap."""
     places = answers.doubles()
     names = measured(category)
     raters = sorted({annotator for place in places for annotator in answers.given[place]})

@@ -18,7 +18,7 @@ INCHES = {"panel": 1.75, "batch": 0.55, "least": 7.5, "most": 30.0}
 
 
 def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: Path) -> None:
-    """Write ``agreement.png`` to the folder ``path``: one panel per category, doubly annotated batches in order.
+    """Write ``agreement.png`` to the folder ``path``: one panel per category; the x axis is doubly annotated batches.
 
     A batch with an undefined kappa has a tick on the axis and no point. The same metrics give the same bytes.
     """

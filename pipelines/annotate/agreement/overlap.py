@@ -19,7 +19,7 @@ LEFT_OUT = ("outside_scheme", "skipped", "single")
 
 @dataclass
 class OverlapAnswers:
-    """Answers in one category; a place is (round, record id, image).
+    """All answers in one category; each item is identified by round, record id and image number.
 
     ``given[place][annotator]`` is the label set that the annotator chose. ``skipped`` are the places that someone
     skipped, ``outside`` those with an answer outside the current scheme.
@@ -30,11 +30,11 @@ class OverlapAnswers:
     outside: set[Place] = field(default_factory=set)
 
     def doubles(self) -> list[Place]:
-        """Return the places with two or more answers, sorted."""
+        """Return the sorted items that have two or more answers."""
         return sorted(place for place, by in self.given.items() if len(by) > 1)
 
     def left_out(self) -> dict[str, int]:
-        """Return the number of places with fewer than two answers by reason, the first of ``LEFT_OUT`` that applies."""
+        """Count the items with fewer than two answers by the first reason of ``LEFT_OUT`` that applies."""
         less = (self.given.keys() | self.skipped | self.outside) - set(self.doubles())
         reasons = [
             "outside_scheme" if p in self.outside else "skipped" if p in self.skipped else "single" for p in less
@@ -43,7 +43,7 @@ class OverlapAnswers:
 
 
 def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, OverlapAnswers]:
-    """Group rows of the table ``annotations`` by category; label sets outside the current scheme are left out."""
+    """Group rows of the table ``annotations`` by category; label sets that the current scheme forbids are left out."""
     found = {key: OverlapAnswers() for key in scheme.categories}
     for row in rows:
         answers = found.get(row["category"])
@@ -65,7 +65,7 @@ def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, Ov
 
 
 def measured(category: Category) -> tuple[str, ...]:
-    """Return the labels that agreement is measured on: those shown to annotators, without the empty set's name.
+    """Return the labels for which agreement is computed: those shown to annotators, without the name of the empty set.
 
     FigSIM leaves "None" of its multi-label categories out (3.3); CRADLE's ``no_crisis`` is a label (Table 10).
     """

@@ -20,14 +20,14 @@ Item = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One annotator's queue: ``corpus/round`` (or ``corpus/round/adjudication``) and the annotator's pseudonym."""
+    """One annotator's queue: its name is ``corpus/round`` or ``corpus/round/adjudication``, its owner a pseudonym."""
 
     name: str
     annotator: str
 
     @property
     def title(self) -> str:
-        """The string by which a tool displays and identifies the queue."""
+        """The name under which an annotation tool shows the queue."""
         return f"{self.name} · {self.annotator}"
 
 
@@ -51,7 +51,7 @@ class AnnotationTask:
 
 @dataclass(frozen=True)
 class AnnotatorAnswer:
-    """One answer to one item as the tool returned it, not yet validated.
+    """One annotator's answer to one item as the tool returned it, before validation.
 
     ``values`` maps each answered category to the chosen strings. ``note`` is the annotator's free text; in an
     adjudication it is the rationale. ``by`` is the tool's name of the account that answered. ``id`` and ``answered``
@@ -69,7 +69,7 @@ class AnnotatorAnswer:
 
 
 class Backend(Protocol):
-    """The protocol of an annotation tool; every call may be repeated and leaves existing queues and items unchanged.
+    """The interface of an annotation tool; repeating a call leaves existing queues and items unchanged.
 
     ``accounts`` maps each pseudonym to its account (``AnnotatorAnswer.by``) if the tool distinguishes accounts.
     """
@@ -84,26 +84,26 @@ class Backend(Protocol):
         """
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the queue's items, each with the time at which it was added; empty if the queue does not exist."""
+        """Return each item in the queue with the time at which it was added; empty if the queue does not exist."""
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Add tasks to the queue; skip items that the queue already holds."""
+        """Add tasks to the queue and skip items that are already in it."""
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return all answers and skips, sorted by item, time and id; leave drafts out."""
+        """Return all submitted answers and skips, sorted by item, time and id, without drafts."""
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
         """Remove items with their answers from the queue."""
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Remove the queues with all their data, including deleted rows that remain in the tool's database.
+        """Delete the queues and all their data, including deleted rows that remain in the tool's database.
 
         Raises:
             BackendUnavailable: data may be left; repeat the call.
         """
 
     def address(self, queue: Queue) -> str:
-        """Return the URL or path where the annotator answers."""
+        """Return the URL or file path where the annotator works on the queue."""
 
 
 PROBLEMS = (
@@ -119,7 +119,7 @@ PROBLEMS = (
 
 
 def in_chunks(rows: Iterable[tuple[T, int]], *, size: int, most: int | None = None) -> Iterator[list[T]]:
-    """Yield chunks of rows whose sizes sum to at most ``size``, with at most ``most`` rows each.
+    """Yield chunks of rows whose sizes sum to at most ``size``, with at most ``most`` rows in each chunk.
 
     A row that is larger than ``size`` is a chunk of its own.
     """

@@ -103,7 +103,7 @@ class _DatasetFiles:
             raise BadImport(file=self.dataset, mapping=self.dataset, detail=detail)
 
     def collected(self) -> set[str]:
-        """Return the records that the corpus has from other sources."""
+        """Return the records of the corpus that were collected from other sources."""
         pointers = [p for p in self.data.glob("*/posts.parquet.dvc") if p.parent.name not in self.months]
         names = [str(p.with_suffix("").relative_to(self.clone.path)) for p in pointers]
         self.clone.checkout(*names)
@@ -111,7 +111,7 @@ class _DatasetFiles:
         return set(posts["record_id"].to_pylist())
 
     def replace(self, months: Sequence[str]) -> None:
-        """Push the data of these months and delete the pointers of earlier imports."""
+        """Push the data of these months and delete the pointers that earlier imports wrote."""
         files = [path for month in months for path in (self.data / month).rglob("*.parquet")]
         pointers = self.clone.add(files)
         self.clone.check_remote(pointers)
@@ -121,7 +121,7 @@ class _DatasetFiles:
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
     def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:
-        """Push these CSV files (rows, the header first) and delete those of earlier imports."""
+        """Push these CSV files (the first row is the header) and delete the files of earlier imports."""
         # An earlier release of this software kept the CSV files in git; DVC tracks them now.
         git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv*", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)

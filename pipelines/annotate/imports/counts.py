@@ -20,7 +20,7 @@ Answers = Mapping[str, frozenset[str]]
 
 
 class Expected(Section):
-    """The counts that a paper prints for one part of its dataset; counts that the paper does not print are left out.
+    """The counts that a paper states for one part of its dataset; counts that it does not state are left out.
 
     ``labels`` is the total number of labels. ``by_label`` is the number of items by label; a key is any spelling that
     means exactly one label of the scheme (the label's code, if two categories share a name). The name of a category's
@@ -40,7 +40,7 @@ class Expected(Section):
 
 @dataclass(frozen=True, slots=True)
 class CountComparison:
-    """A paper's count beside the imported one: the ``part``, ``what`` is counted, and both values."""
+    """A comparison of one count in a paper with the same count in the imported files."""
 
     part: str
     what: str
@@ -49,7 +49,7 @@ class CountComparison:
 
     @property
     def matches(self) -> bool:
-        """Whether both values are equal."""
+        """Whether the two counts are equal."""
         return self.expected == self.found
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class CountComparison:
 
 
 def unknown_names(expected: Expected, *, scheme: Scheme) -> list[str]:
-    """Return the names in ``expected`` that are unknown to the scheme or ambiguous."""
+    """Return the label names in ``expected`` that the scheme lacks or that are ambiguous in it."""
     found = [f"one label {name}" for name in expected.by_label if len(_meant(name, scheme=scheme)) != 1]
     found += [f"display row {row}" for row in expected.by_row if row not in scheme.display]
     labels = [label for category in scheme.categories.values() for label in category.labels]
@@ -75,7 +75,7 @@ def compare(expected: Expected, items: Collection[Answers], *, part: str, scheme
 
 
 def totals(items: Collection[Answers], *, scheme: Scheme) -> dict[str, dict[str, int]]:
-    """Return the number of items by category and label, in the scheme's order; unused labels are left out."""
+    """Count the items by category and label, in the scheme's order; labels without items are left out."""
     counts = _by_label(items, scheme=scheme)
     return {
         key: {label.name: n for label in category.labels if (n := counts[key, label.name])}

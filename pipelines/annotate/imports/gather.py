@@ -15,7 +15,7 @@ from pipelines.taxonomy.rules import TIERS
 
 @dataclass(frozen=True)
 class GatheredEntries:
-    """The entries of a dataset sorted by name, with counts of invalid and repeated rows.
+    """The items of a dataset sorted by name, with the numbers of invalid and of repeated rows.
 
     ``bad`` maps each reason to the (file, line) of the invalid rows. ``repeated`` counts rows that repeat another row
     of the same item. ``unknown`` counts strings that are not labels. ``rules`` counts, by rule of the scheme beyond the
@@ -36,7 +36,7 @@ class GatheredEntries:
 
 
 def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
-    """Return the mapping's required fields for which at least one file has no column."""
+    """Return the required fields of the mapping that at least one file has no column for."""
     found = set()
     for file in files:
         columns = mapping.columns
@@ -51,7 +51,7 @@ def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
 
 
 def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> GatheredEntries:
-    """Return one entry per item; invalid rows are counted by the reasons of ``rows.py``, and by ``conflict``.
+    """Combine the rows of each item into one entry; invalid rows are counted by reason (``rows.py``, or ``conflict``).
 
     Equal rows of one item become one entry, which belongs to the parts of all of them. If rows of one item differ, all
     are left out with the reason ``conflict``, because the correct one is unknown.

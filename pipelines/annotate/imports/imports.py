@@ -39,7 +39,7 @@ Report = dict[str, object]
 
 @dataclass(frozen=True)
 class ReadDataset:
-    """The content of the files; ``lines`` are the comparisons with the paper's counts, for the parts in the files."""
+    """The content of the files; ``lines`` compare it with the paper's counts for the parts that the files contain."""
 
     files: tuple[File, ...]
     gathered: GatheredEntries
@@ -64,7 +64,7 @@ def run(
     dry_run: bool = False,
     console: Console | None = None,
 ) -> Report:
-    """Import the files of one dataset into a corpus and commit it; with ``dry_run`` only read and report.
+    """Import the files of one dataset into a corpus and commit them; with ``dry_run``, only read and report.
 
     ``mapping`` is the name of an included mapping or the path of a file; ``console`` receives the counts before
     anything is committed (default: stderr).
@@ -73,7 +73,7 @@ def run(
         ``rows``, ``items``, ``bad`` (for each reason the number of ``rows`` and their first ``lines``), ``repeated``,
         ``reddit`` (items with a Reddit id, which may match collected posts), ``unknown_labels``, ``rules`` (items that
         break a rule of the scheme beyond the hard rules), ``tombstoned``, ``parts`` (number of items and labels of each
-        part), ``table`` (the paper's counts beside the imported ones), ``absent`` (parts that the paper counts and the
+        part), ``table`` (the paper's and the imported counts), ``absent`` (parts that the paper counts and the
         files lack), ``differences``, ``matches`` (true if counts were compared and none differs), ``refused`` (the
         reason why an import would be refused, else null); after an import also the result of
         :func:`pipelines.annotate.imports.commit.publish`.
@@ -130,7 +130,7 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> Read
 
 
 def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
-    """Return the report of an import: counts, digests, names of labels and line numbers, never the content of a row."""
+    """Return the report of an import: counts, digests, label names and line numbers, without the content of rows."""
     parts = _by_part(read.entries, mapping=mapping)
     differences = [str(line) for line in read.lines if not line.matches]
     return {
@@ -161,12 +161,12 @@ def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
 
 
 def record_id(entry: ImportEntry, *, vault: Vault) -> str:
-    """Return the record id of an entry: the collected post's id if the dataset has Reddit's id for it."""
+    """Return the record id of an entry; an entry with a Reddit id gets the record id of the collected post."""
     return vault.record_id(entry.name) if entry.reddit else vault.record_id(entry.name, domain="import")
 
 
 def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None) -> None:
-    """Print the paper's counts, the imported counts and the numbers of rows left out; on stderr by default."""
+    """Print the paper's counts, the imported counts and the number of skipped rows, by default to stderr."""
     from rich.console import Console
     from rich.table import Table
 

@@ -34,7 +34,7 @@ class BadMapping(ConfigError):
 
 
 class Columns(Section):
-    """The columns other than labels: for each field the column names to try, empty if the dataset lacks the field.
+    """The names of the dataset's columns other than labels; each field lists the names to try, or none if it is absent.
 
     A record is named by the first of these fields that the file has: ``reddit`` (a fullname, a bare id or a post's
     URL), ``own`` (the dataset's own number or user), ``text`` (if true, by the digest of title and body, for datasets
@@ -65,8 +65,8 @@ class Part(Section):
 
     A row belongs to the part if a column of ``columns`` holds one of ``values`` or, without such a column, if the
     file's name matches a pattern of ``files``. A row may belong to several parts. ``split`` is the split that
-    ``splits.csv`` gives the part's items (``None``: no split). ``human`` is true if people gave the labels; labels from
-    models are not gold.
+    ``splits.csv`` gives the part's items (``None`` means no split). ``human`` is true if people gave the labels; labels
+    from models are not gold.
     """
 
     split: str | None = None
@@ -77,7 +77,7 @@ class Part(Section):
 
     @property
     def meant(self) -> frozenset[str]:
-        """``values``, normalized to letters and digits."""
+        """``values``, each reduced to its letters and digits in lower case."""
         return frozenset(normal(value) for value in self.values)
 
 
@@ -102,14 +102,14 @@ class Labels(Section):
 
 
 class Lengths(Section):
-    """Limits of a text in words, in place of ``texts.min_words`` and ``texts.max_words`` of ``params.yaml``."""
+    """The allowed length of a text in words, which replaces ``texts.min_words`` and ``texts.max_words``."""
 
     min_words: Positive
     max_words: Positive
 
 
 class Mapping(Section):
-    """A mapping file; texts without a date get the first day of ``month``.
+    """The content of a mapping file; texts without a date are assigned to the first day of ``month``.
 
     With ``level: user``, a row is a person with all their posts, which become one text. The dataset's own user names
     are never matched with Reddit's.
@@ -152,7 +152,7 @@ def available() -> list[str]:
 
 
 def read(name: str) -> Mapping:
-    """Return the mapping with this name, or the mapping in the file at this path.
+    """Read the mapping with this name, or from the file at this path.
 
     Raises:
         BadMapping: the mapping does not exist, or contradicts itself or its scheme.

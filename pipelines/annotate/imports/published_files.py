@@ -47,12 +47,12 @@ class UnreadableFile(DataError):
     """A file does not have the expected format."""
 
     message = "{file} cannot be read{where}: {detail}."
-    remedy = "Nothing was written. Set `format` in the mapping to the file's format, or repair the file."
+    remedy = "Nothing was written. Repair the file, or if it is intact, set `format` in the mapping to its format."
 
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """One line of a file: cells by normalized column name, or the line's fault (``fields``, ``not_json``)."""
+    """One line of a file: its cells by normalised column name, or the reason why it is invalid."""
 
     line: int
     cells: Cells = field(default_factory=dict)
@@ -70,7 +70,7 @@ class File:
 
 
 def read_file(path: Path, *, usual: Format) -> File:
-    """Read a file in the format that its suffix names, else in ``usual``, the dataset's usual format.
+    """Read a file in the format that its suffix indicates, or else in ``usual``, the dataset's usual format.
 
     Raises:
         UnreadableFile: the file has another format; the error names the file and, if known, the line.
@@ -150,7 +150,7 @@ def _cells(pairs: list[tuple[str, object]]) -> Cells:
 
 
 def first(cells: Cells, names: Names) -> object:
-    """Return the first of the named cells that exists and is not blank, else ``None``."""
+    """Return the first of the named cells that is present and not blank, or ``None``."""
     for name in names:
         value = cells.get(normal(name))
         if value is not None and value != "":
@@ -159,7 +159,7 @@ def first(cells: Cells, names: Names) -> object:
 
 
 def text_of(value: object) -> str:
-    """Return a cell as text: empty for ``None``; an unpaired surrogate becomes a question mark."""
+    """Return a cell as text, empty for ``None``; an unpaired surrogate is replaced by a question mark."""
     return "" if value is None else str(value).encode(errors="replace").decode()
 
 
@@ -191,7 +191,7 @@ def _literal(cell: str) -> object:
 
 
 def flag_of(value: object) -> bool | None:
-    """Return whether a 0/1 cell is set; ``None`` if it is neither 0 nor 1."""
+    """Return whether a cell is 1 (true) or 0 (false), or ``None`` for any other content."""
     if isinstance(value, float) and math.isnan(value):
         return None
     word = "" if value is None else str(value).strip().casefold()
@@ -199,7 +199,7 @@ def flag_of(value: object) -> bool | None:
 
 
 def fullname_of(value: object) -> str | None:
-    """Return a post's fullname (``t3_...``), given a fullname, a bare id or a URL; ``None`` for other text."""
+    """Return the fullname (``t3_...``) of a post given as fullname, bare id or URL, or ``None`` for other text."""
     word = text_of(value).strip()
     if FULLNAME.fullmatch(word.lower()):
         return word.lower()
@@ -208,7 +208,7 @@ def fullname_of(value: object) -> str | None:
 
 
 def moment_of(value: object) -> datetime | None:
-    """Parse seconds since the epoch or an ISO date to a time in aware UTC; return ``None`` for anything else."""
+    """Parse seconds since the epoch or an ISO date to an aware UTC time, or return ``None`` for other text."""
     word = text_of(value).strip()
     try:
         if re.fullmatch(r"\d{9,10}(\.\d+)?", word):

@@ -37,7 +37,7 @@ SUBREDDIT = re.compile(r"(?!u_)[A-Za-z0-9][A-Za-z0-9_]{1,20}", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The content and metadata of a post, or of all posts of a person."""
+    """The content and metadata of one post, or of all posts of one person joined."""
 
     title: str
     body: str
@@ -62,12 +62,12 @@ class ImportEntry:
 
     @property
     def said(self) -> tuple[object, ...]:
-        """The values that must be equal in all rows of the same item."""
+        """The values that must be the same in all rows of one item."""
         return self.split, self.answers, self.text
 
 
 class BadRow(Exception):
-    """A row is invalid; caught internally, where the row is left out and the reason counted."""
+    """A row of a dataset is invalid; it is always caught, and the row is skipped and counted by this reason."""
 
     def __init__(self, reason: str, *, unknown: int = 0) -> None:
         self.reason, self.unknown = reason, unknown
@@ -75,7 +75,7 @@ class BadRow(Exception):
 
 
 def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> ImportEntry:
-    """Convert a row to an entry.
+    """Convert a row of a dataset to an entry.
 
     Raises:
         BadRow: the row is invalid; ``reason`` says why.

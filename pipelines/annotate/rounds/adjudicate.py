@@ -35,7 +35,7 @@ Side = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class AdjudicationCase:
-    """One item for the adjudicator: the disputed ``categories`` in the scheme's order, and the conflicting answers.
+    """One item for the adjudicator: its disputed ``categories`` in the scheme's order, and the conflicting answers.
 
     ``sides`` are the annotators' answers to all categories, without names and in an order drawn per item; an unanswered
     item has no sides. An empty set is shown by the scheme's name for it (FigSIM's "None"), if there is one.
@@ -48,7 +48,7 @@ class AdjudicationCase:
 
 @dataclass(frozen=True)
 class Decided:
-    """The log with new decisions added, and the problems found in the adjudicator's queue.
+    """The log of decisions extended by new ones, and the problems found in the adjudicator's queue.
 
     ``rows`` are unencrypted rows of the table ``adjudications``: the stored rows first and unchanged, then the new
     rows. ``problems`` counts categories for ``unanswered`` (not decided yet), ``outside_scheme``, ``against_rules``,
@@ -98,7 +98,7 @@ def review_cases(
     splits: Collection[Item],
     seed: int,
 ) -> list[AdjudicationCase]:
-    """Return the items whose gold differs from the valid votes of all labellers ``against`` (CRADLE 3.4, SPEC 31).
+    """Return the items whose gold differs from the valid votes of all labellers in ``against`` (CRADLE 3.4, SPEC 31).
 
     The sides of a case are the distinct label sets of gold and votes. A set that two labellers gave appears once, so
     that the adjudicator cannot recognize gold as the only different set. An item without a valid vote from every
@@ -127,7 +127,7 @@ def review_cases(
 def unvoted(
     gold: Sequence[Row], votes: Mapping[str, Sequence[Row]], *, against: Sequence[str], splits: Collection[Item]
 ) -> int:
-    """Return the number of items with gold that lack a valid vote of a labeller and so cannot be reviewed."""
+    """Count the items with gold that cannot be reviewed, because a labeller gave no valid vote on them."""
     ballots = _ballots(votes, against=against)
     asked = [(item_of(row), str(row["category"])) for row in gold]
     return len(

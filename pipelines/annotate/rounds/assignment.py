@@ -29,7 +29,7 @@ class Assignment:
 
 
 def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, seed: int) -> list[Item]:
-    """Return at most ``size`` of the candidates without those in ``taken``, in the order of their keyed hashes.
+    """Draw at most ``size`` candidates that are not in ``taken``, in the order of their keyed hashes.
 
     The result of a smaller ``size`` is a prefix of the result of a larger one. A new candidate does not change the
     order of the others.

@@ -29,7 +29,7 @@ from pipelines.workspace.clone import workspace
 
 @dataclass(frozen=True)
 class Pulled:
-    """The answers in the queues merged with the stored rows of the round.
+    """The answers in the queues, merged with the stored tables of the round.
 
     ``round`` has the merged rows. ``answered`` counts finished items by person, including skipped ones; ``skipped``
     counts the skips of all people together. ``problems`` counts faults by person and name. ``cases`` are the
@@ -50,7 +50,7 @@ class Pulled:
 
     @property
     def told(self) -> dict[str, object]:
-        """The counts that the commands print; counts of single people are by pseudonym."""
+        """The counts that the commands print; counts for single annotators are listed by pseudonym."""
         return told(self.round.manifest) | {
             "answered": self.answered,
             "skipped": self.skipped,
@@ -62,7 +62,7 @@ class Pulled:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The context of a command on a round; ``going`` are the manifests of all unclosed rounds on the same backend."""
+    """Everything that a command on a round needs; ``going`` are the manifests of all open rounds on one backend."""
 
     backend: Backend
     settings: Settings
@@ -85,10 +85,10 @@ class RoundContext:
         going = tuple(m for m in every if m.status != "closed" and m.backend == found.manifest.backend)
         people = queues.people([*going, found.manifest])
         place = backend or queues.open_backend(found.manifest, settings=settings, pseudonyms=people)
-        return cls(place, settings, vault, now, load_scheme(found.manifest.scheme), going)
+        return cls(place, settings, vault, now, load_scheme(found.manifest.scheme, root=root), going)
 
     def check_guideline(self, found: StoredRound) -> None:
-        """Check that the guideline is the one that the annotators were given.
+        """Check that the guideline is still the one with which the round was opened.
 
         Raises:
             RoundState: the guideline changed since the round was opened.
@@ -99,11 +99,11 @@ class RoundContext:
             raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another round")
 
     def take_out(self, found: StoredRound) -> int:
-        """Remove from the queues all records that were taken down; return the number of removed items."""
+        """Remove the records that were taken down from all queues; return the number of removed items."""
         return queues.remove_records(queues.of_round(found.manifest), backend=self.backend, gone=found.gone)
 
     def look(self, found: StoredRound) -> Pulled:
-        """Read the queues and merge their answers with the stored rows, without changing either.
+        """Read the queues and merge their answers with the stored tables; change neither.
 
         While a round is open, the annotators' answers are read. During adjudication the adjudicator's decisions are
         read instead; the annotators' answers no longer change, because the adjudicator was shown them.
@@ -111,7 +111,7 @@ class RoundContext:
         return self._decisions(found) if found.manifest.status == "adjudicating" else self._answers(found)
 
     def asked(self, found: StoredRound) -> list[AdjudicationCase]:
-        """Return all cases of the adjudicator in this round, including decided ones."""
+        """Return all cases that the adjudicator of this round received, including decided ones."""
         manifest = found.manifest
         if manifest.draw == "disagreement":
             # gold changes with each decision; the cases stay those of the commit that the items were drawn from
@@ -120,7 +120,7 @@ class RoundContext:
         return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, seed=manifest.seed)
 
     def pending(self, found: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
-        """Return those of the cases ``asked`` that are not decided, each with its undecided categories."""
+        """Return the cases that are not completely decided, each with its undecided categories."""
         decided = {(item_of(row), str(row["category"])) for row in found.decisions}
         left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
         return [case for case in left if case.categories]
@@ -215,7 +215,7 @@ class RoundContext:
 
 
 def told(manifest: RoundManifest) -> dict[str, object]:
-    """Return the fields of a round that the result of every command contains."""
+    """Return the fields that every command on a round prints."""
     return {
         "corpus": manifest.corpus,
         "round": manifest.round,
@@ -226,7 +226,7 @@ def told(manifest: RoundManifest) -> dict[str, object]:
 
 
 def wrong(manifest: RoundManifest, *, detail: str) -> RoundState:
-    """Return the error for a round whose status does not allow the command."""
+    """Return the error for a round whose status does not permit the command."""
     return RoundState(corpus=manifest.corpus, name=manifest.round, status=manifest.status, detail=detail)
 
 

@@ -29,7 +29,7 @@ def tasks(
     vault: Vault,
     root: Path,
 ) -> list[AnnotationTask]:
-    """Return ``items`` (item to position) as annotation tasks, in the order of their positions.
+    """Convert ``items`` (item to position) to annotation tasks, in the order of their positions.
 
     The task of a meme has only the picture (FigSIM 3.3: annotators see the meme); the task of a post has title and
     body. With ``cases``, a task also has the disputed categories and the conflicting answers. Records that were taken

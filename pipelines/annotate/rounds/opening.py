@@ -25,7 +25,7 @@ from pipelines.workspace.clone import Workspace
 
 
 class NothingToDraw(AnnotationError):
-    """No item is left to draw for a round."""
+    """No unused item meets the conditions of a round."""
 
     message = (
         "Round {name} of {corpus} has no items to draw: {candidates} items meet its conditions, and other rounds "
@@ -40,7 +40,7 @@ class NothingToDraw(AnnotationError):
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A round that is not opened yet; ``unvoted`` counts the items left out of a review for lack of a vote."""
+    """A planned round that is not opened; ``unvoted`` counts items left out of a review because a vote is missing."""
 
     manifest: RoundManifest
     assignments: list[Assignment]
@@ -63,7 +63,7 @@ class RoundPlan:
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
-    """Return a round as the corpus's protocol plans it.
+    """Return the plan of a round in the corpus's protocol.
 
     Raises:
         BadParams: the corpus has no protocol.
@@ -97,7 +97,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     items = draw(candidates, taken=taken, size=planned.size, seed=planned.seed)
     if not items:
         raise NothingToDraw(corpus=corpus, name=name, candidates=len(candidates), taken=len(candidates & taken))
-    scheme = load_scheme(params.corpora[corpus].scheme)
+    scheme = load_scheme(params.corpora[corpus].scheme, root=clone.path)
     manifest = RoundManifest(
         corpus=corpus,
         round=name,
@@ -123,7 +123,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
 
 
 def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[AdjudicationCase]:
-    """Return the review cases among ``items``, from the gold and votes published in ``clone``."""
+    """Return those of ``items`` that need a review, according to the gold and votes that ``clone`` contains."""
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)
     gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
@@ -171,6 +171,6 @@ def _gold_and_votes(
 
 
 def differs(manifest: RoundManifest, *, params: Params) -> bool:
-    """Return whether protocol or seed of an opened round differ from the current parameters."""
+    """Return whether the protocol or the seed of an opened round differs from the present parameters."""
     planned = planned_of(manifest.corpus, manifest.round, params=params)
     return (manifest.protocol, manifest.seed) != (params.round.protocol[manifest.corpus], planned.seed)

@@ -17,7 +17,7 @@ ADJUDICATION = "adjudication"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The intended content of a queue: all its items with their positions, in order, and the daily cap.
+    """The content that a queue should have: all items with their positions, and the daily cap.
 
     ``form`` is called only if items are still missing from the queue.
     """
@@ -29,7 +29,7 @@ class Wanted:
 
 
 def of_annotators(manifest: RoundManifest) -> list[Queue]:
-    """Return the queues of a round's annotators, one for each annotator."""
+    """Return one queue for each annotator of a round."""
     return [Queue(f"{manifest.corpus}/{manifest.round}", annotator) for annotator in manifest.annotators]
 
 
@@ -49,7 +49,7 @@ def people(manifests: Iterable[RoundManifest]) -> list[str]:
 
 
 def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
-    """Return the backend that the manifest names, with access for these pseudonyms.
+    """Connect to the backend that the manifest names, with access for these pseudonyms.
 
     Raises:
         BackendUnavailable: the backend does not answer or rejects the credentials.
@@ -68,7 +68,7 @@ def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Col
 
 
 def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: datetime) -> Counter[str]:
-    """Return how much of the daily cap each person has used, over all queues of the given rounds.
+    """Count how many items of the daily cap each person has used, over all queues of the given rounds.
 
     Items added or answered since midnight UTC count. All unanswered items in a queue count too, because they may be
     answered today. The cap protects a person, so items of all the person's rounds count. Queues that were purged today
@@ -91,7 +91,7 @@ def fill(
     used: Mapping[str, int],
     tasks: Callable[[Mapping[Item, int]], list[AnnotationTask]],
 ) -> dict[str, int]:
-    """Fill each queue up to the daily cap; return the number of added items by person.
+    """Fill each queue up to the daily cap; return the number of items added for each person.
 
     ``tasks`` decrypts items (item to position). It is called at most once, with all items that are added to any queue.
     """
@@ -115,7 +115,7 @@ def fill(
 
 
 def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> int:
-    """Remove all items of the records ``gone`` from the queues; return the number of removed items."""
+    """Remove all items of the records in ``gone`` from the queues; return the number of removed items."""
     removed = 0
     for queue in queues:
         doomed = [item for item in backend.present(queue) if item[0] in gone]
@@ -134,5 +134,5 @@ def withdraw(queues: Iterable[Queue], *, backend: Backend) -> None:
 
 
 def answers(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> dict[str, list[AnnotatorAnswer]]:
-    """Return the answers in the queues by person, without the records ``gone``, which were taken down."""
+    """Return the answers in the queues by person, without answers to the taken-down records in ``gone``."""
     return {queue.annotator: [a for a in backend.answers(queue) if a.item[0] not in gone] for queue in queues}

@@ -160,7 +160,7 @@ def close(
     abandon: bool = False,
     dry_run: bool = False,
 ) -> Result:
-    """Pull a last time, commit the decision about the round, and then purge the backend's queues.
+    """Import the last answers, commit the decision about the round, and delete the queues from the backend.
 
     Args:
         corpus: the corpus of the round.

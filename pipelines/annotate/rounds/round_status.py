@@ -84,5 +84,5 @@ def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
 
 
 def loads(assigned: Iterable[Row]) -> dict[str, int]:
-    """Return the number of items assigned to each person."""
+    """Count the items assigned to each person."""
     return dict(sorted(Counter(str(row["annotator"]) for row in assigned).items()))

@@ -37,7 +37,7 @@ class NotMade(ConfigError):
 
 @dataclass(frozen=True)
 class StoredRound:
-    """A round read at the tip of the corpus branch, with content decrypted and without rows of records taken down.
+    """A round as stored at the tip of the corpus branch, decrypted and without records that were taken down.
 
     ``assigned``, ``annotations`` and ``decisions`` are unencrypted rows of the tables ``assignments``, ``annotations``
     and ``adjudications``. ``gone`` are the assigned records that were taken down after the assignment.
@@ -57,7 +57,7 @@ class StoredRound:
         return manifests.folder(self.clone.path, self.manifest.corpus, self.manifest.round)
 
     def of(self, annotator: str) -> dict[Item, int]:
-        """Return a person's assigned items with their positions, in the order of the positions."""
+        """Return the items assigned to a person with their positions, in the order of the positions."""
         mine = {item_of(row): int(str(row["position"])) for row in self.assigned if row["annotator"] == annotator}
         return dict(sorted(mine.items(), key=lambda pair: pair[1]))
 

@@ -20,7 +20,7 @@ DELETIONS = {"deleted", "removed", "deleted_later"}
 
 
 class SubmissionSource(Protocol):
-    """The protocol of a source; it yields nothing before it has read and verified all its data."""
+    """The interface of a source; it returns no data before it has read and verified all of it."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class SubmissionSource(Protocol):
 def open_source(
     name: SourceName, *, params: Params, settings: Settings, today: date, state: Path | None = None
 ) -> SubmissionSource:
-    """Return the source ``name`` after a check of its access basis; nothing is sent yet.
+    """Check that the source ``name`` may be accessed and return it; no request is sent yet.
 
     Args:
         today: the day on which the approval must still be valid.
@@ -66,7 +66,7 @@ def open_source(
 
 
 class Gathered:
-    """The items of one window, one for each fullname: a deletion takes precedence, then the newest retrieval.
+    """The items of one month by fullname; of several copies, a deleted one is kept first, then the newest.
 
     Archives hold a post several times and disagree; a post that is deleted in any of them is deleted.
     """
@@ -97,7 +97,7 @@ class Gathered:
         return parsed, retrieved
 
     def put(self, parsed: Submission | Dropped, *, retrieved: float) -> None:
-        """Add a parsed item of the window; of two items with equal rank and time, the one added later is kept."""
+        """Store an item of the month; of two items with equal rank and time, the one added later is kept."""
         rank = 1
         if isinstance(parsed, Dropped):
             rank = 2 if parsed.reason in DELETIONS else 0 if parsed.reason == "malformed" else 1

@@ -21,7 +21,7 @@ MAX_PAUSE_SECONDS = 120.0
 
 
 class ArcticShiftSource:
-    """The source Arctic Shift, paged by ``created_utc``; pages overlap by one second, so that no post is missed."""
+    """The source Arctic Shift; its pages by ``created_utc`` overlap by one second, so that no post is missed."""
 
     name = "arctic_shift"
 
@@ -46,7 +46,7 @@ class ArcticShiftSource:
         self._session.headers["User-Agent"] = user_agent(settings.contact)
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield the archive's posts of the window, oldest first; posts that ``_meta`` marks as deleted are ``Dropped``.
+        """Yield the archived posts of the month, oldest first; posts that were deleted are yielded as ``Dropped``.
 
         Raises:
             SourceThrottled: 429, with the seconds to wait.
@@ -56,7 +56,7 @@ class ArcticShiftSource:
         return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
     def ping(self, subreddit: str) -> None:
-        """Request one second of a subreddit before Reddit began, which has no posts.
+        """Send a request that returns no posts: one second of a subreddit before Reddit existed.
 
         Raises:
             SourceError: as :meth:`submissions`.

@@ -85,7 +85,7 @@ class DumpSource:
 
 
 def expected_digest(path: Path) -> str:
-    """Return the SHA-256 of a dump from ``<name>.sha256`` (the format of ``sha256sum``).
+    """Read the expected SHA-256 of a dump from ``<name>.sha256`` (the format of ``sha256sum``).
 
     Raises:
         DumpUnverified: the file is missing or has no digest for this dump.
@@ -102,7 +102,7 @@ def expected_digest(path: Path) -> str:
 
 
 def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: Dump) -> Iterator[bytes]:
-    """Yield the lines that name one of the subreddits, as bytes without the line feed.
+    """Yield the lines of a dump that name one of the subreddits, as bytes without the line feed.
 
     Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two chunks stays intact.
 
@@ -126,7 +126,7 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
 
 
 def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, int]]:
-    """Yield decompressed bytes with the compressed offset after them; every frame must be complete.
+    """Yield decompressed bytes and the position in the compressed file after them; every frame must be complete.
 
     ``stream_reader`` would silently stop at the end of a truncated file; a ``decompressobj`` reports whether its frame
     is complete.

@@ -31,7 +31,7 @@ LENGTH_BYTES = 4
 
 @dataclass(frozen=True)
 class ListingPage:
-    """One response of an API: its items and the cursor of the next page (``None`` after the last)."""
+    """One response of a listing API: its items and the cursor of the next page (``None`` on the last page)."""
 
     items: Sequence[Mapping[str, Any]]
     cursor: str | None
@@ -52,7 +52,7 @@ class ResumeJournal:
         self._count = 0
 
     def begin(self, query: str) -> list[dict[str, Any]]:
-        """Return the entries of an earlier attempt at the same query on the same day, oldest first."""
+        """Return the stored pages of an earlier attempt at the same query on the same day, oldest first."""
         self._name = f"{self._day}:{query}"
         self._count = 0
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class ResumeJournal:
         self._count += 1
 
     def end(self) -> None:
-        """Delete the file after the source was read to its end."""
+        """Delete the file when the source was read completely."""
         self._path.unlink(missing_ok=True)
 
     @property

@@ -83,7 +83,7 @@ class RedditSource:
         return {str(s.name): _plain(s) for s in listing if isinstance(s, PrawSubmission)}
 
     def newest(self, subreddit: str) -> str | None:
-        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no post.
+        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts.
 
         Raises:
             SubredditClosed: the subreddit is private, banned or unknown.
@@ -93,7 +93,7 @@ class RedditSource:
         return str(items[0]["name"]) if items else None
 
     def remaining(self) -> float | None:
-        """Return the share of the client id's requests left in Reddit's period; ``None`` before the first response."""
+        """Return the unused share of the client's rate limit, or ``None`` before the first response."""
         limits = self._reddit.auth.limits
         left, used = limits["remaining"], limits["used"]
         return None if left is None or used is None else float(left) / max(float(left) + float(used), 1.0)

@@ -13,7 +13,7 @@ DEFAULT_WAIT_SECONDS = 60.0
 
 
 class SubredditClosed(SourceRefused):
-    """Reddit does not show this subreddit (private, banned or unknown), so the state of its posts is unknown."""
+    """Reddit does not show this subreddit (it is private, banned or unknown), so its posts cannot be checked."""
 
 
 def user_agent(contact: str) -> str:
@@ -28,7 +28,7 @@ def user_agent(contact: str) -> str:
 
 
 def check_address(address: str, *, setting: str) -> str:
-    """Return a server's address without trailing slashes; refuse an address to which credentials must not be sent.
+    """Normalise a server's address, and reject an address to which credentials must not be sent.
 
     Raises:
         BadParams: the address is neither https nor http to this machine.
@@ -40,7 +40,7 @@ def check_address(address: str, *, setting: str) -> str:
 
 
 def refusal(source: str, *, status: int, headers: Mapping[str, str], what: str) -> SourceError:
-    """Return the error for an HTTP status; its class says whether a retry may help."""
+    """Return the error for an HTTP status; its class determines whether a retry may help."""
     if status == 429:
         return SourceThrottled(source=source, retry_after=_wait(headers))
     if status >= 500 or status == 408:

@@ -63,7 +63,7 @@ class Captions:
         )
 
     def differences(self, left: npt.ArrayLike, right: npt.ArrayLike, *, limit: int) -> Ints:
-        """Return for each pair (``left``, ``right``) how many words of the captions differ, at most ``limit``.
+        """Count the words that differ between the captions of each pair (``left``, ``right``), up to ``limit``.
 
         Takes about a microsecond per pair. The result is symmetric.
         """
@@ -74,7 +74,7 @@ class Captions:
         return result
 
     def rare_words(self, items: npt.ArrayLike, *, most: int) -> tuple[Ints, Ints]:
-        """Return (item, word) pairs: for each item the ``most`` rarest of its words that also occur in another item.
+        """Return (item, word) pairs with the ``most`` rarest words of each item that also occur in another item.
 
         ``items`` are the captions of the items. Two items that share all but ``k`` of their repeated words share one of
         the ``k + 1`` rarest of each (prefix filter; Chaudhuri, Ganti and Kaushik 2006). The pairs of items that share a

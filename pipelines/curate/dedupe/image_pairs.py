@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pictures:
-    """The hashes and captions of all items, earliest first; kept in memory only, because captions are content."""
+    """Hashes and captions of all items, earliest first; never written to disk, because captions are content."""
 
     hashes: npt.NDArray[np.uint64]
     hashed: npt.NDArray[np.bool_]  # False if too flat for a hash
@@ -32,7 +32,7 @@ class Pictures:
 
 
 class Pairs(NamedTuple):
-    """Near-duplicate pairs as positions ``left < right``, with the numbers of bits and words that differ."""
+    """Near-duplicate pairs as positions ``left < right``, with the numbers of differing bits and words."""
 
     left: Ints
     right: Ints
@@ -40,12 +40,12 @@ class Pairs(NamedTuple):
     words: Ints
 
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
-        """Return the pairs that ``which`` selects."""
+        """Return the pairs that the index ``which`` selects."""
         return Pairs(*(column[rows] for column in self))
 
     @classmethod
     def join(cls, parts: list[Pairs]) -> Pairs:
-        """Return the pairs of all ``parts``, each once, ordered by left, then right."""
+        """Combine the pairs of all ``parts`` without repetition, ordered by left, then right."""
         empty = np.empty(0, dtype=np.int64)
         left, right, hamming, words = (np.concatenate([empty, *columns]) for columns in zip(*parts, strict=True))
         _, rows = np.unique(left << 32 | right, return_index=True)
@@ -54,7 +54,7 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Kinds:
-    """Items grouped into kinds: items of one kind are equal in all bits and words, so only kinds are compared."""
+    """Items grouped into classes of identical bits and words, so that only one item of each class is compared."""
 
     kind: Ints  # of each item, numbered by first appearance
     first: Ints  # item of each kind
@@ -62,14 +62,14 @@ class Kinds:
 
 @dataclass(frozen=True)
 class PictureKinds(Kinds):
-    """Pictures grouped into kinds, with the captions of the kinds."""
+    """Pictures grouped into classes of identical hash and caption, with the captions of the classes."""
 
     caption: Ints  # of each kind, a position in ``captions``
     captions: Captions
 
 
 def kinds(pictures: Pictures) -> PictureKinds:
-    """Group pictures into kinds by equal hash and equal caption words.
+    """Group pictures with the same hash and the same caption words into one class.
 
     A picture without a hash is of one kind only with pictures of the same bytes and words (ours).
     """
@@ -86,7 +86,7 @@ def kinds(pictures: Pictures) -> PictureKinds:
 
 
 def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Pairs:
-    """Return the near-duplicate pairs of kinds.
+    """Return the near-duplicate pairs of classes.
 
     In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
     ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
@@ -123,7 +123,7 @@ def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Ite
 
 
 def pairs_of_items(found: Pairs, known: Kinds, *, listed: int) -> Pairs:
-    """Return the near-duplicate pairs of items: within one kind, and between two near-duplicate kinds.
+    """Return the near-duplicate pairs of items, both within one class and between near-duplicate classes.
 
     A kind with thousands of items has millions of pairs. All pairs are therefore listed only for its first ``listed``
     items; each further item is only paired with the first. Groups stay whole, and the list grows linearly with the

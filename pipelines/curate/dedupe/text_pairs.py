@@ -19,14 +19,14 @@ from pipelines.extract.words import words
 
 
 def kinds_of_texts(texts: Sequence[str]) -> Kinds:
-    """Group posts into kinds: posts of one kind have the same words."""
+    """Group posts that have the same words into one class."""
     numbers: dict[str, int] = {}
     kind = np.array([numbers.setdefault(" ".join(words(text)), len(numbers)) for text in texts], np.int64)
     return Kinds(kind, np.unique(kind, return_index=True)[1])
 
 
 def pairs_of_texts(texts: Sequence[str], signatures: Sequence[bytes], known: Kinds, *, params: Params) -> Pairs:
-    """Return the near-duplicate pairs of kinds, with the number of words in which they differ.
+    """Return the near-duplicate pairs of classes, with the number of differing words.
 
     The number is of the words in the longer text that the other text lacks, with multiplicity. ``hamming`` is 0,
     because texts have no hash.

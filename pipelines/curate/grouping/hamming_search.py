@@ -41,7 +41,7 @@ def _popcount(typing_context: Any, word: Any) -> Any:
 
 
 class Search(NamedTuple):
-    """The search by one chunk of the hashes: hashes ordered by that chunk, start of each bucket, masks to compare."""
+    """The search by one chunk of the hashes: hashes sorted by that chunk, the start of each bucket, and bit masks."""
 
     hashes: Any
     starts: Any
@@ -52,7 +52,7 @@ class Search(NamedTuple):
 
 
 class PairBuffers(NamedTuple):
-    """The buffers that a search by one chunk fills with pairs."""
+    """Reusable buffers for the pairs that a search by one chunk finds."""
 
     left: Any
     right: Any
@@ -136,7 +136,7 @@ def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs
 
 
 def cells(left_sizes: Counts, right_sizes: Counts, *, block: int = BLOCK) -> Iterator[tuple[Counts, Counts, Counts]]:
-    """Yield the cells of many small rectangles, as (rectangle, left offset, right offset), in bounded blocks.
+    """Yield the cells of many small rectangles as (rectangle, left offset, right offset), in blocks of limited size.
 
     This expands pairs of groups into the pairs of their members.
     """
@@ -157,7 +157,7 @@ def _members(labels: npt.NDArray[Any]) -> tuple[Ints, Counts, Counts]:
 
 
 def equal_pairs(labels: npt.NDArray[Any], *, block: int = BLOCK) -> Iterator[tuple[Ints, Ints]]:
-    """Yield all pairs ``left < right`` of positions with the same label, each once, in bounded blocks."""
+    """Yield all pairs ``left < right`` of positions with the same label once, in blocks of limited size."""
     members, first, sizes = _members(labels)
     copies = np.arange(len(members)) - np.repeat(first, sizes)
     later = np.repeat(sizes, sizes) - copies - 1
@@ -166,7 +166,7 @@ def equal_pairs(labels: npt.NDArray[Any], *, block: int = BLOCK) -> Iterator[tup
 
 
 def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[Pairs]:
-    """Yield all pairs of hashes within ``radius`` bits, in blocks of bounded size.
+    """Yield all pairs of hashes that differ in at most ``radius`` bits, in blocks of limited size.
 
     Every pair is yielded once, as positions ``left < right`` (int32) with its distance (uint8). The pairs are not
     sorted, but their order is the same for the same hashes.
@@ -203,7 +203,7 @@ def _union(parent: Any, left: Any, right: Any) -> None:
 
 
 def components(n: int, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return for each of ``n`` items the smallest item connected to it by a chain of pairs (union-find)."""
+    """Return for each of ``n`` items the smallest item that a chain of pairs connects to it (union-find)."""
     parent = np.arange(n, dtype=np.int64)
     _union(parent, np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64))
     return parent
@@ -218,7 +218,7 @@ def _keep(kept: Any, keeper: Any, earlier: Any, later: Any) -> None:
 
 
 def keepers(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return for each item the kept item that it repeats, or itself if it is kept (keep-first star).
+    """Return for each item the earlier kept item that it duplicates, or the item itself if it is kept.
 
     Items are visited in ``order`` (a permutation of positions, earliest first). An item is dropped if it is paired with
     an earlier kept item; its keeper is the earliest of those. A chain therefore never drops an item that is not

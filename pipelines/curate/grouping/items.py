@@ -17,7 +17,7 @@ from pipelines.storage.tables import Item, items_of
 
 @dataclass(frozen=True)
 class CorpusItems:
-    """All items of a corpus in the order of their ids, with their links and strata."""
+    """All items of a corpus sorted by id, with their links to each other and their strata."""
 
     items: list[Item]
     links: Links
@@ -25,7 +25,7 @@ class CorpusItems:
 
 
 def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
-    """Return the items that remain after dedupe, as (record_id, image)."""
+    """Return the items that deduplication kept, as (record id, image number)."""
     items = read_items(corpus, params=params, columns=[], root=root)
     drops = tables.read(root / "snapshot" / corpus / "dedupe" / "drops.parquet", name="drops")
     dropped = set(items_of(drops))
@@ -33,7 +33,7 @@ def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
 
 
 def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
-    """Return ``record_id``, ``image`` and ``columns`` of all items; a text has image 0."""
+    """Read ``record_id``, ``image`` and ``columns`` of all items; a text has image number 0."""
     content = params.corpora[corpus].content
     shards = sorted((root / "data" / corpus).glob(f"*/{content}/*.parquet"))
     if content == "images":
@@ -43,7 +43,7 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
 
 
 def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> pa.Table:
-    """Return ``record_id`` and ``columns`` of the posts of all months.
+    """Read ``record_id`` and ``columns`` of the posts of all months.
 
     Raises:
         SchemaMismatch: an item of the table ``of`` has no post.
@@ -56,7 +56,7 @@ def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> 
 
 
 def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
-    """Return every item of the corpus, including dropped near-duplicates, because they link kept items.
+    """Read every item of the corpus, also dropped near-duplicates, because they link kept items.
 
     Raises:
         SchemaMismatch: an item has no post.

@@ -11,7 +11,7 @@ from numba.core.caching import UserProvidedCacheLocator
 
 
 class ByContent(UserProvidedCacheLocator):  # type: ignore[misc]
-    """A locator of numba's cache: one folder below ``NUMBA_CACHE_DIR`` per digest of a source file."""
+    """Locate numba's cache in one folder below ``NUMBA_CACHE_DIR`` for each digest of a source file."""
 
     def __init__(self, function: Any, file: str) -> None:
         super().__init__(function, file)

@@ -13,7 +13,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def compiled(function: Kernel) -> Kernel:
-    """Return ``function`` compiled by numba, without the GIL; it may only call compiled functions of the same file."""
+    """Compile ``function`` with numba, without the GIL; it may call only compiled functions of the same file."""
     if numba is None:
         return function
     try:

@@ -22,21 +22,21 @@ NONE = np.int64(1 << 40)
 
 @dataclass(frozen=True)
 class Links:
-    """The links of items: near-duplicate pairs by position, and the author of each item as a number."""
+    """The links between items: near-duplicate pairs by position, and each item's author as a number."""
 
     left: Ints
     right: Ints
     author: Ints
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Return all links as edges of one graph; its nodes are the items, followed by the authors."""
+        """Return all links as edges of one graph, whose nodes are the items followed by the authors."""
         n = len(self.author)
         return np.concatenate([self.left, np.arange(n)]), np.concatenate([self.right, n + self.author])
 
 
 @dataclass(frozen=True)
 class Units:
-    """For each item: the unit (its smallest member), the index of the split or -1 (``held``), and ``excluded``."""
+    """For each item, its group (named by the smallest member), its fixed split or -1, and whether it is excluded."""
 
     unit: Ints
     held: Ints
@@ -44,7 +44,7 @@ class Units:
 
 
 def resolve(links: Links, *, assigned: Ints) -> Units:
-    """Group linked items into units, which a split keeps together; ``assigned`` is an item's split index, or -1 if new.
+    """Group linked items, which a split keeps together; ``assigned`` is an item's split index, or -1 for a new item.
 
     Assigned items keep their split. Linked new items are excluded if they are linked to assigned items of two splits.
     A link through an assigned item does not count: other new items that are linked to that item stay.
@@ -81,7 +81,7 @@ def _authors_split(links: Links, assigned: Ints) -> Ints:
 
 
 def leakage(links: Links, *, split: Ints) -> int:
-    """Return the numbers of near-duplicate pairs and of authors that two splits share; -1 means no split."""
+    """Count the near-duplicate pairs and the authors that are in more than one split; -1 means no split."""
     a, b = split[links.left], split[links.right]
     pairs = int(((a >= 0) & (b >= 0) & (a != b)).sum())
     has = split >= 0

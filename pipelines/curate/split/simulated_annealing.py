@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class SplitState(NamedTuple):
-    """The units as sparse rows of feature counts, with their splits; cost: sum of weight * (count - target)^2."""
+    """The groups with their feature counts and splits; the cost is the sum of weight * (count - target)^2."""
 
     start: Any  # unit u has the features start[u] to start[u + 1], sorted; its size comes first, as feature 0
     feature: Any
@@ -34,7 +34,7 @@ class SplitState(NamedTuple):
 
 @compiled
 def change(state: SplitState, u: int, v: int, a: int, b: int) -> float:
-    """Return the change of the cost if unit ``u`` moves from split ``a`` to ``b`` and ``v`` back (-1: no unit)."""
+    """Return the change of cost if group ``u`` moves from split ``a`` to ``b`` and ``v`` moves back (-1: no group)."""
     start, feature, amount, splits = state.start, state.feature, state.amount, state.splits
     count, target = state.count, state.target
     i, end_u = start[u], start[u + 1]
@@ -62,7 +62,7 @@ def change(state: SplitState, u: int, v: int, a: int, b: int) -> float:
 
 @compiled
 def shift(state: SplitState, u: int, a: int, b: int) -> None:
-    """Move unit ``u`` from split ``a`` (-1: not placed yet) to ``b``."""
+    """Move group ``u`` from split ``a`` (-1 if not placed yet) to split ``b``."""
     for i in range(state.start[u], state.start[u + 1]):
         at = state.feature[i] * state.splits
         if a >= 0:
@@ -73,7 +73,7 @@ def shift(state: SplitState, u: int, a: int, b: int) -> None:
 
 @compiled
 def place(state: SplitState, share: Floats, seen: Ints, order: Ints) -> None:
-    """Place each unit of ``order`` where chi-square grows least: squared deviation over share, on a running target.
+    """Place each group of ``order`` in the split where the chi-square deviation from the running target grows least.
 
     ``seen[f]`` is the amount of feature ``f`` placed so far; it is updated in place.
     """
@@ -95,7 +95,7 @@ def place(state: SplitState, share: Floats, seen: Ints, order: Ints) -> None:
 
 @compiled
 def barter(state: SplitState, u: int, b: int, others: Ints, heat: float) -> None:
-    """Swap the large unit ``u`` with units of split ``b`` of the same total size; undo it if the cost is too high.
+    """Swap the large group ``u`` for groups of split ``b`` of equal total size, or undo it if the cost is too high.
 
     The units of ``b`` are chosen among ``others``, in order. A swap with a single small unit would change the sizes of
     the splits too much, so that large units would never move.
@@ -121,7 +121,7 @@ def barter(state: SplitState, u: int, b: int, others: Ints, heat: float) -> None
 
 @compiled
 def anneal(state: SplitState, first: Ints, other: Ints, hop: Ints, heat: Floats) -> None:
-    """Try one change per draw and keep it if the cost grows by less than its ``heat``.
+    """Try one random change at a time, and keep it if the cost grows by less than the given ``heat``.
 
     Draw ``k`` swaps the units at positions ``first[k]`` and ``other[k]`` of ``state.free``; a larger unit is swapped
     against several units from the other's position on. If ``hop[k]`` is not 0, it instead moves the first unit that
@@ -148,7 +148,7 @@ def anneal(state: SplitState, first: Ints, other: Ints, hop: Ints, heat: Floats)
 
 @compiled
 def cheapest(state: SplitState, a: int, b: int, limit: int) -> int:
-    """Return the unit of split ``a`` with fewer than ``limit`` items that is cheapest to move to ``b``, or -1."""
+    """Return the group in split ``a`` with fewer than ``limit`` items that is cheapest to move to ``b``, or -1."""
     best, least = -1, 0.0
     for k in range(len(state.free)):
         u = state.free[k]

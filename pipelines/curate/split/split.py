@@ -40,7 +40,7 @@ def run(
     vault: Vault,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Write the splits, the excluded items and the certificate (the quality of the split); return the certificate.
+    """Write the splits, the excluded items and the quality report of the split; return the report.
 
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample}``.
 
@@ -77,7 +77,7 @@ def run(
 
 
 def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: Path = Path()) -> None:
-    """Store a snapshot's splits in the ledger; called only when publishing, since unpublished splits are not binding.
+    """Store a published snapshot's splits permanently in the vault; unpublished splits are not binding.
 
     Raises:
         SplitConflict: a snapshot that was published earlier assigned an item to another split; nothing is stored.
@@ -90,7 +90,7 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
 def divide(
     units: Units, within: Ints, matrix: sparse.csr_matrix, *, ratios: Mapping[str, float], section: Split
 ) -> Ints:
-    """Return the split index of each item of ``within``; ``matrix`` has their labels, one row per item."""
+    """Return the split index of each item in ``within``; ``matrix`` contains their labels, one row per item."""
     if not len(within):
         return np.empty(0, np.int64)
     first, unit = np.unique(units.unit[within], return_index=True, return_inverse=True)[1:]
@@ -107,7 +107,7 @@ def divide(
 
 
 def indicator(columns: Mapping[str, list[str]], *, rows: int) -> tuple[list[str], sparse.csr_matrix]:
-    """Return one column name per value of each stratum (``kind=image``), and an item x column matrix."""
+    """Return one column name for each value of each stratum (such as ``kind=image``), and the item x column matrix."""
     cells = [(i, f"{stratum}={value}") for stratum, values in columns.items() for i, value in enumerate(values)]
     cells = sorted(set(cells))
     names = sorted({name for _, name in cells})

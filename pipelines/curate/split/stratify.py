@@ -41,7 +41,7 @@ CHUNK = 1 << 17
 
 
 def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int] | None = None) -> list[int]:
-    """Return the split sizes of ``items`` by largest remainder, in the order of ``ratios`` (any positive weights).
+    """Return the sizes of the splits of ``items`` items by the largest-remainder method, in the order of ``ratios``.
 
     Of equal remainders, the first is rounded up. ``floor`` is the number of items that each split already has; a split
     above its share keeps its items, and the other splits divide the rest. FigSIM prints 633/208/208 of 1,049, which no
@@ -66,14 +66,14 @@ def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int
 
 
 def unit_counts(units: Ints, items: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return the rows of ``items`` (item x column) summed by unit: a unit x column matrix."""
+    """Sum the rows of ``items`` (item x column) by group; return a group x column matrix."""
     n = int(units.max()) + 1 if len(units) else 0
     member = sparse.csr_matrix((np.ones(len(units), np.int32), (units, np.arange(len(units)))), (n, len(units)))
     return sparse.csr_matrix(member @ items)
 
 
 def label_pairs(items: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return the pairs of labels of each item: item x pair, with only the pairs that occur."""
+    """Return an item x pair matrix of the pairs of labels that each item has; pairs without items are left out."""
     items = items.sorted_indices()
     width = items.shape[1]
     start, label = items.indptr.astype(np.int64), items.indices.astype(np.int64)
@@ -102,7 +102,7 @@ def stratify(
     pairs: sparse.csr_matrix | None = None,
     assigned: Ints | None = None,
 ) -> Ints:
-    """Return the split of each unit, as an index into ``ratios``.
+    """Return the split of each group, as an index into ``ratios``.
 
     Args:
         sizes: items per unit, at least 1.
@@ -249,7 +249,7 @@ def certificate(
     ratios: Mapping[str, float],
     groups: Ints | None = None,
 ) -> dict[str, Any]:
-    """Return the quality of a split, computed from the items alone, for any method of splitting.
+    """Compute the quality of a split from its items alone, whatever method made the split.
 
     A deviation is ``|count - split size target / items x total|`` in items. Its bound is the integrality bound, the
     smallest deviation that whole items allow for that label alone. ``labels`` is item x label, ``groups`` the unit of

@@ -27,11 +27,11 @@ class OcrReading:
 
 
 class OcrEngine(Protocol):
-    """The protocol of an OCR engine, which reads one JPEG at a time."""
+    """The interface of an OCR engine, which reads one JPEG at a time."""
 
     @property
     def identity(self) -> str:
-        """Return the name, versions and settings that are stored with every text."""
+        """Return the engine's name, versions and settings, which are stored with every text."""
         ...
 
     def read(self, data: bytes) -> OcrReading:
@@ -40,7 +40,7 @@ class OcrEngine(Protocol):
 
 
 def open_engine(params: Ocr) -> OcrEngine:
-    """Return the engine that ``ocr.engine`` names; only its libraries are imported.
+    """Return the engine that ``ocr.engine`` names; libraries of other engines are not imported.
 
     Raises:
         EngineMissing: the engine's program, model or credentials are missing.

@@ -30,7 +30,7 @@ SPACES = {BREAKS.SPACE, BREAKS.SURE_SPACE, BREAKS.EOL_SURE_SPACE, BREAKS.LINE_BR
 
 
 class GoogleVision:
-    """A client of ``images:annotate`` with text detection; one request per picture."""
+    """A client of Google's method ``images:annotate`` with text detection; each picture is one request."""
 
     def __init__(self, params: Ocr, *, client: Any = None, patience_seconds: float = 60.0) -> None:
         """Use ``client``, or one with the standard credentials; requests are retried for ``patience_seconds``.
@@ -49,7 +49,7 @@ class GoogleVision:
         self.identity = f"google_vision-v1/google-cloud-vision-{version('google-cloud-vision')}/text_detection"
 
     def read(self, data: bytes) -> OcrReading:
-        """Return Google's text of a JPEG, in Google's order.
+        """Return the text of a JPEG in the order in which Google returns it.
 
         Raises:
             SourceThrottled: the quota is used up.
@@ -77,7 +77,7 @@ class GoogleVision:
 
 
 def parse(answer: Any, *, engine: str) -> OcrReading:
-    """Return the reading of one ``AnnotateImageResponse``: words above the threshold, weighted by their letters."""
+    """Convert one ``AnnotateImageResponse``: words above the threshold, with confidences weighted by letters."""
     pieces, letters, score = [], 0, 0.0
     for word in _words(answer.full_text_annotation):
         if word.confidence >= MIN_CONFIDENCE:

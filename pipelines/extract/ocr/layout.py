@@ -17,7 +17,7 @@ BLOCK_GAP = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A line of text and its upright bounding box in pixels; ``confidence`` in 0..1, ``read`` False if unreadable."""
+    """A line of text with its upright bounding box in pixels and its confidence; ``read`` is False if unreadable."""
 
     text: str
     confidence: float
@@ -36,7 +36,7 @@ class Box:
         return self.right - self.left
 
     def shared_with(self, other: Box) -> float:
-        """Return the share of the smaller box's area that overlaps the other box."""
+        """Return the share of the smaller box's area in which both boxes overlap."""
         across = _overlap(self.left, self.right, other.left, other.right)
         down = _overlap(self.top, self.bottom, other.top, other.bottom)
         return across * down / max(1.0, min(self.width * self.height, other.width * other.height))
@@ -85,7 +85,7 @@ def _rows(boxes: Sequence[Box]) -> list[Box]:
 
 
 def reading_order(boxes: Sequence[Box]) -> list[Box]:
-    """Return one box per block of text, by rows from the top left, so that columns and panels stay together."""
+    """Return one box per block of text, row by row from the top left; columns and panels are kept together."""
     lines = _grouped(_rows(boxes), joins=lambda line, box: _same_line(_join(line), box))
     joined = sorted(map(_join, lines), key=lambda b: (b.top, b.left))
     return _rows([_join(block) for block in _grouped(joined, joins=lambda block, box: _same_block(block[-1], box))])
@@ -104,7 +104,7 @@ def _grouped(boxes: Sequence[Box], *, joins: Callable[[list[Box], Box], bool]) -
 
 
 def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> OcrReading:
-    """Join ``boxes`` to one ``OcrReading``; split glued words of ``split_words_from`` letters or more."""
+    """Join ``boxes`` to one ``OcrReading``; split joined words of ``split_words_from`` letters or more."""
     kept = [box for box in boxes if box.read and box.text.strip()]
     text = normalise(" ".join(block.text for block in reading_order(kept)))
     text = split_glued(text, letters=split_words_from)

@@ -37,7 +37,7 @@ MODELS = {"Det": "PP-OCRv6_det_small.onnx", "Rec": "PP-OCRv6_rec_small.onnx"}
 
 
 class RapidOcr:
-    """The engine with its two models loaded (about 0.5 GB); use one object per process."""
+    """The RapidOCR engine with its two models loaded (about 0.5 GB); create one object per process."""
 
     def __init__(self, params: Ocr) -> None:
         """Load the bundled models.

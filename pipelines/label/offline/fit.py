@@ -34,12 +34,12 @@ DECIMALS = 6  # of a score: smaller differences are rounding noise
 
 
 class GoldTooSmall(LabellingError):
-    """The dev gold is too small to fit an offline labeller."""
+    """There is too little gold in dev to fit an offline labeller."""
 
     message = (
         "Labeller '{labeller}' cannot be trained: the dev split has {records} posts with gold labels, in {groups} "
-        "groups (author or near-duplicates). Needed: a label that {needed} posts of at least two groups have and other "
-        "posts lack."
+        "groups (same author or near-duplicates). At least one label must be on {needed} posts from two or more "
+        "groups, and be absent from other posts."
     )
     remedy = "Annotate more posts of the dev split, or lower votes.min_positives in params.yaml."
     exit_code = 65
@@ -47,7 +47,7 @@ class GoldTooSmall(LabellingError):
 
 @dataclass(frozen=True)
 class OfflineModel:
-    """Classifiers of all labels with their sigmoids, shape (labels, 2)."""
+    """The classifiers of all labels and their calibration sigmoids, shape (labels, 2)."""
 
     head: Head
     sigmoids: Values
@@ -84,7 +84,7 @@ class Offline:
         self._learned = learned
 
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
-        """Return one answer per post, in order: a vote, or ``abstained`` if every valid set has a rare label.
+        """Return one answer per post, in order: a vote, or ``abstained`` if every valid set contains a rare label.
 
         A post with gold, or an altered copy with the same record id, is labelled by a model that was not fitted on it.
         ``progress`` is called with the number of posts labelled so far.
@@ -164,7 +164,7 @@ def fit(
     votes: VotesParams,
     groups: Sequence[str],
 ) -> Offline:
-    """Return a member of the offline ensemble fitted on the dev gold; the order of ``gold`` does not matter.
+    """Fit a member of the offline ensemble on the gold of dev; the order of ``gold`` does not matter.
 
     Args:
         name: the labeller's name.

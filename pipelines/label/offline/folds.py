@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 def deal(groups: Sequence[str], *, targets: npt.NDArray[np.bool_], most: int, seed: int) -> npt.NDArray[np.intp]:
-    """Return the fold of every row, shape (rows,); a group is never divided.
+    """Return the cross-validation fold of every row, shape (rows,); all rows of a group are in one fold.
 
     Groups with the rarest labels are assigned first, each to the fold with the fewest of that label, so that the other
     folds still have every label. The order of groups of equal rarity depends on ``seed`` and their names, never on the

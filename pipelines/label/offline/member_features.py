@@ -23,13 +23,13 @@ MIN_TEXTS = 2  # ours: an n-gram of a single training text only identifies that 
 
 
 class View(Protocol):
-    """One set of features computed from posts."""
+    """A method of computing features from posts, and a classifier for them."""
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return one row of features per text; ``learn`` first fixes the vocabulary, and is used once, on the gold."""
+        """Return one row of features per text; ``learn`` also fixes the vocabulary, and is set for the gold only."""
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Return a classifier per column of ``targets``, shape (rows, labels)."""
+        """Fit a classifier for each column of ``targets``, shape (rows, labels)."""
 
 
 def _linear(rows: Rows, *, wanted: npt.NDArray[np.bool_], c: float, seed: int) -> tuple[Values, float]:
@@ -62,12 +62,12 @@ class _Ngrams:
         self._counts = CountVectorizer(**options, min_df=MIN_TEXTS, dtype=np.float64)
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return counts, or which n-grams occur, shape (texts, n-grams)."""
+        """Return the counts of n-grams, or whether each occurs, shape (texts, n-grams)."""
         return (self._counts.fit_transform if learn else self._counts.transform)(texts).tocsr()
 
 
 class Characters(_Ngrams):
-    """TF-IDF of character n-grams inside word borders: robust to typos, inflection and scrubbing."""
+    """TF-IDF of character n-grams within words, which tolerate typos, inflection and scrubbing."""
 
     C = 10.0  # ours: unit-length rows of a few hundred texts need little shrinkage
 
@@ -75,7 +75,7 @@ class Characters(_Ngrams):
         super().__init__(analyzer="char_wb", ngram_range=(2, 5))
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Return classifiers fitted on TF-IDF weights from the training texts' document frequencies."""
+        """Fit classifiers on TF-IDF weights, with document frequencies from the training texts."""
         from sklearn.feature_extraction.text import TfidfTransformer
 
         columns = _frequent(rows)
@@ -85,7 +85,7 @@ class Characters(_Ngrams):
 
 
 class WordFeatures(_Ngrams):
-    """Words and word pairs, each scaled by how much likelier it is under a label (NB-SVM, Wang & Manning 2012)."""
+    """Words and word pairs, each scaled by how strongly it indicates a label (NB-SVM, Wang & Manning 2012)."""
 
     C = 1.0  # ours: the ratios already set the scale
 
@@ -93,7 +93,7 @@ class WordFeatures(_Ngrams):
         super().__init__(ngram_range=(1, 2), token_pattern=WORD, binary=True)
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Return classifiers, each fitted on columns scaled by the label's own log ratio (add-one smoothing)."""
+        """Fit one classifier per label on columns scaled by the label's log ratio (with add-one smoothing)."""
         columns = _frequent(rows)
         seen = rows[:, columns]
         weights, intercepts = np.zeros((len(columns), targets.shape[1])), np.zeros(targets.shape[1])
@@ -108,7 +108,7 @@ class WordFeatures(_Ngrams):
 
 
 class Embedding:
-    """MiniLM's sentence embedding, with weights from an installed package: nothing is downloaded."""
+    """MiniLM's sentence embedding, with weights from an installed package, so that nothing is downloaded."""
 
     C = 10.0  # ours: unit-length rows, as above
 
@@ -119,7 +119,7 @@ class Embedding:
         self._known: dict[str, npt.NDArray[np.float64]] = {}
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return mean sentence vectors, shape (texts, 384); embeddings are cached by text.
+        """Return the mean sentence vector of each text, shape (texts, 384); the vectors are cached by text.
 
         ``learn`` has no effect: the vocabulary is the model's.
         """
@@ -129,7 +129,7 @@ class Embedding:
         return np.array([self._known[text] for text in texts]).reshape(len(texts), -1)
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Return classifiers fitted on unit vectors centred at the training mean, which posts share (ours)."""
+        """Fit classifiers on unit vectors from which the training mean, common to all posts, was subtracted."""
         centre = rows.mean(axis=0)
 
         def unit(some: Rows) -> Values:
@@ -141,6 +141,6 @@ class Embedding:
 
 
 def view(features: Literal["characters", "words", "embedding"]) -> View:
-    """Return a new view by its name in ``params.yaml``."""
+    """Create a view by its name in ``params.yaml``."""
     views: dict[str, Callable[[], View]] = {"characters": Characters, "words": WordFeatures, "embedding": Embedding}
     return views[features]()

@@ -21,7 +21,7 @@ DEV_FIGURES = ("exact", "macro_f1", "micro_f1", "jaccard", "macro_recall", "micr
 
 
 def share(rate: Json | None) -> str:
-    """Return ``count/of (percent) [low, high]``, or a dash if there was nothing to count.
+    """Format a share as ``count/of (percent) [low, high]``, or a dash if the total is 0.
 
     Shares of 0 % and 100 % are printed without an interval, because every resample gives the same share.
     """
@@ -41,7 +41,7 @@ def _crises(task: Json) -> dict[str, Json]:
 
 
 def refusals(task: Json, *, paper: Mapping[str, Mapping[str, int]], carried: Mapping[str, int]) -> Sheet | None:
-    """Return a table of the share of unanswered records, by gold label and model.
+    """Return a table of the share of records without an answer, by gold label and model.
 
     Args:
         task: ``Task`` of ``evaluate.json``.
@@ -67,7 +67,7 @@ def _of(part: int, whole: int) -> str:
 
 
 def confusions(task: Json) -> Iterator[Sheet]:
-    """Yield one table per attribute: how often a gold value was answered as another value, or as both."""
+    """Yield one table per attribute that shows how often each gold value was answered as another value or as both."""
     models = _crises(task)
     for attribute in _attributes(models):
         found = {name: crises["confusions"][attribute] for name, crises in models.items()}
@@ -88,7 +88,7 @@ def _attributes(models: Mapping[str, Json]) -> list[str]:
 
 
 def matrices(task: Json) -> Iterator[Sheet]:
-    """Yield the best model's counts of gold against answer by crisis type, one table per attribute."""
+    """Yield a table per attribute of the best model's answers by gold value and crisis type."""
     models = _crises(task)
     if task["best"] not in models:
         return
@@ -106,7 +106,7 @@ def matrices(task: Json) -> Iterator[Sheet]:
 
 
 def over_extension(task: Json, *, kind: str) -> Sheet | None:
-    """Return a table, by model, of how often crisis type ``kind`` is predicted but not in gold, and the gold labels."""
+    """Return a table, by model, of how often the crisis type ``kind`` is predicted without being in gold."""
     rows = []
     for name, crises in _crises(task).items():
         over = crises["over_extension"].get(kind)
@@ -120,7 +120,7 @@ def over_extension(task: Json, *, kind: str) -> Sheet | None:
 
 
 def over_extensions(task: Json) -> Sheet | None:
-    """Return a table, by crisis type and model, of how often the type is predicted but not in gold."""
+    """Return a table, by crisis type and model, of how often the type is predicted without being in gold."""
     models = _crises(task)
     kinds = list(next(iter(models.values()))["over_extension"]) if models else []
     rows = [
@@ -130,7 +130,7 @@ def over_extensions(task: Json) -> Sheet | None:
 
 
 def severity(task: Json) -> Iterator[Sheet]:
-    """Yield tables of recall (severity-weighted and by severity) and of the rates of missed and false crises."""
+    """Yield tables of recall by severity and of the rates of missed and false crises."""
     models = _crises(task)
     known = [set(map(int, crises["severity"]["recall"])) for crises in models.values()]
     grades = sorted(set().union(*known), reverse=True)
@@ -157,7 +157,7 @@ def _graded(grades: Iterable[int]) -> Iterator[str]:
 
 
 def published_severity(paper: Mapping[str, tuple[float, Mapping[int, tuple[int, int]]]]) -> Sheet:
-    """Return a table of recall by severity for the paper's models.
+    """Return a table of recall by severity for the models in the paper.
 
     ``paper``: model name -> weighted recall, and severity -> (true positives, gold labels).
     """
@@ -171,7 +171,7 @@ def published_severity(paper: Mapping[str, tuple[float, Mapping[int, tuple[int, 
 
 
 def violations(task: Json) -> Sheet | None:
-    """Return a table of the number of answers that break each rule of the scheme (SPEC 23)."""
+    """Return a table of how many answers break each rule of the scheme (SPEC 23)."""
     models = _crises(task)
     rules = sorted({rule for crises in models.values() for rule in crises["violations"]})
     rows = [(_words(rule), *(f"{crises['violations'].get(rule, 0):,}" for crises in models.values())) for rule in rules]
@@ -179,7 +179,7 @@ def violations(task: Json) -> Sheet | None:
 
 
 def floors(task: Json) -> Sheet | None:
-    """Return a table of the labels with a recall floor: recall, floor, and precision at the same threshold."""
+    """Return a table of the labels with a required recall: recall, requirement, and precision at that threshold."""
     rows = []
     for name, model in sorted(task["models"].items()):
         for label, floor in (model.get("floors") or {}).items():
@@ -219,7 +219,7 @@ def _amount(value: float | None) -> str:
 
 
 def calibration(task: Json) -> Sheet | None:
-    """Return a table of the calibration of each model with probabilities, as a mean over all labels."""
+    """Return a table of the calibration of each model that gives probabilities, averaged over all labels."""
     rows = []
     for name, found in _calibrated(task).items():
         base = fmean(label["base"] for label in found["labels"].values())
@@ -233,7 +233,7 @@ def _calibrated(task: Json) -> dict[str, Json]:
 
 
 def calibration_by_label(task: Json) -> Sheet | None:
-    """Return a table of the Brier score by label and model, beside a constant prediction of the frequency."""
+    """Return a table of Brier scores by label and model, compared with always predicting the label's frequency."""
     found = _calibrated(task)
     if not found:
         return None
@@ -246,7 +246,7 @@ def calibration_by_label(task: Json) -> Sheet | None:
 
 
 def reliability(task: Json) -> Iterator[Drawing]:
-    """Yield the reliability plot of each model that gives probabilities."""
+    """Yield the reliability plots of all models that give probabilities."""
     for name, found in _calibrated(task).items():
         filled = [row for row in found["bins"] if row["n"]]
         bins = [figures.Bin(row["said"], row["seen"], row["n"]) for row in filled]
@@ -265,7 +265,7 @@ def reliability(task: Json) -> Iterator[Drawing]:
 
 
 def dev(task: Json) -> Sheet | None:
-    """Return a table of scores on dev, the split on which models were selected: all records, means over runs."""
+    """Return a table of scores on dev, the split used for model selection, averaged over runs."""
     rows = []
     for name, model in sorted(task["models"].items()):
         if model.get("dev"):

@@ -46,7 +46,7 @@ READING = (
 def sections(
     metrics: Json, *, silver: Json | None = None, models: Mapping[str, Json] | None = None
 ) -> list[PageSection]:
-    """Return every report section that has content.
+    """Return all report sections that have content.
 
     Args:
         metrics: ``evaluate.json`` with its tasks in order.
@@ -178,7 +178,7 @@ def _standing(metrics: Json) -> Iterator[Block]:
 
 
 def bearing(metrics: Json) -> dict[str, str]:
-    """Return our runs' results for the paper's claims about ensemble, subsets, refusals and child abuse."""
+    """Return our results for the paper's claims about the ensemble, subsets, refusals and child abuse."""
     task = tables.task_of(metrics)
     if task is None:
         return {}

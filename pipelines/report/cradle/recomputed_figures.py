@@ -22,24 +22,24 @@ Counts = Mapping[str, tuple[int, int, int]]
 
 
 def names() -> dict[str, str]:
-    """Return our model key -> the paper's name of the model in Table 4."""
+    """Return the paper's name in Table 4 for each of our model keys."""
     return {key: name for key, name, *_ in published()["table_4"]["rows"]}
 
 
 def row_4(key: str) -> dict[str, float]:
-    """Return a model's printed scores in Table 4: name of the score -> value."""
+    """Return the scores of a model as printed in Table 4, by name."""
     (row,) = [values for known, _, _, *values in published()["table_4"]["rows"] if known == key]
     return dict(zip(SCORES, row, strict=True))
 
 
 def macro_f1() -> dict[str, float]:
-    """Return the macro-F1 of Tables 4 and 8 by our names of the models, as a fraction."""
+    """Return the macro-F1 of Tables 4 and 8 by model, under the names that this project gives to the models."""
     tuned = {f"{key}-{subset}": cells[3][0] / 100 for key, subset, _, _, *cells in published()["table_8"]["rows"]}
     return {key: row_4(key)["macro_f1"] for key in names()} | tuned
 
 
 def by_label(key: str) -> dict[str, dict[str, float]]:
-    """Return label -> F1, precision and recall of a model (Tables 13 to 16)."""
+    """Return F1, precision and recall of a model by label (Tables 13 to 16)."""
     found = {}
     for number in PER_LABEL:
         table = published()[f"table_{number}"]
@@ -50,19 +50,19 @@ def by_label(key: str) -> dict[str, dict[str, float]]:
 
 
 def label_f1(key: str) -> dict[str, float]:
-    """Return the F1 of Tables 13 to 16 by label, as a fraction; empty for a model that the paper does not have."""
+    """Return a model's F1 by label (Tables 13 to 16) as fractions, or nothing if the paper lacks the model."""
     return {label: values["f1"] for label, values in by_label(key).items()} if key in names() else {}
 
 
 def support(*, key: str | None = None) -> dict[str, int]:
-    """Return label -> number of test posts (Table 11); for a model, only of the posts that it answered."""
+    """Return the number of test posts by label (Table 11); with a model, only of the posts that it answered."""
     test = published()["table_11"]["splits"].index("test")
     blocked = refused(key) if key else {}
     return {label: row[test] - blocked.get(label, 0) for label, row in published()["table_11"]["labels"].items()}
 
 
 def refused(key: str) -> dict[str, int]:
-    """Return label -> number of posts that a model refused (appendix D, by SPEC 1.5); only Gemini refused."""
+    """Return by label the number of posts that a model refused (appendix D, SPEC 1.5); only Gemini refused any."""
     table = published()["table_12"]
     found: dict[str, int] = table["blocked"] if key == table["key"] else {}
     return found
@@ -70,7 +70,7 @@ def refused(key: str) -> dict[str, int]:
 
 @cache
 def counts(key: str) -> Counts:
-    """Return the counts behind a model's rows of Tables 13 to 16, over the posts that it answered.
+    """Reconstruct a model's counts for Tables 13 to 16 on the posts that it answered.
 
     If a label's recall is 0, its precision does not determine its false positives. There is at most one such label per
     model; its false positives follow from the micro-F1 of Table 4.
@@ -92,7 +92,7 @@ def counts(key: str) -> Counts:
 
 
 def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
-    """Return the figures that follow from :func:`counts`, which do not determine Jaccard.
+    """Compute the scores that :func:`counts` determines, which are all but Jaccard.
 
     ``whole``: over all posts, with an empty answer for each unanswered post (Table 12's second row).
     """
@@ -104,7 +104,7 @@ def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
 
 
 def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, dict[int, tuple[int, int]]]:
-    """Return a paper model's severity-weighted recall and, by severity, its counts (true positives, gold labels)."""
+    """Return the severity-weighted recall of a paper's model, and its counts by severity."""
     graded: dict[int, tuple[int, int]] = {}
     for label, (tp, _, fn) in counts(key).items():
         if weight := severities.get(label, 0):
@@ -115,11 +115,11 @@ def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, 
 
 
 def answered(key: str) -> int:
-    """Return how many of the test posts a model answered; the others were blocked."""
+    """Return how many test posts a model answered; the others were blocked."""
     n: int = published()["table_12"]["n_valid"] if refused(key) else published()["test"]
     return n
 
 
 def exact_hits(key: str) -> int:
-    """Return how many posts a model labels exactly (Table 4)."""
+    """Return how many posts a model labels exactly right (Table 4)."""
     return round(row_4(key)["exact"] * answered(key))

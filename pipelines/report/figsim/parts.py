@@ -31,7 +31,7 @@ FIGURES = {"severity": 4, "figurative": 7, "related": 8}
 
 
 def sections(metrics: Json) -> list[PageSection]:
-    """Return every section that has content."""
+    """Return all report sections that have content."""
     conditions = [parts.conditions(metrics, published=tables.misclassified)]
     setup = [tables.table_8(metrics), tables.table_9(metrics), tables.table_10(metrics)]
     claims = report_sections.standing("figsim", ours=_bearing(metrics))

@@ -25,22 +25,22 @@ BASELINES = {"majority": "Majority", "every_label": "Every label"}
 
 
 def macro_f1(task: str) -> dict[str, float]:
-    """Return the macro-F1 of Table 3 by our names of the models, as a fraction."""
+    """Return the macro-F1 of Table 3 by model, under the names that this project gives to the models."""
     return {row["key"]: row[task][0][0] / 100 for row in _paper_rows() if row[task]}
 
 
 def label_f1(task: str) -> dict[str, float]:
-    """Return the F1 of Table 4 by label, as a fraction."""
+    """Return the F1 of Table 4 by label, as fractions."""
     return {label: mean / 100 for label, (mean, _) in published()["table_4"][task]["labels"].items()}
 
 
 def misclassified(task: str) -> dict[str, str]:
-    """Return how many memes of a context or modality the paper's best model gets wrong (appendix F), as ``5/26``."""
+    """Return how many memes of a context or modality the paper's best model misclassifies, such as ``5/26``."""
     return {row["label"]: "{}/{}".format(*row[task]) for row in published()["errors"] if task in row}
 
 
 def support(task: str) -> dict[str, int]:
-    """Return how many test memes carry each label of a task (Table 8); a merged label has the sum of its parts."""
+    """Return how many test memes have each label of a task (Table 8), merged labels added up."""
     category = load("figsim").category(task)
     counts = published()["table_8"]["categories"][task]
     test = published()["table_8"]["splits"].index("test")
@@ -49,7 +49,7 @@ def support(task: str) -> dict[str, int]:
 
 
 def recomputed(task: str) -> tuple[float, float]:
-    """Return macro- and weighted-F1 (times 100) that follow from Table 4's labels and Table 8's numbers of memes."""
+    """Compute macro-F1 and weighted F1 (times 100) from Table 4's scores and Table 8's numbers of memes."""
     means = {label: mean for label, (mean, _) in published()["table_4"][task]["labels"].items()}
     weights = support(task)
     weighted = sum(mean * weights[label] for label, mean in means.items()) / sum(weights.values())
@@ -57,7 +57,7 @@ def recomputed(task: str) -> tuple[float, float]:
 
 
 def table_3(ours: Json | None = None) -> Sheet:
-    """Return Table 3: all models on all tasks; models with unanswered items have a second row over all records."""
+    """Return Table 3 with all models and tasks; a model with unanswered items has a second row for all records."""
     tasks = ours["tasks"] if ours else {}
     rows = [
         line
@@ -109,7 +109,7 @@ def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[st
 
 
 def table_4(ours: Json | None = None) -> Sheet:
-    """Return Table 4: F1 by label of each task's best model on test, the paper's and ours, with averages."""
+    """Return Table 4: the F1 by label of the best model for each task, in the paper and in our runs."""
     rows: list[tuple[str, ...]] = []
     for task, paper in published()["table_4"].items():
         found = ours["tasks"].get(task) if ours else None
@@ -132,7 +132,7 @@ def table_4(ours: Json | None = None) -> Sheet:
 
 
 def table_8(ours: Json | None = None) -> Sheet:
-    """Return Table 8: the number of memes with each annotated label, by split."""
+    """Return Table 8: the number of memes with each gold label, by split."""
     paper = published()["table_8"]
     scheme = load("figsim")
     found = ours["composition"] if ours else {}
@@ -156,7 +156,7 @@ def _counts(paper: Sequence[int], *, own: Sequence[int | None]) -> Iterator[str]
 
 
 def table_9(ours: Json | None = None) -> Sheet:
-    """Return Table 9: the training settings."""
+    """Return Table 9, the training settings."""
     settings = ours["settings"] if ours else {}
     rows = []
     for row in published()["table_9"]:
@@ -166,7 +166,7 @@ def table_9(ours: Json | None = None) -> Sheet:
 
 
 def table_10(ours: Json | None = None) -> Sheet:
-    """Return Table 10: decoding settings, a column for each of our models, as providers differ (SPEC 10)."""
+    """Return Table 10, the decoding settings, with one column for each of our models (SPEC 10)."""
     decoding = ours["decoding"] if ours else {}
     rows = []
     for row in published()["table_10"]:
@@ -184,7 +184,7 @@ def _sent(asked: Json, *, parameter: str | None) -> str:
 
 
 def table_12(ours: Json | None = None) -> Sheet:
-    """Return Table 12: severity underprediction by figurative subtype, of misclassified (N) and of all memes."""
+    """Return Table 12: how often severity is underpredicted, by figurative subtype."""
     found = ours["tasks"].get("severity") if ours else None
     best = found["models"][found["best"]]["errors"]["by_figurative"] if found and found["best"] else {}
     paper = published()["table_12"]

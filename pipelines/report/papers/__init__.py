@@ -11,5 +11,5 @@ import yaml
 
 @cache
 def printed(name: str) -> Any:
-    """Return the content of ``<name>.yaml``: figures by table, or a list of discrepancies."""
+    """Return the content of ``<name>.yaml``: the figures in a paper's tables, or a list of discrepancies."""
     return yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))

@@ -35,7 +35,7 @@ def evaluated(settings: Settings, *, corpus: str) -> Json:
 
 
 def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Return a row for each decision in the journal of models: part, model and event, versions and reason."""
+    """Return a table row for each decision in the models' journal: model and event, versions and reason."""
     with Journal.open(settings.journal_url) as journal:
         for name in NAMES:
             for row in journal.rows(name):
@@ -50,7 +50,7 @@ def _said(row: JournalRow) -> str:
 
 
 def spent(settings: Settings, look: Look, *, started: float, total: float, failures: Failures) -> Table:
-    """Return a table of the time spent, part and seconds; the times of parallel tasks are added."""
+    """Return a table of seconds by part of the work; the times of parallel tasks are added."""
     durations = [task["duration"] for task in look.tasks if task["duration"]]
     parts = {SERVICES: started} | divided(sum(durations), lines(settings.home / "logs" / "phases.jsonl", look))
     title = f"{total:.0f} s, {len(durations)} tasks, {failures.cleared.total()} cleared"
@@ -63,7 +63,7 @@ def spent(settings: Settings, look: Look, *, started: float, total: float, failu
 
 
 def lines(path: Path, look: Look) -> list[Json]:
-    """Return the phase lines of the tasks in a snapshot; a line truncated by a kill is left out."""
+    """Return the timing lines of a snapshot's tasks; an incomplete last line of a killed task is left out."""
     known = {(task["dag_id"], task["dag_run_id"], task["task_id"]) for task in look.tasks}
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -77,7 +77,7 @@ def lines(path: Path, look: Look) -> list[Json]:
 
 
 def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
-    """Divide the seconds of all tasks among Airflow, git and DVC, imports and work.
+    """Divide the seconds of all tasks into Airflow, git and DVC, imports, and the work itself.
 
     Processes started by a command write their own lines (``inner``); their time is part of the command's ``work``.
     """

@@ -31,7 +31,7 @@ LOOK_SECONDS = 2.5
 
 
 def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> None:
-    """Build the sandbox, start the components, backfill its months, follow the runs, print the numbers.
+    """Build the sandbox, start the components, backfill its months, follow the runs and print the results.
 
     Completed parts are skipped, so a second call resumes where the first one ended.
 
@@ -79,7 +79,7 @@ def _with_registry(settings: Settings, mlflow: str) -> Settings:
 def follow(
     airflow: Api, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
 ) -> Look:
-    """Start runs when due and show progress until the models are published and all promotions are decided.
+    """Start each run when it is due, and show progress until all models are published and all promotions decided.
 
     Returns the last snapshot of Airflow's runs and tasks (:class:`Look`).
 
@@ -108,14 +108,14 @@ def follow(
 
 
 def newest(settings: Settings) -> dict[str, str]:
-    """Return corpus -> subject of the corpus's newest commit."""
+    """Return the subject line of each corpus's newest commit."""
     with history(settings) as repo:
         subjects = git("--git-dir", str(repo), "log", "--format=%s", BRANCH).splitlines()
     return {corpus: next((s for s in subjects if f"({corpus})" in s), "") for corpus in CORPORA}
 
 
 def contested(settings: Settings, *, profile: str) -> Sequence[int]:
-    """Return the versions of the model ``meme-severity``, lowest published score first."""
+    """Return the versions of the model ``meme-severity``, sorted by their published score in ascending order."""
     chosen = load(profile=profile).registry[promotions.CONTESTED]
     evaluated = closing_report.evaluated(settings, corpus="memes")
     return promotions.by_score(evaluated, models=[one.model for one in chosen])

@@ -21,14 +21,14 @@ class FailedAgain(DataError):
 
 
 class NothingToClear(DataError):
-    """A run failed without a failed task."""
+    """A run failed although none of its tasks failed."""
 
     message = "{run} failed, but none of its tasks did."
     remedy = "Open {address} and clear the run."
 
 
 class Failures:
-    """The failed tasks of the runs; ``cleared`` counts how often each was cleared since this process started."""
+    """The failed tasks of the runs; ``cleared`` counts how often this process has cleared each of them."""
 
     def __init__(self, airflow: Api, *, logs: Path) -> None:
         self.airflow = airflow
@@ -36,7 +36,7 @@ class Failures:
         self.cleared: Counter[Key] = Counter()
 
     def clear(self, look: Look) -> int:
-        """Clear the failed tasks of every failed run and the tasks they blocked; return the number of failed tasks.
+        """Clear the failed tasks of every failed run and the tasks that they blocked; return the number of failed ones.
 
         Raises:
             FailedAgain: one of them was cleared before.
@@ -63,7 +63,7 @@ class Failures:
 
 
 def tail(logs: Path, task: Json) -> str:
-    """Return the last lines of a task instance's newest log in Airflow's log folder."""
+    """Return the last lines of the newest log of a task instance."""
     dag_id, run_id, task_id, index = key_of(task)
     folder = logs / f"dag_id={dag_id}" / f"run_id={run_id}" / f"task_id={task_id}"
     folder = folder / f"map_index={index}" if index >= 0 else folder

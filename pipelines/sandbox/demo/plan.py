@@ -15,7 +15,7 @@ PATIENCE = 4
 
 @dataclass(frozen=True)
 class Models:
-    """The Dag that makes the models of a corpus; triggered once, when all months are collected.
+    """The Dag that trains the models of a corpus, which is triggered once after all months are collected.
 
     Annotation rounds and the labels of each month would also trigger the Dag; the demo has neither.
 
@@ -70,7 +70,7 @@ class DemoPlan:
             self._wake(dag_id)
 
     def advance(self, look: Look) -> bool:
-        """Start the runs that are due; return whether the models of both corpora are published."""
+        """Start the runs that are due; return whether both corpora have published models."""
         newest = self.newest()
         done = [self._advance(corpus, look, newest=newest[corpus]) for corpus in CORPORA]
         return all(done)

@@ -33,15 +33,15 @@ VERSIONS = 3
 
 
 class Answering(Api, Protocol):
-    """A client of Airflow that can also answer a task's question to a person."""
+    """A client of Airflow that can also answer a question which a task asks a person."""
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Answer the question of a task unless it already has an answer."""
+        """Answer the question of a task unless it is answered already."""
 
 
 @dataclass
 class Act:
-    """Promotes versions, one step per poll; ``order`` returns the versions of ``meme-severity``, lowest score first."""
+    """Promote versions, one action per poll; ``order`` returns the versions of ``meme-severity`` by ascending score."""
 
     airflow: Answering
     settings: Settings
@@ -50,7 +50,7 @@ class Act:
     _awake: bool = False
 
     def advance(self, look: Look) -> bool:
-        """Take the steps that are due; return whether every planned decision is in the journal."""
+        """Take the actions that are due; return whether the journal contains every planned decision."""
         done = [self._advance(name, look) for name in (*OTHERS, CONTESTED)]
         return all(done)
 
@@ -106,7 +106,7 @@ def _versions(rows: Sequence[JournalRow], event: str) -> list[int]:
 
 
 def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str) -> int:
-    """Return the version to evaluate next.
+    """Return the version that is evaluated next.
 
     The lowest-scoring version becomes the first champion, the highest replaces it, the third is refused. The gate
     decides, not the order: if two versions are close, it may promote the third as well and then refuse the one it
@@ -128,14 +128,14 @@ def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str)
 
 
 def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
-    """Return the versions 1, 2, 3 of ``meme-severity`` by the macro-F1 that ``evaluate`` published, lowest first."""
+    """Sort the versions 1, 2, 3 of ``meme-severity`` by the macro-F1 in the published evaluation, lowest first."""
     found = evaluated["tasks"]["severity"]["models"]
     scores = {version: found[name]["valid"]["figures"]["macro_f1"]["mean"] for version, name in enumerate(models, 1)}
     return sorted(scores, key=lambda version: (scores[version], version))
 
 
 def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
-    """Try to register a pickle and a version without a card, and change one byte after registration.
+    """Test the protection of the registry: register a pickle and a version without card, and alter a file.
 
     Yields each attempt and the reason why it was refused.
     """

@@ -16,7 +16,7 @@ SHOWN = ("success", "failed", "up_for_retry")
 
 
 class Lines(AbstractContextManager["Lines"]):
-    """One line for each task attempt that has ended since the demo started: Dag, month, task, seconds."""
+    """Print one line for each task attempt that ends after the start of the demo: Dag, month, task, seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -26,7 +26,7 @@ class Lines(AbstractContextManager["Lines"]):
         """Do nothing: there are no resources to release."""
 
     def show(self, look: Look) -> None:
-        """Print the attempts that ended since the last poll; the first poll prints nothing."""
+        """Print the attempts that ended since the last poll; the first call prints nothing."""
         titles = {(run["dag_id"], run["dag_run_id"]): title_of(run) for run in look.runs}
         ended = [task for task in look.tasks if task["state"] in SHOWN and task["duration"] is not None]
         known = self._known
@@ -42,7 +42,7 @@ class Lines(AbstractContextManager["Lines"]):
 
 
 class Bars(AbstractContextManager["Bars"]):
-    """A bar for each run that had not ended when the demo started."""
+    """Show one progress bar for each run that was unfinished when the demo started."""
 
     def __init__(self, console: Console) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
@@ -72,5 +72,5 @@ class Bars(AbstractContextManager["Bars"]):
 
 
 def view(console: Console) -> Lines | Bars:
-    """Return the view that suits the console: bars on a terminal, else lines."""
+    """Return the progress display for the console: bars on a terminal, else lines."""
     return Bars(console) if console.is_terminal else Lines(console)

@@ -14,7 +14,7 @@ Key = tuple[str, str, str, int]
 
 
 class Api(Protocol):
-    """The interface to Airflow's REST API that the demo needs to follow the runs."""
+    """The part of Airflow's REST API that the demo uses to follow runs."""
 
     base: str
 
@@ -28,23 +28,23 @@ class Api(Protocol):
         """Start a run with the given id; repeating the call does not start another run."""
 
     def post(self, path: str, body: Json) -> Json | None:
-        """Return the answer of a POST, ``None`` for a conflict (409)."""
+        """Send a POST; return the response, or ``None`` for a conflict (409)."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """All runs and task instances at one point in time."""
+    """All runs and task instances of Airflow at one point in time."""
 
     runs: list[Json]
     tasks: list[Json]
 
     @classmethod
     def at(cls, airflow: Api) -> Look:
-        """Return the present state of Airflow."""
+        """Read the present state from Airflow."""
         return cls(*airflow.runs_and_tasks())
 
     def of(self, dag_id: str) -> list[Json]:
-        """Return the runs of a Dag, in the order of their creation."""
+        """Return the runs of a Dag, oldest first."""
         return [run for run in self.runs if run["dag_id"] == dag_id]
 
     def tasks_of(self, run: Json) -> Iterator[Json]:
@@ -54,20 +54,20 @@ class Look:
                 yield task
 
     def active(self, *dag_ids: str) -> bool:
-        """Return whether a run of these Dags, or of any Dag if none is named, has not ended."""
+        """Return whether any run of these Dags (or of any Dag if none is named) is unfinished."""
         return any(run["state"] not in ENDED for run in self.runs if not dag_ids or run["dag_id"] in dag_ids)
 
     def states(self) -> dict[tuple[Key, int], str | None]:
-        """Return the state of every task instance by its attempt."""
+        """Return the state of every task instance, by task instance and attempt."""
         return {(key_of(task), task["try_number"]): task["state"] for task in self.tasks}
 
     def collected(self, dag_id: str) -> set[str]:
-        """Return the partition keys (months) that runs of a Dag have completed."""
+        """Return the partition keys (months) for which a Dag has completed a run."""
         return {run["partition_key"] for run in self.of(dag_id) if run["state"] == "success"}
 
 
 def key_of(task: Json) -> Key:
-    """Return the key of a task instance, independent of the attempt."""
+    """Return a key of a task instance that is the same for all its attempts."""
     return task["dag_id"], task["dag_run_id"], task["task_id"], int(task["map_index"])
 
 

@@ -24,7 +24,7 @@ ARCTIC = "_submissions_arctic.zst"
 
 
 class Catalogue:
-    """The submissions as Reddit shows them now and as Arctic Shift archived them."""
+    """The simulated submissions, both as Reddit shows them now and as Arctic Shift archived them."""
 
     def __init__(self, root: Path) -> None:
         """Read ``submissions.jsonl``; the archive is read on its first use.
@@ -75,7 +75,7 @@ class Catalogue:
         return _listing(page, after=None, before=None, raw=query.get("raw_json") == "1")
 
     def search(self, *, query: Mapping[str, str]) -> list[Item]:
-        """Return one answer of Arctic Shift's post search, ordered by ``created_utc``.
+        """Return one response of Arctic Shift's post search, ordered by ``created_utc``.
 
         Raises:
             ValueError: the API does not accept a parameter's value.

@@ -70,7 +70,7 @@ LEAST_DIFFERENCE = 0.6
 
 
 def sentence(rng: Random, *, short: bool = False) -> str:
-    """Return a lower-case sentence of 4 to 13 words, or of 3 to 8 when ``short``."""
+    """Return a lower-case sentence of 4 to 13 words, or of 3 to 8 words with ``short``."""
     pattern = rng.choice(SHORT if short else PATTERNS)
     return pattern.format(
         who=rng.choice(WHO),
@@ -91,7 +91,7 @@ def sentence_for_edits(rng: Random) -> str:
 
 
 def edit(caption: str, *, words: int, rng: Random) -> str:
-    """Return ``caption`` with exactly ``words`` of its words replaced by others of the same class.
+    """Return ``caption`` with exactly ``words`` words replaced by others of the same word class.
 
     Raises:
         ValueError: the caption has fewer replaceable words.
@@ -105,7 +105,7 @@ def edit(caption: str, *, words: int, rng: Random) -> str:
 
 
 def words_apart(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return the word-level edit distance (Levenshtein over words) used by FigSIM 3.1's rule."""
+    """Return the edit distance of two texts in words (Levenshtein), which FigSIM 3.1's rule uses."""
     row = list(range(len(right) + 1))
     for i, word in enumerate(left, start=1):
         before, row[0] = row[0], i

@@ -10,7 +10,7 @@ WHOLE = 600
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of submission: how many there are among 600, and the minimum number in a small sandbox."""
+    """One kind of submission, its number among 600 submissions, and its minimum number in a small sandbox."""
 
     name: str
     share: int
@@ -79,7 +79,7 @@ SMALLEST = sum(c.least for c in EVERY) + 30
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return the number of submissions of each case among ``size``, with ``plain`` as the remainder.
+    """Return the number of submissions of each kind among ``size``; the remainder is of the kind ``plain``.
 
     Raises:
         ValueError: ``size`` is smaller than ``SMALLEST``, too small to hold every case.
@@ -91,5 +91,5 @@ def counts(size: int) -> dict[str, int]:
 
 
 def elsewhere(size: int) -> int:
-    """Return the number of posts of other communities that accompany ``size`` submissions."""
+    """Return how many posts of other communities accompany ``size`` submissions."""
     return max(ELSEWHERE.least, round(ELSEWHERE.share * size / WHOLE))

@@ -6,5 +6,5 @@ from random import Random
 
 
 def seeded(*name: object) -> Random:
-    """Return a generator that depends on ``name`` alone, so that one part's draws never shift another's."""
+    """Return a random generator seeded by ``name``, so that draws of one part do not change those of another."""
     return Random("-".join(map(str, name)))  # noqa: S311 - nothing here is a secret

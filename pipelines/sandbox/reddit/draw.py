@@ -43,7 +43,7 @@ def draw(meme: Meme) -> Image.Image:
 
 
 def wording(style: str, blocks: Sequence[str]) -> tuple[str, ...]:
-    """Return ``blocks`` in the style's case: capitals for outlined text, a capital first letter otherwise."""
+    """Return ``blocks`` in the style's case: capitals for outlined text, else a capital first letter."""
     if style == "capitals":
         return tuple(b.upper() for b in blocks)
     if style == "labels":
@@ -53,7 +53,7 @@ def wording(style: str, blocks: Sequence[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def font(size: int, *, bold: bool = True) -> Font:
-    """Return DejaVu Sans at ``size`` pixels from matplotlib's package data: no system font is needed."""
+    """Return the font DejaVu Sans at ``size`` pixels from matplotlib's package; no system font is needed."""
     spec = importlib.util.find_spec("matplotlib")
     folder = Path((spec.submodule_search_locations or [""])[0] if spec else "") / "mpl-data" / "fonts" / "ttf"
     return ImageFont.truetype(folder / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"), size)

@@ -26,7 +26,7 @@ HOUR = 3600
 
 
 def write(folder: Path, *, posts: Sequence[SandboxPost], sandbox: Sandbox, subreddit: str = HOME) -> list[Path]:
-    """Write both archives of a subreddit's posts, each with its ``.sha256``; return the two dumps.
+    """Write both dumps of a subreddit's posts with their ``.sha256`` files, and return the two paths.
 
     Every deletion is visible in at least one of them: a post that its author deleted later is complete in Pushshift's
     file and marked ``_meta.was_deleted_later`` in Arctic Shift's.
@@ -99,7 +99,7 @@ def _parts(content: bytes, *, rng: Random) -> Iterator[bytes]:
 
 
 def frame(content: bytes, *, declared: int, level: int = 3) -> bytes:
-    """Return ``content`` as one zstd frame with a checksum, long-distance matching and a declared window.
+    """Compress ``content`` to one zstd frame with checksum, long-distance matching and declared window size.
 
     The window descriptor (RFC 8878, 3.1.1.1.2) is the sixth byte; enlarging it leaves the blocks valid.
     """
@@ -115,7 +115,7 @@ def frame(content: bytes, *, declared: int, level: int = 3) -> bytes:
 
 
 def write_frames(path: Path, *, frames: Iterable[bytes]) -> None:
-    """Write the frames in sequence, and the file's digest beside it in the format of ``sha256sum``."""
+    """Write the frames one after another, and the file's SHA-256 to a ``.sha256`` file."""
     sha256 = hashlib.sha256()
     with path.open("wb") as file:
         for data in frames:

@@ -20,7 +20,7 @@ PAGE = b"<!doctype html><title>Sign in</title><p>Please sign in to see this pict
 
 
 def placeholder() -> bytes:
-    """Return a host's "no longer available" picture; its bytes do not depend on the drawing library."""
+    """Return a host's "no longer available" picture, whose bytes do not depend on the drawing library."""
     width, height = 161, 81
     rows = bytearray()
     for y in range(height):
@@ -42,7 +42,7 @@ def placeholder_sha256() -> str:
 
 
 def faulty(name: str, *, picture: bytes, rng: Random) -> bytes:
-    """Return the bytes of the fault ``name`` made from a good JPEG ``picture``."""
+    """Return the bytes that the fault ``name`` makes of a valid JPEG ``picture``."""
     made: dict[str, Callable[[], bytes]] = {
         "placeholder": placeholder,
         "huge": lambda: picture + rng.randbytes(HUGE_BYTES - len(picture)),

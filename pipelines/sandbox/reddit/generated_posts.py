@@ -30,7 +30,7 @@ class SandboxPicture:
 
     @property
     def file(self) -> str:
-        """Return the file's name under ``images/``, empty for a picture that the sandbox does not host."""
+        """Return the file's name below ``images/``, or an empty name for a picture that the sandbox does not serve."""
         return self.rendering.file if self.rendering else ""
 
 

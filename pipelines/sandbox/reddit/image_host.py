@@ -20,7 +20,7 @@ RETRY_AFTER_SECONDS = 1
 
 
 class ImageHost:
-    """A host that serves ``images/<file>`` as ``images.json`` specifies; ``ok`` and ``placeholder`` are plain files."""
+    """A simulated image host that serves ``images/<file>`` with the faults that ``images.json`` specifies."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / "images"
@@ -30,7 +30,7 @@ class ImageHost:
         self._turned_away: set[str] = set()
 
     def serve(self, request: BaseHTTPRequestHandler, *, file: str, query: Mapping[str, str]) -> None:
-        """Answer one request for ``file``; after a redirect (``hop`` in the query) send the file without faults."""
+        """Answer a request for ``file``; after a redirect (``hop`` in the query), the file is sent without faults."""
         entry = self._files.get(file)
         path = self._folder / file
         behaviour = entry["behaviour"] if entry else "missing"
@@ -76,7 +76,7 @@ def send(
     headers: Mapping[str, str],
     parts: Iterator[bytes] | None = None,
 ) -> None:
-    """Announce the length of ``data`` and send it, or send ``parts`` instead and close the connection."""
+    """Announce and send ``data``; with ``parts``, announce the same length but send ``parts`` and disconnect."""
     request.send_response(status)
     for name, text in {**headers, "Content-Length": str(len(data))}.items():
         request.send_header(name, text)

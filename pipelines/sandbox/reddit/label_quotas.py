@@ -47,7 +47,7 @@ MOST_CRISES = 4
 
 @dataclass(frozen=True, slots=True)
 class Figsim:
-    """The five FigSIM categories of one meme, as codes."""
+    """The labels of one meme in FigSIM's five categories, as codes."""
 
     figurative: tuple[str, ...]
     severity: str
@@ -56,12 +56,12 @@ class Figsim:
     context: str
 
     def carried(self) -> tuple[str, ...]:
-        """Return the codes that the meme's text or picture must show: all except modality, ``SS6`` and ``C1``."""
+        """Return the codes that text or picture must express: all except modality, ``SS6`` and ``C1``."""
         single = (self.severity, self.context)
         return (*self.figurative, *(c for c in single if c not in ("SS6", "C1")), *self.related)
 
     def names(self) -> dict[str, object]:
-        """Return the labels by category in the papers' exact strings; an empty list is the paper's None."""
+        """Return the labels by category in the papers' spelling; the papers' None is an empty list."""
         return {
             "figurative": [NAMES[c] for c in self.figurative],
             "severity": NAMES[self.severity],
@@ -72,7 +72,7 @@ class Figsim:
 
 
 def figsim(count: int, *, rng: Random) -> list[Figsim]:
-    """Return labels for ``count`` memes with T8's marginals, largest remainders rounded up."""
+    """Return labels for ``count`` memes with the proportions of FigSIM's Table 8 (largest remainders rounded up)."""
     figurative = _sets(FIGURATIVE, empty=FIGURATIVE_NONE, count=count, rng=rng)
     related = _sets(RELATED, empty=RELATED_NONE, count=count, rng=rng)
     severity, modality, context = (_single(t, count=count, rng=rng) for t in (SEVERITY, MODALITY, CONTEXT))
@@ -80,7 +80,7 @@ def figsim(count: int, *, rng: Random) -> list[Figsim]:
 
 
 def cradle(count: int, *, rng: Random) -> list[tuple[str, ...]]:
-    """Return label sets for ``count`` posts with T11's marginals, valid under CRADLE's hard rules (SPEC.md 23)."""
+    """Return label sets for ``count`` posts with the proportions of CRADLE's Table 11, valid under its hard rules."""
     totals = {name: max(1, n) if count >= len(CRADLE) else n for name, n in _scaled(CRADLE, count=count).items()}
     calm = min(totals.pop("no_crisis"), count)
     crises = [name for name, n in totals.items() for _ in range(n)]

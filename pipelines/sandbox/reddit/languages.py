@@ -65,7 +65,7 @@ CAPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def caption(number: int) -> tuple[str, str]:
-    """Return (language, caption) for a number; the numbers cycle through all languages, then their captions."""
+    """Return the language and caption for a number; the numbers go through all languages, then through captions."""
     languages = sorted(CAPTIONS)
     language = languages[number % len(languages)]
     return language, CAPTIONS[language][number // len(languages) % len(CAPTIONS[language])]

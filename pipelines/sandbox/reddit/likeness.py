@@ -18,7 +18,7 @@ def text_of(post: SandboxPost) -> str:
 
 
 def shingles(text: str) -> set[str]:
-    """Return a text's sequences of three words; a shorter text is one sequence."""
+    """Return all sequences of three words in a text; a shorter text is one sequence."""
     spoken = words(text)
     return {" ".join(spoken[i : i + SHINGLE]) for i in range(max(1, len(spoken) - SHINGLE + 1))}
 
@@ -29,14 +29,14 @@ def similarity(one: set[str], other: set[str]) -> float:
 
 
 class SeenTexts:
-    """The shingles of all texts added so far; used to reject a new text that is similar to one by chance."""
+    """The word sequences of all texts so far, used to reject a new text that resembles one of them by chance."""
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
         self._by: dict[str, list[int]] = {}
 
     def admit(self, text: str) -> bool:
-        """Add a text and return ``True``, or return ``False`` if it is too similar to a previous one."""
+        """Add a text and return ``True``, or return ``False`` if the text is too similar to an earlier one."""
         mine = shingles(text)
         shared = Counter(number for shingle in mine for number in self._by.get(shingle, ()))
         if any(n / (len(mine) + self._sizes[number] - n) >= UNLIKE for number, n in shared.items()):

@@ -95,7 +95,7 @@ CONSTANT: Item = {
 
 
 def live(post: SandboxPost, *, port: int) -> Item:
-    """Return the submission as Reddit's API shows it now with ``raw_json``: after deletions and removals."""
+    """Return the submission as Reddit's API shows it now (with ``raw_json``), after deletions and removals."""
     item = original(post, port=port)
     number = int(post.id, 36)
     if post.case in GONE:
@@ -110,7 +110,7 @@ def live(post: SandboxPost, *, port: int) -> Item:
 
 
 def original(post: SandboxPost, *, port: int) -> Item:
-    """Return the submission as its author posted it."""
+    """Return the submission as it was posted originally."""
     number = int(post.id, 36)
     there = f"/r/{post.subreddit}/comments/{post.id}/{_slug(post.title)}/"
     digest = _digest(post.author)
@@ -148,7 +148,7 @@ def original(post: SandboxPost, *, port: int) -> Item:
 
 
 def escaped(value: Any) -> Any:
-    """Return an item as archived: by default Reddit escapes the ampersand, less-than and greater-than signs."""
+    """Return an item with ampersand, less-than and greater-than signs escaped, as Reddit escapes them by default."""
     if isinstance(value, str):
         return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     if isinstance(value, list):

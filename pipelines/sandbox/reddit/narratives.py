@@ -38,7 +38,7 @@ _TALK_SLOTS = {"now": NOW, "then": THEN, **VOCABULARY}
 
 @dataclass(frozen=True, slots=True)
 class Narrative:
-    """A post's text. ``plain`` are the sentences without a label, which a copy may edit."""
+    """The text of a post; ``plain`` contains the sentences without labels, which a copy may change."""
 
     title: str
     body: str
@@ -46,7 +46,7 @@ class Narrative:
 
 
 def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
-    """Return a post of about ``words`` words (5 to several thousand) that carries exactly ``labels``.
+    """Return a post of about ``words`` words that expresses exactly ``labels``.
 
     Each crisis label has one sentence, some two; in some posts the title carries one as well, or instead. Short posts
     hold little else.
@@ -79,7 +79,7 @@ def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
 
 
 def talk(*, rng: Random, words: int) -> str:
-    """Return a paragraph of at least ``words`` words without a label."""
+    """Return a paragraph of at least ``words`` words that expresses no label."""
     said: list[str] = []
     while sum(len(s.split()) for s in said) < words:
         said.append(_sentence(_talk(rng), rng=rng, lower=False))
@@ -87,7 +87,7 @@ def talk(*, rng: Random, words: int) -> str:
 
 
 def recognise(text: str) -> frozenset[str]:
-    """Return the CRADLE labels that a text of this module carries; ``no_crisis`` alone if it carries none.
+    """Return the CRADLE labels that a text of this module expresses, or ``no_crisis`` if there are none.
 
     Exact on texts of :func:`write`, even if text around the sentences was scrubbed, lower-cased, cut off or inserted.
     """
@@ -95,7 +95,7 @@ def recognise(text: str) -> frozenset[str]:
 
 
 def statements(text: str) -> list[tuple[str, str]]:
-    """Return (label, sentence in bare words) for each sentence that carries a label, in text order."""
+    """Return the sentences of a text that express a label, as (label, words) in text order."""
     words, known = bare(text), _known()
     found, at = [], 0
     while at <= len(words) - _ANCHOR:
@@ -109,7 +109,7 @@ def statements(text: str) -> list[tuple[str, str]]:
 
 
 def fingerprint(text: str) -> str:
-    """Return a digest of this module's sentences in a text; an inserted instruction does not change it.
+    """Return a digest of the known sentences in a text, which an inserted instruction does not change.
 
     The digest covers, in order, the sentences that carry labels and the uncommon words of the other sentences.
     """
@@ -119,12 +119,12 @@ def fingerprint(text: str) -> str:
 
 
 def bare(text: str) -> list[str]:
-    """Return the words of a text without case, punctuation and apostrophes."""
+    """Return a text in lower case without punctuation and apostrophes."""
     return _WORD.findall(text.translate(_APOSTROPHES).casefold())
 
 
 def every_statement() -> Iterator[tuple[str, str]]:
-    """Yield (label, sentence) for every sentence that can carry a label, all slots filled in every way."""
+    """Yield every possible sentence that expresses a label, as (label, sentence)."""
     for kind, by_time in STATEMENTS.items():
         for when, patterns in by_time.items():
             for pattern in patterns:

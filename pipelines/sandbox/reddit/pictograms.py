@@ -130,7 +130,7 @@ STROKES: dict[str, tuple[Stroke, ...]] = {
 
 
 def sticker(name: str, *, size: int) -> Image.Image:
-    """Return pictogram ``name`` on a round white disc, ``size`` pixels wide, RGBA."""
+    """Draw the pictogram ``name`` on a white disc of ``size`` pixels (RGBA)."""
     side = size * OVERSAMPLE
     image = Image.new("RGBA", (side, side))
     pen = ImageDraw.Draw(image)

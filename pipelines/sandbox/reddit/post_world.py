@@ -79,7 +79,7 @@ _TRIES = 60
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return the number of posts of each case among ``size``, with ``plain`` as the remainder.
+    """Return the number of posts of each kind among ``size``; the remainder is of the kind ``plain``.
 
     Raises:
         ValueError: ``size`` is too small for one post of each case.
@@ -94,7 +94,7 @@ def counts(size: int) -> dict[str, int]:
 
 
 class PostWorld:
-    """Builds the text posts: one method per kind of case, all randomness from the sandbox's seed."""
+    """Generate the text posts, with one method for each kind of case, from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         """Draw the label sets: one quota for the kept originals, one for the dropped posts.

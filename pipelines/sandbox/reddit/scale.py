@@ -47,7 +47,7 @@ def write(
 
 
 def chunk(task: Task) -> bytes:
-    """Return one frame of rows; ``task`` is (seed, number of the first row, rows, month)."""
+    """Return one compressed block of rows; ``task`` is (seed, number of the first row, rows, month)."""
     seed, first, count, month = task
     rng = seeded(seed, "scale", first)
     titles = [sentence(rng).capitalize() for _ in range(TITLES)]

@@ -32,7 +32,7 @@ PALETTES: tuple[tuple[Colour, Colour, Colour, Colour], ...] = (
 
 
 def scene(seed: int, *, width: int, height: int, figures: int | None = None) -> Image.Image:
-    """Return the scene of ``seed``: sky, light, hills, houses and ``figures`` people, cats and screens (1 to 3)."""
+    """Draw the landscape that ``seed`` determines, with 1 to 3 ``figures`` (people, cats, screens)."""
     rng = seeded("scene", seed)
     sky, glow, ground, accent = rng.choice(PALETTES)
     image = _gradient(sky, glow, width=width, height=height)

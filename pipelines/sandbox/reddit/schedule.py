@@ -23,7 +23,7 @@ POSTS_PER_AUTHOR = 2.6
 def schedule(
     posts: Sequence[SandboxPost], *, sandbox: Sandbox, name: str = "schedule", first_id: int = FIRST_ID
 ) -> list[SandboxPost]:
-    """Fill ``created``, ``id`` and ``author`` of all posts; return them in order of creation.
+    """Set ``created``, ``id`` and ``author`` of all posts, and return the posts in order of creation.
 
     ``name`` seeds the schedule, so posts that are scheduled under another name get other times. Ids follow
     ``first_id``.

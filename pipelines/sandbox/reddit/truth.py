@@ -24,7 +24,7 @@ DELETED = ("deleted", "deleted_later")
 
 
 def truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
-    """Return the ground truth: pictures, submissions, near-duplicate pairs, mirrored pairs, canaries.
+    """Return the ground truth of memes: pictures, submissions, near-duplicate and mirrored pairs, canary texts.
 
     Two kept pictures are a pair when they have the same base, the same handedness and captions fewer than three
     words apart; ``group`` numbers the connected components of the pairs. ``mirrored_pairs`` differ only in handedness
@@ -52,7 +52,7 @@ def truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
 
 
 def post_truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
-    """Return the ground truth of the text posts: labels and expected outcome, near-duplicate pairs, canaries.
+    """Return the ground truth of text posts: labels, expected outcomes, near-duplicate pairs, canary texts.
 
     Two kept posts are a pair when one is a copy of the other and their shingles are similar; ``group`` names the
     connected components of the pairs. All posts of a component are pairs.

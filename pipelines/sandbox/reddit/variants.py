@@ -19,7 +19,7 @@ CONTENT_TYPE = {"jpg": "image/jpeg", "png": "image/png", "webp": "image/webp", "
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A file to make: a meme, the variant applied to it, and its encoding.
+    """An image file to generate: a meme, the variant applied to it, and the file format.
 
     ``amount`` is the factor of ``resized`` and the share of the width of ``bordered`` and ``cropped``.
     """
@@ -33,7 +33,7 @@ class Rendering:
 
 
 def vary(variant: str, *, rng: Random) -> tuple[float, int]:
-    """Return (amount, JPEG quality) for a repost of kind ``variant``: mild changes, as reposts are."""
+    """Return the strength and JPEG quality of a repost of kind ``variant``; changes are mild, as in real reposts."""
     if variant == "recompressed":
         return 0.0, rng.randint(40, 65)
     if variant == "resized":
@@ -48,7 +48,7 @@ def vary(variant: str, *, rng: Random) -> tuple[float, int]:
 
 
 def render(job: Rendering) -> bytes:
-    """Return the bytes of the file."""
+    """Return the bytes of the image file."""
     return encode(apply(draw(job.meme), job=job), encoding=job.encoding, quality=job.quality)
 
 
@@ -70,7 +70,7 @@ def apply(image: Image.Image, *, job: Rendering) -> Image.Image:
 
 
 def encode(image: Image.Image, *, encoding: str, quality: int) -> bytes:
-    """Return ``image`` stored as JPEG, sideways JPEG, PNG, PNG with transparency, WebP or animated GIF."""
+    """Encode ``image`` in the rendering's format: JPEG (also rotated by EXIF), PNG, WebP or animated GIF."""
     out = io.BytesIO()
     if encoding == "gif":
         first = image.convert("P", palette=Image.Palette.ADAPTIVE, colors=128)

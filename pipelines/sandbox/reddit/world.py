@@ -46,7 +46,7 @@ PERSONAL = (
 
 
 class World:
-    """Builds the submissions: one method per kind of case, all randomness from the sandbox's seed."""
+    """Generate the submissions with memes, with one method for each kind of case, from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox

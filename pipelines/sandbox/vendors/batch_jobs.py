@@ -23,7 +23,7 @@ INVALID_ARGUMENT = 3
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One request of a batch job; ``kind`` is its protocol, ``model`` the model named in the job's path."""
+    """One request of a batch job; ``kind`` is its protocol, ``model`` the model in the job's path."""
 
     custom_id: str
     body: Body
@@ -46,7 +46,7 @@ Judge = Callable[[BatchLine, str], Result]
 
 @dataclass(slots=True)
 class VendorJob:
-    """One batch job of a vendor; ``looks`` is the number of polls left until it ends."""
+    """One batch job at a vendor; ``looks`` is the number of further polls before it ends."""
 
     name: str
     results: Sequence[Result]
@@ -57,13 +57,13 @@ class VendorJob:
 
     @property
     def state(self) -> str:
-        """Return ``canceled``, ``running`` or ``ended``."""
+        """Return the job's state: ``canceled``, ``running`` or ``ended``."""
         return "canceled" if self.canceled else "running" if self.looks > 0 else "ended"
 
 
 @dataclass(slots=True)
 class Batches:
-    """One vendor's files and jobs."""
+    """The files and the batch jobs of one vendor."""
 
     judge: Judge
     files: dict[str, bytes] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Batches:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, data: bytes, *, prefix: str) -> str:
-        """Store a file; return its name."""
+        """Store a file and return its name."""
         with self.lock:
             name = prefix + name_of(len(self.files), len(data))
             self.files[name] = data
@@ -93,14 +93,14 @@ class Batches:
         return job
 
     def look(self, name: str) -> VendorJob | None:
-        """Return a job, and count this call as a poll."""
+        """Return a job; the call counts as a poll."""
         with self.lock:
             if job := self.jobs.get(name):
                 job.looks -= 1
             return job
 
     def cancel(self, name: str) -> VendorJob | None:
-        """Return a job, canceled unless it has ended."""
+        """Cancel a job unless it has ended, and return it."""
         with self.lock:
             if (job := self.jobs.get(name)) and job.looks > 0:
                 job.canceled = True
@@ -108,7 +108,7 @@ class Batches:
 
 
 def uploaded(body: bytes, *, content_type: str) -> tuple[bytes, str]:
-    """Return the file of a multipart form and its name."""
+    """Return the file in a multipart form, and its name."""
     form = message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode() + body, policy=HTTP)
     for part in form.iter_parts() if form.is_multipart() else ():
         if part.get_filename():
@@ -118,7 +118,7 @@ def uploaded(body: bytes, *, content_type: str) -> tuple[bytes, str]:
 
 
 def jsonl(rows: Sequence[Any]) -> bytes:
-    """Return one line of JSON for each row."""
+    """Format rows as lines of JSON."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
@@ -129,7 +129,7 @@ def openai_file(name: str, *, size: int, filename: str = "batch.jsonl") -> Body:
 
 
 def openai_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
-    """Return OpenAI's description of a job; its result files are written when it ends."""
+    """Return OpenAI's description of a job; its result files are written when the job ends."""
     good = [r for r in job.results if r.status < 300]
     bad = [r for r in job.results if r.status >= 300]
     if job.state == "ended":
@@ -184,7 +184,7 @@ def anthropic_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
 
 
 def anthropic_results(job: VendorJob) -> bytes:
-    """Return the lines of an ended job."""
+    """Return the result lines of a job that has ended."""
     rows = []
     for result in job.results:
         told: Body = {"type": "succeeded", "message": result.body}
@@ -208,7 +208,7 @@ def google_file(name: str, *, size: int, address: str) -> Body:
 
 
 def google_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
-    """Return Google's description of a job: an operation whose metadata hold the state."""
+    """Return Google's description of a job, an operation whose metadata contain the state."""
     state = {"running": "BATCH_STATE_RUNNING", "ended": "BATCH_STATE_SUCCEEDED", "canceled": "BATCH_STATE_CANCELLED"}
     told: Body = {"model": job.model, "name": job.name, "state": state[job.state], "createTime": MADE_TEXT}
     told |= {"updateTime": MADE_TEXT, "batchStats": {"requestCount": str(len(job.results))}}

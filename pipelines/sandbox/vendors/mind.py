@@ -50,7 +50,7 @@ LETTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """A vendor's error rates, as shares of posts (or of first tries), and its delays in seconds."""
+    """The simulated errors of a vendor as shares of posts (or of first attempts), and its delays in seconds."""
 
     wrong: float = 0.12
     refuses: Mapping[str, float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ TEMPERS: Mapping[str, Temper] = {
 
 @dataclass(frozen=True, slots=True)
 class VendorQuestion:
-    """One request to a model, independent of the protocol; ``text`` is that of the last user message."""
+    """One request to a model, independent of the protocol; ``text`` is the last message of the user."""
 
     model: str
     system: str
@@ -133,7 +133,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PostReading:
-    """A post's CRADLE labels, FigSIM codes and text digest, and the labels that the post tells a model to give."""
+    """The labels and the digest of a post that the simulated model recognises, and injected instructions."""
 
     labels: frozenset[str]
     codes: frozenset[str]
@@ -142,7 +142,7 @@ class PostReading:
 
 
 def post_of(asked: VendorQuestion) -> tuple[str, bool]:
-    """Return the post in a request, and whether a delimiter that the prompt names encloses it."""
+    """Return the post in a request, and whether the delimiter that the prompt names encloses it."""
     found = [(m.group(), m.start(), m.end()) for m in DELIMITER.finditer(asked.text)]
     if found:
         places = [(start, end) for word, start, end in found if word == found[-1][0]]
@@ -154,7 +154,7 @@ def post_of(asked: VendorQuestion) -> tuple[str, bool]:
 
 @lru_cache(maxsize=50_000)
 def reading(post: str) -> PostReading:
-    """Recognise a post's labels; sentences that address a model affect neither the labels nor the digest."""
+    """Recognise a post's labels; sentences that give the model instructions change neither labels nor digest."""
     own, addressed = post, ""
     if marks(post):
         spoken = [(sentence, bool(marks(sentence))) for sentence in SENTENCES.split(post)]
@@ -177,7 +177,7 @@ def _nothing() -> str:
 
 
 def reply(asked: VendorQuestion, *, vendor: str, temper: Temper, seed: int) -> Reply:
-    """Return the vendor's answer to a request at its error rates; equal requests get equal answers."""
+    """Return the simulated answer to a request, with the vendor's error rates; equal requests get equal answers."""
     post, inside = post_of(asked)
     read = reading(post)
     rng = seeded(seed, vendor, "|".join(sorted(read.labels)), read.digest)
@@ -206,7 +206,7 @@ def _wariness(labels: frozenset[str], *, temper: Temper) -> float:
 
 
 def misjudged(labels: frozenset[str], *, rng: Random) -> frozenset[str]:
-    """Return a wrong set of labels: wrong time, active for passive, one label too many, or one too few."""
+    """Return a wrong label set: with a wrong time or role, one label too many, or one too few."""
     crises = sorted(labels - {CALM})
     if not crises:
         return frozenset({rng.choice(sorted(set(CRADLE) - {CALM}))})

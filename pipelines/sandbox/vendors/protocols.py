@@ -25,7 +25,7 @@ UNTEXTUAL = ("image_url", "input_image", "image")
 
 
 class Rejected(Exception):
-    """A request that the vendor answers with 400 (or ``status``) and a reason in its own format."""
+    """A request that the vendor rejects with status 400 (or ``status``) and a reason in its own format."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -71,24 +71,24 @@ class Sent:
 
     @property
     def final(self) -> bool:
-        """Return whether the response is final: a refusal is, an error is not."""
+        """Return whether the client will not repeat the request: true for a refusal, false for an error."""
         return self.status < 300 or self.refused
 
 
 def name_of(*parts: object) -> str:
-    """Return a stable identifier derived from ``parts``."""
+    """Return an identifier derived from ``parts``, the same in every run."""
     return hashlib.sha256(json.dumps(parts, default=str, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content, whether a string or a list of parts."""
+    """Return the text of a message's content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content
     return "\n".join(str(p["text"]) for p in content or () if isinstance(p, dict) and isinstance(p.get("text"), str))
 
 
 def images_of(content: Any) -> int:
-    """Return the number of images in a message's content."""
+    """Count the images in a message's content."""
     parts = content if isinstance(content, list) else ()
     return sum(p.get("type") in UNTEXTUAL for p in parts if isinstance(p, dict))
 
@@ -106,7 +106,7 @@ def last_asked(messages: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def strings(value: Any) -> tuple[str, ...]:
-    """Return the stop strings as a tuple, given as one string or a list."""
+    """Return the stop strings, given as one string or a list, as a tuple."""
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 

@@ -54,7 +54,7 @@ SETTLING_SECONDS = 2.0
 
 @dataclass(slots=True)
 class VendorCounts:
-    """A vendor's counts; ``keys`` are digests of the distinct keys, ``answered`` the final answers sent completely.
+    """Counts of one vendor's requests and complete answers; ``keys`` are digests of the idempotency keys.
 
     An answer is final if a retry would not change it: a refusal is final, 429 and 5xx are not.
     """
@@ -69,13 +69,13 @@ class VendorCounts:
     most_at_once: int = 0
 
     def told(self) -> dict[str, int]:
-        """Return the counts as a dict for JSON, with the number of distinct keys."""
+        """Return the counts as JSON values, with the number of distinct keys."""
         named = ("received", "answered", "throttled", "errors", "refused", "most_at_once")
         return {n: getattr(self, n) for n in named} | {"keys": len(self.keys)}
 
 
 class Vendors:
-    """The vendors of one sandbox folder; each answer to a question is delayed by ``latency`` seconds."""
+    """All vendors of one sandbox folder; each answer is delayed by ``latency`` seconds."""
 
     def __init__(
         self, root: Path, *, seed: int = 0, tempers: Mapping[str, Temper] | None = None, latency: float = 0.0
@@ -99,12 +99,12 @@ class Vendors:
             return {vendor: book.told() for vendor, book in self._books.items()}
 
     def settle(self) -> None:
-        """Wait until all answers are counted: a client may get an answer a moment before it is counted."""
+        """Wait until all answers are counted, because clients may receive an answer before it is counted."""
         with self._booked:
             self._booked.wait_for(lambda: not self._open, timeout=SETTLING_SECONDS)
 
     def close(self) -> None:
-        """Close the log."""
+        """Close the log file."""
         with self._booked:
             if self._file is not None:
                 self._file.close()

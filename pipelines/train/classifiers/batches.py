@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def shuffled(lengths: Sequence[int], *, batch: int, seed: int, epoch: int) -> list[list[int]]:
-    """Return the batches of one epoch as positions in ``lengths``: each position once, the same for the same arguments.
+    """Return the batches of one epoch: each example's position once; equal arguments give equal batches.
 
     All positions are shuffled and cut into runs of :data:`MEGA` batches; each run is sorted by length, and the batches
     are shuffled again. Examples of similar length share a batch, and batches differ between epochs. A last batch of one
@@ -37,12 +37,12 @@ def shuffled(lengths: Sequence[int], *, batch: int, seed: int, epoch: int) -> li
 
 
 def cut(rows: Sequence[int], *, batch: int) -> list[list[int]]:
-    """Return ``rows`` in pieces of ``batch``; the last piece holds the remainder."""
+    """Split ``rows`` into parts of ``batch`` rows; the last part may be shorter."""
     return [list(rows[i : i + batch]) for i in range(0, len(rows), batch)]
 
 
 def ahead(make: Callable[[T], R], items: Iterable[T], *, workers: int) -> Iterator[R]:
-    """Yield ``make(item)`` in order; threads prepare up to 2 * ``workers`` items ahead, none if ``workers`` is 0."""
+    """Yield ``make(item)`` in order, while threads prepare up to 2 * ``workers`` further items."""
     if not workers:
         yield from map(make, items)
         return

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of the generators of torch, Python and NumPy in types that ``weights_only`` loads."""
+    """Return the random states of torch, Python and NumPy as types that ``weights_only`` can load."""
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
@@ -42,7 +42,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Restore the generators to the states that :func:`random_states` returned."""
+    """Restore the random states that :func:`random_states` returned."""
     torch.set_rng_state(states["torch"])
     if states["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
@@ -62,7 +62,7 @@ def save(
     randoms: list[dict[str, Any]],
     best: bool,
 ) -> Path:
-    """Write the checkpoint of ``step``, remove the earlier ones, and return its path.
+    """Write the checkpoint of ``step``, delete earlier checkpoints, and return its path.
 
     Args:
         folder: where the checkpoints of one run are.
@@ -96,7 +96,7 @@ def save(
 
 
 def load(folder: Path, *, key: str, module: Any, optimizer: Any, process: int = 0) -> dict[str, Any] | None:
-    """Restore module, optimiser and generators from the newest checkpoint with this key and return its position.
+    """Restore module, optimiser and random states from the newest checkpoint with this key; return its position.
 
     Returns ``None`` and changes nothing if there is no such checkpoint or it cannot be read.
     """
@@ -120,12 +120,12 @@ def load(folder: Path, *, key: str, module: Any, optimizer: Any, process: int = 
 
 
 def load_best(folder: Path, *, module: Any) -> None:
-    """Load the best weights of the newest checkpoint into the module."""
+    """Load the best weights, as stored in the newest checkpoint, into the module."""
     load_model(module, str(_checkpoints(folder)[-1] / BEST))
 
 
 def finish(folder: Path) -> Path:
-    """Keep the best weights as ``model.safetensors`` in ``folder``, remove all checkpoints, and return the path."""
+    """Write the best weights to ``model.safetensors`` in ``folder``, delete all checkpoints, and return the path."""
     kept, made = folder / MODEL, folder / f"{HALF}{MODEL}"
     made.unlink(missing_ok=True)
     _link(_checkpoints(folder)[-1] / BEST, made)
@@ -135,7 +135,7 @@ def finish(folder: Path) -> Path:
 
 
 def clear(folder: Path) -> None:
-    """Remove all checkpoints and the partial files of killed processes."""
+    """Delete all checkpoints and the incomplete files of killed processes."""
     for path in _checkpoints(folder):
         # a partly removed checkpoint must not look complete
         path.rename(folder / f"{HALF}{path.name}")

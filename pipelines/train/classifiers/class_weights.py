@@ -18,7 +18,7 @@ from pipelines.taxonomy.task import Task
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights in the task's order of labels, shape (labels,).
+    """The loss weights of the labels, in the task's order, shape (labels,).
 
     ``values`` are class weights of cross-entropy for a single-label task, ``pos_weight`` of binary cross-entropy for a
     multi-label one. ``empty`` names the labels that no example has: their weight is 0 and they cannot be learned,
@@ -30,7 +30,7 @@ class Weights:
 
 
 def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> Weights:
-    """Return the weights of the task's labels, computed from the examples of train.
+    """Compute the loss weights of the task's labels from the examples of train.
 
     Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
     and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).

@@ -31,7 +31,7 @@ class EncoderPredictor(CalibratedPredictor):
 
     @classmethod
     def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
-        """Load what :func:`pipelines.train.classifiers.encoder_training.fit` wrote.
+        """Load the model that :func:`pipelines.train.classifiers.encoder_training.fit` wrote.
 
         Raises:
             OtherLabels: the encoder was fitted for other labels than the task's.
@@ -46,11 +46,11 @@ class EncoderPredictor(CalibratedPredictor):
         return cls(model, words=words, task=task, calibrated=calibrated, thresholds=thresholds, batch=batch)
 
     def labels(self, scores: Floats) -> list[frozenset[str]]:
-        """Return the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
+        """Decide the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
         return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens that are read of each text, special ones included."""
+        """Return how many tokens of each text the model reads, including special tokens."""
         return [self._words.count(text) for text in texts]
 
     def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats:

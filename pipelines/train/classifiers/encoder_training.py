@@ -41,10 +41,10 @@ def fit(
     out: Path,
     say: Callable[[dict[str, float]], None],
 ) -> dict[str, Any]:
-    """Fit the encoder on train, keep its best epoch by dev's macro-F1 at .5, calibrate it, and write it to ``out``.
+    """Fit the encoder on train, select the epoch with the best macro-F1 on dev, calibrate, and write it to ``out``.
 
     A killed run resumes from the checkpoints in ``folder``, which the caller removes at the end. ``out`` then holds
-    the model in the library's format (safetensors), with ``calibration.json`` beside it.
+    the model in the library's format (safetensors), with ``calibration.json`` in the same folder.
 
     Args:
         spec: an entry of ``params.models``.

@@ -28,11 +28,11 @@ class Diverged(DataError):
     """The loss became infinite or undefined; a retry would give the same result."""
 
     message = "Training of {task} diverged: {detail}."
-    remedy = "Lower train.learning_rate or train.clip in params.yaml."
+    remedy = "Lower train.learning_rate or train.clip in params.yaml, then train again."
 
 
 def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int) -> npt.NDArray[np.float32]:
-    """Return probabilities of shape (examples, labels) in the order of ``examples``, independent of the batching.
+    """Return the probabilities, shape (examples, labels), in the order of ``examples``, whatever the batch size.
 
     ``batch`` is that of training.
 
@@ -63,27 +63,27 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int
 
 
 def machine() -> Accelerator:
-    """Return the accelerator of this process; :func:`autocast` sets the precision."""
+    """Return the accelerator of this process; its precision is set by :func:`autocast`."""
     # parts of a pretrained model that a head does not use have no gradient; DDP must know about them
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no", kwargs_handlers=[unused])
 
 
 def autocast(where: Accelerator) -> Any:
-    """Return the context of a forward pass: bfloat16 on a GPU that has it, float32 elsewhere."""
+    """Return the context for forward passes: bfloat16 on a GPU that supports it, else float32."""
     gpu = where.device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.autocast(where.device.type, dtype=torch.bfloat16, enabled=gpu)
 
 
 def on(where: Accelerator, batch: Batch) -> Batch:
-    """Return the batch copied to the device without blocking."""
+    """Copy the batch to the device without blocking."""
     return {name: tensor.to(where.device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def prepared(
     built: Built, *, examples: Sequence[Example], batches: Sequence[list[int]], machine: Accelerator
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Yield each batch's rows and tensors; for a GPU, prepare them ahead of use in pinned memory."""
+    """Yield the positions and tensors of each batch; for a GPU, batches are prepared ahead in pinned memory."""
     gpu = machine.device.type == "cuda"
 
     def make(rows: list[int]) -> tuple[list[int], Batch]:

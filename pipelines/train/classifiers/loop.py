@@ -34,7 +34,7 @@ Say = Callable[[dict[str, float]], None]
 
 @dataclass(frozen=True)
 class FittedClassifier:
-    """Result of a run; the module that was passed in then has the best epoch's weights.
+    """The result of a training run, after which the module that was passed in has the best epoch's weights.
 
     Args:
         epoch: the best one, counted from 1.
@@ -63,7 +63,7 @@ def fit(
     weights: Weights,
     say: Say,
 ) -> FittedClassifier:
-    """Fit a model on train and keep its best epoch by validation macro-F1; on a tie, the earlier one.
+    """Train a model and select the epoch with the best macro-F1 on validation; the earlier epoch wins a tie.
 
     In mode ``paper``, each epoch is scored with thresholds tuned on its own validation scores, as we read FigSIM; in
     ``improved``, with .5, and thresholds are tuned once for the best epoch (SPEC 2.4, trap 7). Single-label tasks take

@@ -32,7 +32,7 @@ SHORT_OF_MEMORY = 0.25
 
 
 class EncoderRecipe(Section):
-    """Settings of a tuned encoder's fit: its entry in ``params.models``, completed as in the section ``train``."""
+    """Settings for fitting an encoder: its entry in ``params.models``, completed like the section ``train``."""
 
     mode: Literal["paper", "improved"]
     base: str
@@ -51,7 +51,7 @@ TrainingSettings = Train | EncoderRecipe
 
 
 class Loop:
-    """The optimiser steps over the examples, epoch by epoch."""
+    """The sequence of optimiser steps over all examples, one epoch after another."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Loop:
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """Return the batches of an epoch, the same in every process."""
+        """Return the batches of an epoch, which are the same in every process."""
         return shuffled(self.lengths, batch=self.settings.batch, seed=self.seed, epoch=epoch)
 
     def rate(self) -> float:
@@ -88,7 +88,7 @@ class Loop:
         return self.settings.learning_rate * max(0.0, part)
 
     def epoch(self, number: int, *, skip: int = 0) -> Iterator[int]:
-        """Run the steps of epoch ``number`` from batch ``skip``; yield the number of batches done after each.
+        """Run the steps of epoch ``number`` from batch ``skip`` on; yield the number of finished batches after each.
 
         ``loss`` accumulates the epoch's loss, weighted by examples in each batch; the caller resets it.
         """
@@ -126,12 +126,12 @@ class Loop:
         return loss / whole.numel()
 
     def mean_loss(self) -> float:
-        """Return the mean loss of an example in the epoch that just ended, over all processes."""
+        """Return the mean loss per example in the last epoch, over all processes."""
         return float(self.machine.reduce(self.loss, reduction="sum")) / len(self.examples)
 
 
 def optimizer(module: Any, *, settings: TrainingSettings, device: Any) -> Any:
-    """Return AdamW without weight decay for parameters with fewer than two axes: biases, norms and scales."""
+    """Return AdamW; biases, norms and scales (parameters with fewer than two axes) have no weight decay."""
     learned = [p for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in learned if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -141,7 +141,7 @@ def optimizer(module: Any, *, settings: TrainingSettings, device: Any) -> Any:
 
 
 def spare_memory(module: Any, *, memory: int | None) -> None:
-    """Turn on gradient checkpointing if weights and optimiser need much of a GPU's memory, so that a batch fits.
+    """Turn on gradient checkpointing if weights and optimiser would leave a GPU too little memory for a batch.
 
     Args:
         module: a module without ``gradient_checkpointing_enable()`` is left unchanged.
@@ -154,7 +154,7 @@ def spare_memory(module: Any, *, memory: int | None) -> None:
 
 @contextmanager
 def reproducible(seed: int) -> Iterator[None]:
-    """Seed all generators, allow only deterministic algorithms on a CPU, and restore the previous state afterwards."""
+    """Seed all random generators and allow only deterministic algorithms on a CPU; restore the state afterwards."""
     gpu, rank = torch.cuda.is_available(), machine().process_index
     strict, python, legacy = torch.are_deterministic_algorithms_enabled(), random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if gpu else []):

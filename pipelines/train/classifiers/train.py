@@ -40,7 +40,7 @@ ANSWERED = "vote"
 
 
 class NotTrained(ConfigError):
-    """The stage was started for a prompted or unknown model."""
+    """The stage ``train`` was started for a prompted or an unknown model."""
 
     message = "Model '{model}' is not a trainable model."
     remedy = "Name a model whose kind under models in params.yaml is one of {kinds}."
@@ -78,7 +78,7 @@ def run(
         raise NotTrained(model=model, kinds=", ".join(TRAINABLE))
     out = root / "snapshot" / corpus / "predictions" / "train" / task / model / str(seed) / "predictions.parquet"
     metrics_file = root / "metrics" / corpus / f"train-{task}-{model}-{seed}.json"
-    asked = task_of(scheme_of(params.corpora[corpus].scheme), task)
+    asked = task_of(scheme_of(params.corpora[corpus].scheme, root=root), task)
     if isinstance(spec, YadavModel | M3hModel) and task != SEVERITY:
         tables.write(tables.SCHEMAS["predictions"].empty_table(), out, name="predictions")
         return write_metrics({"skipped": f"{spec.kind} is about severity alone"}, metrics_file)
@@ -179,7 +179,7 @@ def _rows(
 def confusion(
     truth: npt.NDArray[np.bool_], *, predicted: npt.NDArray[np.bool_], labels: tuple[str, ...], single: bool
 ) -> Any:
-    """Return a matplotlib figure of counts: true by predicted class, or right and wrong predictions of each label.
+    """Plot counts of true and predicted classes, or of right and wrong predictions for each label.
 
     Args:
         truth: shape (examples, labels).

@@ -35,7 +35,7 @@ CHUNK = 256  # posts that are compared with train at once
 
 
 class NoVotes(DataError):
-    """The labeller that a model is blended with has no valid answer for any record of dev."""
+    """The labeller of a kNN model has no valid vote on any record of dev."""
 
     message = (
         "Labeller '{labeller}' has no valid vote on the dev split, so the weight of its votes in the kNN model cannot "
@@ -46,7 +46,7 @@ class NoVotes(DataError):
 
 @dataclass(frozen=True)
 class Mixed:
-    """Number of neighbours, weight of the labeller's answer, and calibrations with and without such an answer.
+    """The fitted settings: number of neighbours, weight of the labeller's vote, and calibrations with and without it.
 
     A record without an answer of the labeller (such as a refusal) is scored by its neighbours alone.
 
@@ -70,20 +70,20 @@ class Mixed:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object as plain JSON."""
+        """Return the settings as JSON values."""
         blended = None if self.blended is None else self.blended.as_json()
         plain = {"neighbours": self.neighbours, "blend": self.blend}
         return plain | {"alone": self.alone.as_json(), "blended": blended}
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Mixed:
-        """Return the object that :meth:`as_json` wrote."""
+        """Parse the result of :meth:`as_json`."""
         blended = None if stored["blended"] is None else Calibration.of_json(stored["blended"])
         return cls(int(stored["neighbours"]), float(stored["blend"]), Calibration.of_json(stored["alone"]), blended)
 
 
 def pooled(found: Floats, *, answers: Sequence[LabelSet | None], task: Task, blend: float) -> Floats:
-    """Return the logarithmic opinion pool of probabilities and a labeller's answers; rows without one stay unchanged.
+    """Combine probabilities and votes by a logarithmic opinion pool; rows without a vote do not change.
 
     Measured on the sandbox's posts (three seeds, a labeller that is right on .63, .80 and .86 of test's label sets):
     exact match .80, .83 and .86 at the weights of the least log loss on dev (.25, .5, .5), neighbours alone .71. The
@@ -116,7 +116,7 @@ def fit(
     vault: Vault,
     said: Votes | None,
 ) -> dict[str, Any]:
-    """Write the index of train to ``out``, and choose the number of neighbours and the labeller's weight on dev.
+    """Write the index of train to ``out``; choose the number of neighbours and the labeller's weight on dev.
 
     The choice has the least log loss on dev after calibration; on a tie, fewer neighbours and the smaller weight win.
 
@@ -172,7 +172,7 @@ def fit(
 
 
 class KnnPredictor(CalibratedPredictor):
-    """A kNN index with its chosen settings, for inference; create it with :meth:`open`."""
+    """A kNN index with its fitted settings, for inference; create it with :meth:`open`."""
 
     def __init__(self, index: Index, *, mixed: Mixed, thresholds: Floats, task: Task, said: Votes) -> None:
         """Use :meth:`open`."""
@@ -181,7 +181,7 @@ class KnnPredictor(CalibratedPredictor):
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault, said: Votes | None = None) -> KnnPredictor:
-        """Load what :func:`fit` wrote, except posts that were taken down since.
+        """Load the model that :func:`fit` wrote, without posts that were taken down since.
 
         Args:
             out: the folder.
@@ -202,11 +202,11 @@ class KnnPredictor(CalibratedPredictor):
         return cls(index, mixed=Mixed.of_json(stored["mixed"]), thresholds=thresholds, task=task, said=said or {})
 
     def labels(self, scores: Floats) -> list[frozenset[str]]:
-        """Return the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
+        """Decide the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
         return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text that the embedding model reads."""
+        """Return how many tokens of each text the embedding model reads."""
         from tokenizers import Tokenizer
 
         tokens = Tokenizer.from_file(str(embedding.folder() / "tokenizer.json"))

@@ -38,7 +38,7 @@ DECIMALS = 9  # of a cosine: further digits depend on which other posts are in t
 
 
 class NoNeighbours(DataError):
-    """No post of the index is left: train is empty, or all its posts were taken down."""
+    """The index has no posts, because train is empty or all its posts were taken down."""
 
     message = "All {records} posts that the kNN model compares with were taken down."
     remedy = "Run `dvc repro finetune` again, which uses the records that are left in train."
@@ -46,7 +46,7 @@ class NoNeighbours(DataError):
 
 @dataclass(frozen=True)
 class Index:
-    """The posts of train not taken down: ``vectors`` float64 (posts, 384), ``truth`` 0 or 1 (posts, labels)."""
+    """The posts of train: ``vectors`` (posts, 384), float64, and ``truth`` (posts, labels), 0 or 1."""
 
     vectors: Floats
     truth: Floats
@@ -70,7 +70,7 @@ class Index:
         )
 
     def shares(self, asked: Floats, *, neighbours: int) -> Floats:
-        """Return each label's share of the nearest posts' votes, (asked, labels); in (0, 1) if train has the label.
+        """Return each label's share of the nearest posts' votes, (texts, labels), in (0, 1) if train has the label.
 
         Equally near posts are taken in the order of their record ids.
 
@@ -96,7 +96,7 @@ class Index:
 
 
 def write(examples: Sequence[Example], *, task: Task, model: embedding.MiniLM, out: Path, vault: Vault) -> None:
-    """Write the index: an encrypted embedding of every post, and its labels.
+    """Write the index: the encrypted embedding and the labels of every post.
 
     Args:
         examples: examples of train, with labels.
@@ -120,5 +120,5 @@ def write(examples: Sequence[Example], *, task: Task, model: embedding.MiniLM, o
 
 
 def embedded(texts: Sequence[str], *, model: embedding.MiniLM) -> Floats:
-    """Return the embeddings of texts, shape (texts, 384)."""
+    """Compute the embeddings of texts, shape (texts, 384)."""
     return np.array([model.embed(text) for text in texts]).reshape(len(texts), WIDTH)

@@ -27,7 +27,7 @@ from pipelines.train.sft.instruct import conversation, instruction, read
 
 
 class Generator:
-    """A causal model for inference by greedy decoding (temperature 0, SPEC 25)."""
+    """A causal model that generates answers by greedy decoding (temperature 0, SPEC 25)."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Generator:
         folder: Path,
         constrained: bool = True,
     ) -> Generator:
-        """Load a model over all accelerators, in bfloat16 where supported, otherwise in float32.
+        """Load a model on all accelerators, in bfloat16 if supported, else in float32.
 
         Args:
             base: the base model: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
@@ -111,7 +111,7 @@ class Generator:
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
-        """Return labels without probabilities; see :meth:`pipelines.train.prediction.Predictor.predict`.
+        """Predict labels without probabilities; see :meth:`pipelines.train.prediction.Predictor.predict`.
 
         Posts of similar length share a batch, the longest first, so that running out of memory shows at once. An answer
         is malformed only without constraint. ``record_ids`` are not used.
@@ -174,7 +174,7 @@ class Generator:
 
 
 class Guide(LogitsProcessor):  # type: ignore[misc]
-    """Allows in each row only the tokens that the grammar permits next, and the end token after an answer."""
+    """Restrict each next token to those that the grammar permits, and to the end token after a complete answer."""
 
     def __init__(self, grammar: Grammar, *, begin: int, room: int, end: int) -> None:
         self._grammar, self._begin, self._room, self._end = grammar, begin, room, end
@@ -190,7 +190,7 @@ class Guide(LogitsProcessor):  # type: ignore[misc]
 
 
 class Leap:
-    """Decodes answers from choice to choice with a model that has read the common prefix of all prompts."""
+    """Decode answers with a model that has read the common prefix of all prompts; forced tokens are not generated."""
 
     def __init__(self, model: Any, *, shared: list[int]) -> None:
         self._model, self._shared = model, shared
@@ -200,11 +200,11 @@ class Leap:
 
     @classmethod
     def over(cls, prompts: Sequence[list[int]], *, model: Any) -> Leap:
-        """Read the common prefix of ``prompts``, without its last token: each row needs at least one unread token."""
+        """Read the common prefix of ``prompts`` without its last token, so that each prompt has an unread token."""
         return cls(model, shared=prompts[0][: common([tuple(prompt) for prompt in prompts])][:-1])
 
     def write(self, prompts: Sequence[list[int]], *, grammar: Grammar, room: int) -> list[list[int]]:
-        """Return the answer's tokens after each prompt, taking the most probable option at each choice."""
+        """Return the tokens of the answer to each prompt; at each choice, the most probable option is taken."""
         cache = deepcopy(self._cache)
         cache.batch_repeat_interleave(len(prompts))
         rows = CachedRows(self._model, cache=cache, count=len(prompts), seen=len(self._shared))
@@ -227,7 +227,7 @@ class Leap:
 
 
 class CachedRows:
-    """Rows of tokens in a model's cache; new tokens are padded on the left and masked."""
+    """Token rows in a model's cache; new tokens are padded on the left and masked."""
 
     def __init__(self, model: Any, *, cache: Any, count: int, seen: int) -> None:
         """Start after ``seen`` tokens that the ``cache`` holds for each of ``count`` rows."""
@@ -235,7 +235,7 @@ class CachedRows:
         self._mask = torch.ones((count, seen), dtype=torch.bool)
 
     def read(self, rows: Sequence[Sequence[int]]) -> Any:
-        """Return the scores of the next token of each row, shape (rows, vocabulary)."""
+        """Return the scores of each row's next token, shape (rows, vocabulary)."""
         width = max(map(len, rows))
         ids = torch.tensor([[0] * (width - len(row)) + [*row] for row in rows])
         new = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
@@ -253,14 +253,14 @@ class CachedRows:
         return said.logits[:, -1]
 
     def keep(self, places: Sequence[int]) -> None:
-        """Keep only the given rows in the cache."""
+        """Remove all other rows from the cache."""
         which = torch.tensor(places, dtype=torch.long)  # on the CPU, as layers may be on several accelerators
         self._mask = self._mask[which]
         self._cache.batch_select_indices(which)
 
 
 def best(scores: Any, *, options: Sequence[Sequence[int]]) -> list[int]:
-    """Return, for each row of ``scores``, the highest-scoring token among its ``options``."""
+    """Return for each row of ``scores`` the token with the highest score among its ``options``."""
     width = max(map(len, options))
     ids = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in options], device=scores.device)
     found = scores.gather(1, ids).argmax(1, keepdim=True)
@@ -268,7 +268,7 @@ def best(scores: Any, *, options: Sequence[Sequence[int]]) -> list[int]:
 
 
 def leaps(model: Any) -> bool:
-    """Return whether a model can extend its cache by several tokens, some of them masked: full attention only."""
+    """Return whether a model can add several tokens to its cache at once, some masked (full attention only)."""
     layers = DynamicCache(config=model.config).layers
     takes = inspect.signature(model.forward).parameters
     plain = all(type(layer) is DynamicLayer for layer in layers) and not model._is_stateful

@@ -21,7 +21,7 @@ Answers = list[tuple[tuple[int, ...], LabelSet]]
 
 
 class AnswersAlike(ConfigError):
-    """A tokenizer encodes different answers as the same tokens, for example because it lacks braces."""
+    """A tokenizer encodes different answers as the same tokens, for example because it has no braces."""
 
     message = "{count} answers to task '{task}' have the same tokens as another answer in the base model's vocabulary."
     remedy = (
@@ -32,7 +32,7 @@ class AnswersAlike(ConfigError):
 
 @dataclass(frozen=True)
 class State:
-    """A place in the tree where an answer has several continuations, or its end, where ``labels`` are set.
+    """A node of the tree of answers: it has several continuations, or is an end with the answer's ``labels``.
 
     ``branches`` are keyed by their first token; ``least`` is the number of tokens of the shortest path to an end.
     """
@@ -42,7 +42,7 @@ class State:
     least: int = 0
 
     def within(self, room: int) -> list[int]:
-        """Return the tokens that may come next if the answer must end in ``room`` tokens; none at an end.
+        """Return the tokens that may come next if at most ``room`` tokens may follow in all; none at an end.
 
         The list is not empty if ``room`` is at least ``least``, and this holds again on every branch that it names.
         """
@@ -51,7 +51,7 @@ class State:
 
 @dataclass(frozen=True)
 class Branch:
-    """A choice: ``tokens`` are the chosen token and all forced ones up to the next choice or an end."""
+    """A branch of the tree: ``tokens`` are the chosen token and the forced tokens up to the next node."""
 
     tokens: tuple[int, ...]
     then: State
@@ -59,14 +59,14 @@ class Branch:
 
 @dataclass(frozen=True)
 class Grammar:
-    """The answers to one task: all begin with ``opening``, and ``start`` is the first choice."""
+    """All answers to one task as a tree; they begin with ``opening``, and ``start`` is the first node."""
 
     opening: tuple[int, ...]
     start: State
 
     @classmethod
     def of(cls, task: Task, *, encode: Callable[[str], Sequence[int]]) -> Grammar:
-        """Build the grammar of all valid answers: one label, or at most four, as in ``label.offline.decode``.
+        """Build the grammar of all valid answers: one label, or one to four labels for a multi-label task.
 
         Label sets that the scheme's hard rules exclude are not included, nor are repeated or reordered labels.
 
@@ -86,7 +86,7 @@ class Grammar:
         return cls(whole.tokens, whole.then)
 
     def check(self, room: int) -> None:
-        """Check that the shortest answer fits in ``room`` tokens.
+        """Check that the shortest answer has at most ``room`` tokens.
 
         Raises:
             BadParams: ``room`` is too small.
@@ -108,7 +108,7 @@ class Grammar:
         return [forced[0]] if forced else state.within(room - len(written))
 
     def labels(self, written: Sequence[int]) -> LabelSet | None:
-        """Return the labels of a complete answer, ``None`` if ``written`` is not one."""
+        """Return the labels of a complete answer, or ``None`` if ``written`` is not a complete answer."""
         forced, state = self._walk(written) or ((0,), self.start)
         return None if forced else state.labels
 
@@ -127,7 +127,7 @@ class Grammar:
 
 
 def common(rows: Sequence[tuple[int, ...]]) -> int:
-    """Return the length of the common prefix of all rows."""
+    """Return the length of the longest common prefix of all rows of tokens."""
     # a common prefix of the first and last row in sorted order is common to all
     first, last = min(rows), max(rows)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))

@@ -28,30 +28,30 @@ MODULE = "pipelines.train.sft.worker"
 
 
 class GroupFailed(DataError):
-    """A process of the group ended early."""
+    """A process of the fine-tuning group failed."""
 
     message = "One of {processes} fine-tuning processes ended with status {status}."
-    remedy = "Read its error above in the log, then retry the task: it resumes from the last checkpoint."
+    remedy = "Remove the cause of its error in the log above, then retry the task, which resumes from a checkpoint."
     exit_code = 75
 
 
 def world() -> int:
-    """Return the number of processes in this process's group, as set by ``accelerate launch``."""
+    """Return the number of processes in this process's group, which ``accelerate launch`` sets."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank() -> int:
-    """Return this process's number in its group, counted from 0."""
+    """Return the number of this process in its group, starting at 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def processes() -> int:
-    """Return the number of processes for a run started here: one for each GPU, or 1 inside a group."""
+    """Return how many processes a run should start: one for each GPU, or 1 inside a group."""
     return max(1, torch.cuda.device_count()) if world() == 1 else 1
 
 
 def command(count: int, *, gpu: bool) -> list[str]:
-    """Return the command line that runs the worker ``count`` times.
+    """Return the command line that starts the worker in ``count`` processes.
 
     On GPUs, weights, gradients and the optimiser's state are sharded (FSDP 2, layer by layer), the state in a
     checkpoint is complete, and products are computed in bfloat16. On a CPU, where accelerate starts one process for
@@ -72,7 +72,7 @@ def command(count: int, *, gpu: bool) -> list[str]:
 
 
 def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None], gpu: bool = True) -> dict[str, Any]:
-    """Tune in ``processes`` processes and return the result of ``sft.tune``.
+    """Fine-tune in ``processes`` processes, and return the result of ``sft.tune``.
 
     Args:
         job: the ``sft.SftJob``.
@@ -114,13 +114,13 @@ def _followed(
 
 
 def tell(**said: Any) -> None:
-    """Send one line of JSON to the parent process on standard output."""
+    """Send a line of JSON to the parent process through standard output."""
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 
 
 def leave_with(parent: Path) -> None:
-    """End this process soon after the parent's file disappears, so that a retried parent runs without it."""
+    """End this process soon after the parent's file is deleted, so that it does not run beside a retry."""
 
     def watch() -> None:
         while parent.exists():

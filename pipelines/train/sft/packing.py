@@ -30,7 +30,7 @@ ATTENTION = "tails"
 
 @dataclass(frozen=True)
 class TokenizedSample:
-    """One conversation: ``ids`` end with the ``answer`` (at least one) tokens that are learned."""
+    """One tokenised conversation; the last ``answer`` of its ``ids`` (at least one) are the tokens to learn."""
 
     ids: tuple[int, ...]
     answer: int
@@ -38,7 +38,7 @@ class TokenizedSample:
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """The assignment of samples to rows of tokens, for every step of every epoch.
+    """Which samples are packed into which input row, for every step of every epoch.
 
     Args:
         rows: number of rows in one step of one process; equal for all, so that every process has the same work.
@@ -50,7 +50,7 @@ class PackingPlan:
 
 
 def shared(samples: Sequence[TokenizedSample]) -> int:
-    """Return the length of the common prefix of all samples, excluding the last token before an answer.
+    """Return the length of the common prefix of all samples, which ends at least one token before each answer.
 
     That token is left to the tails, because the token after it differs between samples.
     """
@@ -59,7 +59,7 @@ def shared(samples: Sequence[TokenizedSample]) -> int:
 
 
 def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:
-    """Return the input tensors of one row of packed samples.
+    """Return the input tensors of one row, into which several samples are packed.
 
     Args:
         samples: at least one, all with the same first ``shared`` tokens.
@@ -84,7 +84,7 @@ def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:
 
 
 def padded(samples: Sequence[TokenizedSample], *, pad: int) -> dict[str, Any]:
-    """Return the samples as a batch of one row each, for models that are not :func:`packable`.
+    """Return a batch with one padded row per sample, for models that are not :func:`packable`.
 
     Returns:
         ``input_ids``, ``attention_mask`` and ``labels``, int64 (samples, tokens), padded at the end.
@@ -106,19 +106,20 @@ def padded(samples: Sequence[TokenizedSample], *, pad: int) -> dict[str, Any]:
 def plan(
     lengths: Sequence[int], *, step: int, epochs: int, seed: int, processes: int, room: int | None, batch: int
 ) -> PackingPlan:
-    """Return the rows of every step: each sample once an epoch, ``step`` samples a step, reshuffled every epoch.
+    """Assign samples to the input rows of all steps; each epoch uses every sample once, in a new order.
 
-    The samples of a step depend on ``seed`` and the epoch alone, not on the number of processes. The rows of a step are
-    balanced, the longest samples first, so that no process waits for another.
+    Each step takes ``step`` samples, chosen by ``seed`` and the epoch alone, whatever the number of processes. The
+    input rows of a step get about equally many tokens, so that no process waits for another.
 
     Args:
-        lengths: tokens of each sample without the common prefix.
-        step: samples of one optimiser step, over all processes.
-        epochs: number of passes over all samples.
-        seed: seeds the order.
-        processes: number of processes that share each step.
-        room: tokens of a row, without the common prefix; ``None`` for rows of at most ``batch`` samples each.
-        batch: samples of a row if ``room`` is ``None``.
+        lengths: the number of tokens of each sample without the common prefix.
+        step: the number of samples in one optimiser step, over all processes.
+        epochs: the number of passes over all samples.
+        seed: determines the order of the samples.
+        processes: the number of processes that share each step.
+        room: the maximum number of tokens in an input row without the common prefix; ``None`` limits the row to
+            ``batch`` samples instead.
+        batch: the maximum number of samples in an input row if ``room`` is ``None``.
 
     Raises:
         ValueError: a sample is longer than ``room``.
@@ -158,7 +159,7 @@ def _spread(
 
 
 def packable(model: Any) -> bool:
-    """Return whether all layers of a model use the attention interface of ``transformers`` and full attention."""
+    """Return whether all layers of a model use full attention through the interface of ``transformers``."""
     config = model.config
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
     window = getattr(config, "sliding_window", None) if not getattr(config, "layer_types", None) else None
@@ -169,7 +170,7 @@ def packable(model: Any) -> bool:
 def attend(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *, segments: Sequence[int], **options: Any
 ) -> tuple[Any, None]:
-    """Compute causal attention within a row: the prefix to itself, each tail to the prefix and to itself.
+    """Compute causal attention within a row: samples attend to the common prefix and themselves, not to each other.
 
     Args:
         module: the attention layer.

@@ -35,7 +35,7 @@ def plans(
     beginning: int | None,
     seed: int,
 ) -> list[packing.PackingPlan]:
-    """Return the packing plans of training and of validation; validation is a single step."""
+    """Plan how samples are packed for training and for validation; validation is a single step."""
     start = beginning or 0
     room = None if beginning is None else max(ROW, spec.max_length) - start
     common: dict[str, Any] = {"seed": seed, "room": room, "processes": launch.world(), "batch": spec.batch}
@@ -47,7 +47,7 @@ def plans(
 
 
 def base_of(spec: SftModel, *, place: str) -> Any:
-    """Load the base model in float32, or in its own format if its weights are frozen and a GPU is used (trap 2)."""
+    """Load the base model in float32, or in its own format if its weights are frozen and a GPU is used (SPEC 2.4)."""
     gpu = torch.cuda.is_available()
     frozen = spec.tuning == "lora" and gpu
     attention = "flash_attention_2" if gpu and not spec.packing and is_flash_attn_2_available() else "sdpa"
@@ -58,7 +58,7 @@ def base_of(spec: SftModel, *, place: str) -> Any:
 
 
 def adapter(spec: SftModel) -> LoraConfig | None:
-    """Return the LoRA configuration; the paper names no layers, SPEC 29 takes all linear ones."""
+    """Return the LoRA configuration for all linear layers (SPEC 29), since the paper does not name layers."""
     if spec.tuning == "full":
         return None
     if spec.rank is None or spec.alpha is None:
@@ -110,7 +110,7 @@ def arguments(
 
 
 def short_of_memory(spec: SftModel, *, config: Any, weights: int, row: int, memory: int | None, processes: int) -> bool:
-    """Return whether activations must be recomputed because a GPU cannot hold them beside its share of the weights.
+    """Return whether activations must be recomputed, because GPU memory is too small for them.
 
     Args:
         spec: says whether all weights are trained, with an optimiser state, or only an adapter.

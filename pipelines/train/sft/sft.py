@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class NothingToTune(DataError):
-    """A split has no examples, so nothing can be trained or validated."""
+    """A split has no labelled examples for training or validation."""
 
     message = "Split {split} has no labelled examples on which to fine-tune task '{task}'."
     remedy = "Run the stages `silver` and `gold` first, or set another subset in finetune.subsets in params.yaml."
@@ -51,7 +51,7 @@ class NothingToTune(DataError):
 
 @dataclass(frozen=True)
 class SftResult:
-    """Result of a run; the best epoch's weights are in ``out``.
+    """The result of a fine-tuning run, whose best epoch's weights are in ``out``.
 
     Args:
         epoch: the best one, counted from 1.
@@ -71,7 +71,7 @@ class SftResult:
 
 @dataclass(frozen=True)
 class SftJob:
-    """The inputs of one run.
+    """The inputs of one fine-tuning run.
 
     Args:
         spec: the base model and the recipe.
@@ -97,7 +97,7 @@ class SftJob:
 
 
 def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
-    """Fine-tune the base model of a job; write weights and tokenizer to ``out`` in the format of ``from_pretrained``.
+    """Fine-tune the base model; write weights and tokenizer to ``out`` in the format of ``from_pretrained``.
 
     With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
     safetensors, in the number format of the base model. If several GPUs are visible, one process for each runs
@@ -122,7 +122,7 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
 
 
 def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Do the work of :func:`fit` in this process, alone or as one of a group, and return the result."""
+    """Do the work of :func:`fit` in this process, alone or as a member of a group, and return the result."""
     spec, folder, seed = job.spec, job.folder, job.seed
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with opened(spec.base, seed=seed, folder=folder) as place, reproducible(seed):

@@ -30,11 +30,11 @@ WHOLE, JUDGED = "whole.json", "eval_loss"
 class TuningDiverged(Diverged):
     """The loss of fine-tuning became infinite or undefined."""
 
-    remedy = "Lower learning_rate of the model in params.yaml."
+    remedy = "Lower learning_rate of the model in params.yaml, then run the stage finetune again."
 
 
 class RowCollator:
-    """Converts samples to the model's input rows: packed with a common prefix, or padded.
+    """Convert samples to input rows of the model: packed with a common prefix, or padded.
 
     Args:
         samples: the samples of train or validation.
@@ -56,7 +56,7 @@ class RowCollator:
 
 
 class Steps(Dataset):  # type: ignore[misc]
-    """This process's rows of one epoch in order; ``answers`` is the number of answer tokens in a row's whole step."""
+    """The input rows of this process for one epoch; ``answers`` counts the answer tokens in a row's whole step."""
 
     def __init__(self, rows: RowCollator, *, plan: PackingPlan) -> None:
         self.rows, self.plan = rows, plan
@@ -72,7 +72,7 @@ class Steps(Dataset):  # type: ignore[misc]
 
 
 class Tuner(SFTTrainer):  # type: ignore[misc]
-    """Trains on planned rows; the validation loss is the mean loss of an answer token."""
+    """Train on planned input rows; the validation loss is the mean loss per answer token."""
 
     loss_is_scaled_for_ga = True
     control: Any
@@ -89,11 +89,11 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         keeper.tuner = self
 
     def get_train_dataloader(self) -> DataLoader:
-        """Return the rows of the epoch that ``steps`` is set to."""
+        """Return the input rows of the epoch that ``steps`` is set to."""
         return DataLoader(self.steps, batch_size=1, shuffle=False, collate_fn=_alone)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
-        """Return this row's share of the mean loss of an answer token in the whole step."""
+        """Return the loss of this row as its share of the step's mean loss per answer token."""
         labels, answers = inputs.pop("labels")[:, 1:], inputs.pop("answers")
         # the vocabulary is big and the answers are short: project only the answers
         places = (labels != IGNORED).any(0).nonzero()[:, 0]
@@ -104,7 +104,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         return loss / answers * self.args.world_size
 
     def evaluate(self, *rest: Any, **options: Any) -> dict[str, float]:
-        """Return ``eval_loss``, the mean loss of an answer token of validation; each process computes a share."""
+        """Return ``eval_loss``, the mean loss per answer token on validation; the processes share the work."""
         model = self.model_wrapped
         model.eval()
         total = torch.zeros((), device=self.args.device)
@@ -117,7 +117,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         return found
 
     def history(self) -> list[dict[str, float]]:
-        """Return an entry for every validated epoch: ``epoch``, ``step``, the two losses, ``learning_rate``."""
+        """Return the record of every validated epoch: ``epoch``, ``step``, the two losses, ``learning_rate``."""
         each = len(self.steps.plan.steps[0])
         said = self.state.log_history
         losses = {line["step"]: line for line in said if "loss" in line}
@@ -138,11 +138,11 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         return made
 
     def create_model_card(self, *rest: Any, **options: Any) -> None:
-        """Write no model card: checkpoints are internal."""
+        """Do nothing, because checkpoints are internal and need no model card."""
 
 
 class Keeper(TrainerCallback):  # type: ignore[misc]
-    """Decides when to validate and save, marks complete checkpoints, and reports every epoch.
+    """Decide when to validate and save, mark complete checkpoints, and report every epoch.
 
     A checkpoint is written after every epoch's validation, and every ``every`` steps within an epoch; never between an
     epoch's last step and its validation, because a resumed run would skip the validation. The newest and the best
@@ -160,20 +160,20 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         self._key, self._every, self._task, self._say = key, every, task, say
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Select the rows of the epoch."""
+        """Select the input rows of the epoch."""
         self._steps.epoch = state.global_step // len(self._steps.plan.steps[0])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Request a checkpoint within an epoch."""
+        """Request a checkpoint during an epoch if one is due."""
         if state.global_step % self._every == 0 and state.global_step % len(self._steps.plan.steps[0]):
             control.should_save = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Request validation, then a checkpoint."""
+        """Request a validation and then a checkpoint."""
         control.should_evaluate = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """Stop a run that diverged.
+        """Stop the run if its loss diverged.
 
         Raises:
             TuningDiverged: a loss is infinite or undefined.
@@ -188,7 +188,7 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
             self._say(self.tuner.history()[-1])
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Mark the saved checkpoint as complete once all processes are done; remove the others except the best."""
+        """Mark the saved checkpoint as complete when all processes are done, and delete all others except the best."""
         if self.tuner is None:
             return
         self.tuner.accelerator.wait_for_everyone()
@@ -208,12 +208,12 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
 
 
 def best(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the epoch with the least validation loss (CRADLE F); on a tie, the earlier one."""
+    """Return the epoch with the lowest validation loss (CRADLE F); the earlier epoch wins a tie."""
     return min(history, key=lambda line: (line["validation_loss"], line["epoch"]))
 
 
 def mark(checkpoint: Path, *, key: str) -> None:
-    """Mark a checkpoint as complete and write the run's key, once all of it is on the disk."""
+    """Mark a checkpoint as complete and store the run's key, after all files are on disk."""
     for path in checkpoint.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -224,7 +224,7 @@ def mark(checkpoint: Path, *, key: str) -> None:
 
 
 def newest(folder: Path, *, key: str) -> Path | None:
-    """Return the newest complete checkpoint of the run with this key."""
+    """Return the newest complete checkpoint with this run's key."""
     for path in sorted(folder.glob("checkpoint-*"), key=lambda p: -int(p.name.rpartition("-")[2])):
         if (path / WHOLE).is_file() and json.loads((path / WHOLE).read_text())["key"] == key:
             return path
@@ -232,7 +232,7 @@ def newest(folder: Path, *, key: str) -> Path | None:
 
 
 def clear(folder: Path, *, keep: Collection[str] = ()) -> None:
-    """Remove every checkpoint that is not in ``keep``; a partly removed one does not look complete."""
+    """Delete all checkpoints except ``keep``; a partly deleted one does not appear complete."""
     for path in folder.glob("checkpoint-*"):
         if path.name not in keep:
             (path / WHOLE).unlink(missing_ok=True)

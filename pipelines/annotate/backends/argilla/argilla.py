@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 
 class Argilla:
-    """A backend whose queues are Argilla datasets; ``accounts`` is the file for passwords of newly created accounts."""
+    """A backend that keeps each queue as an Argilla dataset; ``accounts`` is the file for passwords of new accounts."""
 
     def __init__(self, client: Client, *, workspace: str, accounts: Path) -> None:
         self.accounts: Mapping[str, str] = {}
@@ -67,7 +67,7 @@ class Argilla:
                 argilla_form.dataset(form, name=_name(queue), workspace=workspace, client=self._client).create()
 
     def admit(self, annotator: str) -> Workspace:
-        """Return the annotator's workspace; create workspace and account if they are missing and the key allows that.
+        """Return the annotator's workspace; create workspace and account if they are missing and the key permits it.
 
         Raises:
             BackendUnavailable: the workspace cannot be created, or another annotator is a member of it.
@@ -89,7 +89,7 @@ class Argilla:
         return workspace
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of the queue's dataset, each with the time at which it was added.
+        """Return each item of the queue's dataset with the time at which it was added.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key.
@@ -130,7 +130,7 @@ class Argilla:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Delete the items' records with their responses.
+        """Delete the records of these items and the responses to them.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key; repeat the call.
@@ -144,7 +144,7 @@ class Argilla:
                 self._call("DELETE", f"datasets/{found['id'] if found else ''}/records", params={"ids": chunk})
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the datasets and their search indexes; the empty workspaces and the accounts are kept.
+        """Delete the queues' datasets with their search indexes; the empty workspaces and the accounts remain.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key; repeat the call.

@@ -45,7 +45,7 @@ _PICTURE = """<style>
 
 
 def dataset(form: Form, *, name: str, workspace: Workspace, client: Client) -> Dataset:
-    """Return the dataset of a queue, not yet created on the server.
+    """Build the Argilla dataset of a queue; it is not created on the server yet.
 
     Raises:
         BackendUnavailable: warning, contacts and guideline exceed Argilla's limit (10,000 characters).

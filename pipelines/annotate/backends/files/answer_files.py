@@ -51,7 +51,7 @@ def item_of(name: str) -> Item:
 
 
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
-    """Return the answers in a queue's folder in the order of the file; empty if there is no answer file.
+    """Return the answers in a queue's folder in file order; return none if there is no answer file.
 
     ``keys`` are the categories of the form. ``annotator`` is the account for lines that name no account.
 
@@ -72,7 +72,7 @@ def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Annotat
 
 
 def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, bytes]]:
-    """Yield each answer file that contains one of ``items``, with the file's content without these items.
+    """Yield each answer file that contains one of ``items``, and its content without those items.
 
     An unreadable JSON line, or a CSV row with an unclosed quote, is also removed if it contains the name of such an
     item.

@@ -56,7 +56,7 @@ class Files:
             _write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of ``tasks.jsonl``, each with the time at which it was added.
+        """Return each item in ``tasks.jsonl`` with the time at which it was added.
 
         Raises:
             BackendUnavailable: the folder cannot be read.
@@ -65,7 +65,7 @@ class Files:
         return {item_of(str(row["item"])): added for row, added in self._tasks(self._folder(queue))}
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Append tasks to ``tasks.jsonl``; write their pictures first, so that a listed task is complete.
+        """Append tasks to ``tasks.jsonl``; the pictures are written first, so that every listed task is complete.
 
         Raises:
             BackendUnavailable: the queue was not prepared, or cannot be written.
@@ -85,7 +85,7 @@ class Files:
             _write_rows(folder / "tasks.jsonl", rows)
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return the answers that the team's tool wrote.
+        """Return the answers that the annotation team's own tool wrote.
 
         Raises:
             BadAnswers: a line is unreadable, or both ``answers.jsonl`` and ``answers.csv`` exist; the error names file
@@ -118,7 +118,7 @@ class Files:
                 _write(path, kept)
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the queues' folders with all files, and parent folders that are then empty.
+        """Delete the queues' folders with all files, and then parent folders that have become empty.
 
         Files are deleted without being overwritten, because current file systems and disks do not guarantee that
         overwriting erases the data.

@@ -19,7 +19,7 @@ FOLDERS = ("export", "media/export", "media/upload", "test_data")
 
 
 def clean(folder: Path) -> None:
-    """Rewrite the database without deleted rows, and empty the folders of exports and uploads.
+    """Rewrite Label Studio's database without deleted rows, and empty its folders of exports and uploads.
 
     Raises:
         BackendUnavailable: the database stayed busy for a minute; repeat the call.

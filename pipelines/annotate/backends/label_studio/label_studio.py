@@ -41,7 +41,7 @@ ANSWER = "id,meta,annotations,result,was_cancelled,lead_time,updated_at,complete
 
 
 class LabelStudio:
-    """A backend on Label Studio; ``keys`` returns a pseudonym's token.
+    """A backend on a Label Studio server; ``keys`` returns the API token of a pseudonym.
 
     ``folder`` is the data folder of the embedded server.
     """
@@ -72,7 +72,7 @@ class LabelStudio:
                 )
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return the items of the queue's project; an item that was added twice has the earlier time.
+        """Return each item of the queue's project with the time at which it was first added.
 
         An interrupted removal is completed first. Its items are no longer in any project, so no later ``remove`` would
         complete it.
@@ -99,7 +99,7 @@ class LabelStudio:
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return the annotations; ``id`` is Label Studio's id, ``answered`` the last change, ``by`` the e-mail."""
+        """Return the annotations; ``answered`` is when each was last changed, ``by`` the annotator's e-mail address."""
         found: list[AnnotatorAnswer] = []
         with _errors():
             rows = list(self._rows(queue, fields="all", include=ANSWER))
@@ -109,7 +109,7 @@ class LabelStudio:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Delete the tasks of these items; on the embedded server also their deleted rows in the database."""
+        """Delete the tasks of these items; on the embedded server, also erase their deleted rows from the database."""
         wanted = set(items)
         with _errors():
             rows = self._rows(queue, fields="task_only", include="id,meta")
@@ -124,7 +124,7 @@ class LabelStudio:
         self._clean()
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the queues' projects; on the embedded server also all traces in its database and folders."""
+        """Delete the queues' projects; on the embedded server, also erase all traces in its database and folders."""
         with _errors():
             for queue in queues:
                 while (project := self._project(queue)) is not None:

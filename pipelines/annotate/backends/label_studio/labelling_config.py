@@ -74,7 +74,7 @@ def config(form: Form) -> str:
 
 
 def shown(task: AnnotationTask) -> dict[str, str]:
-    """Return a task's data as HTML: ``_content``, and for an adjudicator also ``_sides``, the conflicting answers."""
+    """Return a task's data as HTML: ``_content`` and, for an adjudicator, the conflicting answers as ``_sides``."""
     passages = [_passage(name, text) for name, text in task.text.items() if text]
     if task.image is not None:
         passages.append(_picture(task.image, media_type=task.media_type or "application/octet-stream"))
