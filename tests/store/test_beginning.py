@@ -208,7 +208,7 @@ class TestCommand:
 
     def test_a_choice_that_cannot_be_writes_nothing(self, settings: Settings, checkout: Path) -> None:
         for argv, words in (
-            ((*self.ARGV[:-4], "--labellers", "gpt"), "No ensemble"),
+            ((*self.ARGV[:-4], "--labellers", "gpt"), "include all members"),
             (("init", "--source", "dump"), "--profile"),
             ((*self.ARGV, "--first-month", "2021-13"), "first_month"),
             ((*self.ARGV, "--source", "films=dump"), "names no corpus"),
