@@ -104,4 +104,4 @@ def test_errors_pickle_and_say_what_to_do() -> None:
     error = CorruptDump(name="x.zst", offset=17, detail="the frame ends early")
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.fields, type(again)) == (str(error), error.fields, CorruptDump)
-    assert "byte 17" in str(error) and "nothing was committed" in str(error)
+    assert "byte 17" in str(error) and "Nothing was committed" in str(error)

@@ -51,15 +51,17 @@ def refresh(settings: Settings) -> bool:
 
 def follow(settings: Settings) -> None:
     """Refresh the graph after a commit; a failure is a warning, because the commit is published."""
+    from dvc.exceptions import DvcException
+
     try:
         refresh(settings)
-    except (CorpusError, OSError) as error:
+    except (CorpusError, DvcException, OSError) as error:
         detail = error if isinstance(error, CorpusError) else type(error).__name__
         log.warning("Airflow keeps the Dags of the earlier graph (%s); run `corpus airflow refresh`.", detail)
 
 
 def _published(settings: Settings) -> dict[str, str]:
-    with history(settings) as git_dir:
+    with history(settings, depth=1) as git_dir:
         return read(lambda name: git("--git-dir", str(git_dir), "show", f"{BRANCH}:{name}"))
 
 

@@ -75,8 +75,8 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     merged = Workspace(clone.path, settings=clone.settings)
     merged.write_lock(found.lock)
     lock, kept = dict(found.lock), []
-    inventory, params, schemes = merged.inventory(), _params(merged), _schemes(merged)
-    revisions = params.get(REVISIONS, {})
+    inventory, schemes = merged.inventory(), _schemes(merged)
+    revisions = _params(merged).get(REVISIONS, {})
     stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, found.current))
     for name, defined in stages.items():
         entry, step = found.lock[name], name.partition("@")[0]
@@ -87,8 +87,9 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
             deps = [inventory.entry(path) for path in defined.deps]
         except DataError:
             continue
-        scheme = _lookup(params, f"corpora.{name.partition('@')[2].partition('-')[0]}.scheme")[1]
-        if SCHEMES in defined.deps and found.schemes.get(scheme) != schemes.get(scheme):
+        values = [item for part in defined.params.values() for item in part.items()]
+        used = {scheme for key, scheme in values if key.endswith(".scheme")} or {*schemes, *found.schemes}
+        if SCHEMES in defined.deps and any(found.schemes.get(scheme) != schemes.get(scheme) for scheme in used):
             continue
         outs = {out["path"]: out for out in entry.get("outs", ())}
         if set(outs) != set(defined.outs) or any(_differences(entry, deps, defined, before=found.params)):

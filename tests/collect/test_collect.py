@@ -174,7 +174,7 @@ def test_a_damaged_dump_leaves_nothing_behind(
     try:
         run(tmp_path, params=params, settings=damaged, vault=vault)
     except CorruptDump as error:
-        assert path.name in str(error) and "nothing was committed" in str(error)
+        assert path.name in str(error) and "Nothing was committed" in str(error)
         assert 0 <= error.fields["offset"] <= len(data)
     except SourceError as error:
         pytest.fail(f"{type(error).__name__} instead of CorruptDump")

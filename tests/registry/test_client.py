@@ -62,6 +62,7 @@ def damaged(context: Context, statement: str) -> None:
 
 
 def test_the_champion_loads_in_one_line_and_describes_itself(context: Context) -> None:
+    allowed = os.environ.get(client.PICKLE)
     add(context, knows=4)
     add(context, knows=6)
     champion(context, 1)
@@ -72,7 +73,7 @@ def test_the_champion_loads_in_one_line_and_describes_itself(context: Context) -
     answer = model.predict(ASKED)
     assert answer["labels"].tolist() == [[GRAVEST], ["Suicide planning"]]
     assert load(f"models:/{NAME}/2").version == 2
-    assert os.environ.get(client.PICKLE) is None
+    assert os.environ.get(client.PICKLE) == allowed
 
 
 def test_what_was_downloaded_serves_until_it_is_altered(

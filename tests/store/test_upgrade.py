@@ -22,7 +22,7 @@ stages:
     cmd: >-
       mkdir -p metrics/memes && cat code.txt > snapshot/counted.txt && echo '{}' > metrics/memes/score.json
     deps: [pipelines/old, crisis_corpus, schemes, code.txt]
-    params: [score, "sample.memes"]
+    params: [score, "sample.memes", "corpora.memes.scheme"]
     outs: [snapshot/counted.txt]
     metrics: ["metrics/memes/score.json": {cache: false}]
   gold:
