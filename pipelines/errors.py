@@ -290,7 +290,7 @@ class EnsembleTooWeak(LabellingError):
         "fewer than silver.min_probability in params.yaml requires."
     )
     remedy = (
-        "Annotate more posts of the dev split and run `dvc repro silver@posts-{ensemble}` again, or label with "
+        "Annotate more posts of the dev split and run `dvc repro silver@CORPUS-{ensemble}` again, or label with "
         "{member} alone."
     )
     exit_code = 65

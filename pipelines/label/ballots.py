@@ -24,7 +24,7 @@ class TwoVotes(DataError):
     message = (
         "Labeller '{labeller}' has {votes} valid votes in one category of record {record_id}; only one is allowed."
     )
-    remedy = "Run `dvc repro --force votes@posts-{labeller}`, which writes this labeller's votes again."
+    remedy = "Run `dvc repro --force votes@CORPUS-{labeller}`, which writes this labeller's votes again."
 
 
 def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:

@@ -35,7 +35,7 @@ class NoModel(ConfigError):
 
     message = "The folder of the fine-tuned model '{folder}' is incomplete: {detail}."
     remedy = (
-        "Run `dvc pull --allow-missing`. If files are still missing, run `dvc repro finetune@posts-SUBSET-{folder}` "
+        "Run `dvc pull --allow-missing`. If files are still missing, run `dvc repro finetune@CORPUS-SUBSET-{folder}` "
         "(unanimous, consensus or gold)."
     )
 
