@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +86,18 @@ def _not_empty(value: str | None) -> str | None:
     return value
 
 
+def _person(value: str | None) -> str | None:
+    return value if _not_empty(value) is None else f"{value} ({login()})"
+
+
+def login() -> str:
+    """Return who runs this process, as the operating system knows them; an option cannot claim another."""
+    try:
+        return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"os:{os.getuid()}"
+
+
 def _month(value: str) -> str:
     from pipelines.collect.month import Window
 
@@ -102,7 +115,9 @@ CorpusName = Annotated[
 ]
 Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM", callback=_month)]
 Shard = Annotated[int, typer.Option(min=0, help="the number of the shard, from 0")]
-Person = Annotated[str, typer.Option(help="the person who decides; stored with the decision", callback=_not_empty)]
+Person = Annotated[
+    str, typer.Option(help="the person who decides; stored with the decision and your login", callback=_person)
+]
 Reason = Annotated[str, typer.Option(help="the reason; stored with the decision", callback=_not_empty)]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import typer
 from pipelines.cli.shared import CorpusName, Month, emit, open_vault
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
+from pipelines.errors import BadParams
 from pipelines.process import now
 
 if TYPE_CHECKING:
@@ -25,7 +27,15 @@ app = typer.Typer(
     no_args_is_help=True, help="Commands that Airflow tasks run: steps and stages in scratch clones, and publishes."
 )
 
-Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works")]
+
+def _commit(value: str) -> str:
+    # another name, such as a branch or an option of git, could lead to code that no publish has checked
+    if not re.fullmatch("[0-9a-f]{40}", value):
+        raise BadParams(where="--base", detail="needs a commit: 40 hexadecimal digits")
+    return value
+
+
+Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works", callback=_commit)]
 RunName = Annotated[str, typer.Option("--run", help="the id of the Dag run; a stage accepts results of this run only")]
 Results = Annotated[str, typer.Option(help="result tokens of upstream stages as a JSON list; - reads stdin")]
 Pointers = Annotated[
@@ -184,6 +194,8 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
     from pipelines.workspace.stages import StageRun
 
     with workspace(Settings.from_env(), revision=base) as clone:
+        # before DVC fills values of params.yaml into command lines
+        load(clone.path)
         context = StageRun.of(clone, name=run, base=base)
         clone.take(context.receive(clone, _json(results)))
         yield clone, context

@@ -69,11 +69,15 @@ def begin(home: Path) -> Settings:
     """Make it, and everything that it leaves around it."""
     settings = settings_of(home)
     stages = {"stages": {name: _stage(name, shape) for name, shape in STAGES.items()}}
-    files = small_corpus.ANNOTATED | {
-        "dvc.yaml": yaml.safe_dump(stages),
-        "stage.py": Path(__file__).with_name("stage.py").read_text(),
-        ".gitignore": "/ran/\n__pycache__/\n",
-    }
+    files = (
+        small_corpus.ANNOTATED
+        | small_corpus.SHELL
+        | {
+            "dvc.yaml": small_corpus.staged(yaml.safe_dump(stages)),
+            "stage.py": Path(__file__).with_name("stage.py").read_text(),
+            ".gitignore": "/ran/\n__pycache__/\n",
+        }
+    )
     code = small_corpus.code_of(home / "code", files)
     small_corpus.begin(settings, code=code)
     shutil.rmtree(code)
