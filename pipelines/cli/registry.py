@@ -192,7 +192,7 @@ def registry(
     elif records_of is not None and name is not None:
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
-        with doing("reading the registry"), Journal.open(settings.journal_url) as journal:
+        with doing("reading the registry"), Journal.of(settings) as journal:
             found = show.gather(name, registry=models, journal=journal)
         if as_json:
             emit({"models": found})
@@ -263,7 +263,7 @@ def _watch() -> Iterator[Watch]:
     from pipelines.registry.journal import Journal
     from pipelines.registry.webhook_delivery import Watch
 
-    with Journal.open(Settings.from_env().journal_url) as journal:
+    with Journal.of(Settings.from_env()) as journal:
         yield Watch.open(journal)
 
 

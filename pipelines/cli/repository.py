@@ -210,10 +210,12 @@ def upgrade(
     ] = None,
 ) -> None:
     """Merge this checkout's HEAD into the corpus branch, and its parameters by key."""
+    from pipelines.registry import anchors
     from pipelines.workspace import repository
 
     settings = Settings.from_env()
     upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
+    anchors.sign_earlier(settings, who="corpus upgrade")
     tell_airflow(settings)
     if upgraded is None:
         emit({"commit": None})

@@ -142,7 +142,7 @@ def champions(corpus: CorpusName) -> None:
     pinned: list[str] = []
 
     def write(root: Path) -> None:
-        with Journal.open(settings.journal_url) as journal:
+        with Journal.of(settings) as journal:
             given: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
             pinned.extend(pin.model for pin in pins.champions(corpus, root=root, **given))
 

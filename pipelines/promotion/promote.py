@@ -15,7 +15,7 @@ from pipelines.errors import ConfigError, RegistryError
 from pipelines.progress import silent
 from pipelines.promotion import gate
 from pipelines.promotion.gate import ChampionAlready, GateVerdict, dismiss
-from pipelines.registry import transitions
+from pipelines.registry import anchors, transitions
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.journal import signed
 from pipelines.registry.transitions import Deed, Move, Say
@@ -231,6 +231,7 @@ def _move(move: Move, *, context: Context, say: Say) -> Moved:
 
 def _finish(intention: JournalRow, *, context: Context, say: Say) -> Moved:
     row = transitions.finish(intention, registry=context.registry, journal=context.journal, say=say)
+    anchors.write(intention.name, journal=context.journal, settings=context.settings)
     return Moved(intention.name, row.to_version, row)
 
 
@@ -248,4 +249,5 @@ def _fit(name: str, version: int, *, context: Context) -> tuple[int, str]:
 
 def _settled(name: str, *, context: Context) -> Moved:
     champion = transitions.settle(name, registry=context.registry, journal=context.journal)
+    anchors.write(name, journal=context.journal, settings=context.settings)
     return Moved(name, champion, transitions.last_move(context.journal, name), already=True)

@@ -18,6 +18,7 @@ from pipelines.config.models import Promote
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.process import now
+from pipelines.registry import anchors
 from pipelines.registry.contents import Pack
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import TAKEN_DOWN, Registry, subject
@@ -87,9 +88,10 @@ def opened(
     """Yield a :class:`Context` with a new clone, which contains the data of the corpus of the model ``name``."""
     with (
         nullcontext(vault) if vault else Vault.open(settings.vault_url, secret=settings.secret()) as held,
-        Journal.open(settings.journal_url, clock=now) as journal,
+        Journal.of(settings, clock=now) as journal,
         workspace(settings, revision=base) as clone,
     ):
+        anchors.check(journal, settings=settings, cwd=clone.path)
         params = load(clone.path)
         if name is not None:
             corpus, _ = subject(name, params=params)
