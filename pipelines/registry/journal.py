@@ -42,8 +42,8 @@ from pipelines.vault.signing import Signer
 
 # Any constant that no other database uses.
 WRITER_LOCK = 0x0C0_4B5_707
-# Names that identify nobody.
-ANONYMOUS = frozenset({"", "anonymous", "unknown", "nobody"})
+# Names that identify no one.
+ANONYMOUS = frozenset({"", "anonymous", "unknown"})
 
 Clock = Callable[[], datetime]
 
@@ -229,13 +229,13 @@ def signed(who: str, why: str) -> dict[str, str]:
     """Return who decides and why, without white space at the ends.
 
     Raises:
-        BadParams: a text is empty, too long or not one line, or the name identifies nobody.
+        BadParams: a text is empty, too long or not one line, or the name identifies no one.
     """
     decided = {"who": who.strip(), "why": why.strip()}
     for where, text in decided.items():
         if not text or len(text) > CHARACTERS[where] or not text.isprintable():
             detail = f"needs one line of 1 to {CHARACTERS[where]} characters, because every decision is recorded"
             raise BadParams(where=where, detail=detail)
-    if decided["who"].partition(" (")[0].casefold() in ANONYMOUS:
+    if decided["who"].partition("(")[0].strip().casefold() in ANONYMOUS:
         raise BadParams(where="who", detail="needs the name of a person or a step, because every decision is recorded")
     return decided

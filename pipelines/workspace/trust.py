@@ -1,7 +1,7 @@
 """Run only code of the corpus branch that an operator has signed.
 
-Whoever may push to the corpus repository can change its code, and tasks run that code with the project secret. What
-they may run is therefore signed: a tag ``code/<fingerprint>`` under a key that is derived from the secret. The
+A person who may push to the corpus repository can change its code, and tasks run that code with the project secret.
+What tasks may run is therefore signed: a tag ``code/<fingerprint>`` under a key that is derived from the secret. The
 fingerprint covers every file of a commit that Python can import or DVC obeys. `corpus init` and `corpus upgrade` sign
 the code of the operator's checkout.
 """
@@ -31,13 +31,13 @@ class CodeNotSigned(ConfigError):
     message = "The code of commit {commit} in the corpus repository is not signed; nothing of it was run."
     remedy = (
         "After an update of the package, run `corpus upgrade`. Otherwise find out who pushed the commit; if you have "
-        "reviewed its code, sign it with `corpus trust {commit} --why TEXT`."
+        "reviewed its code, sign it with `corpus trust {commit} --who WHO --why WHY`."
     )
     exit_code = 77
 
 
 class CodeAltered(ConfigError):
-    """The corpus branch has other code than the branch ``code``, so an upgrade would run code nobody signed."""
+    """The corpus branch has other code than the branch ``code``, which an upgrade would run unsigned."""
 
     message = "On branch corpus, {count} files of code differ from the checkout after the merge, such as {path}."
     remedy = (
@@ -63,7 +63,7 @@ def sign(settings: Settings, commit: str, *, who: str, why: str, cwd: Path, to: 
     tag, signer = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}", _signer(settings)
     if signed_tags.read(tag, signer=signer, cwd=cwd) is None:
         made = signed_tags.write(tag, commit=commit, message=f"{who}: {why}", signer=signer, cwd=cwd)
-        # over a tag of this name that somebody else made
+        # over a tag of this name that is not ours
         git("push", "--quiet", to, f"+{made}:refs/tags/{tag}", cwd=cwd)
     return tag
 

@@ -1,4 +1,4 @@
-"""Whoever can write to the journal's database, but lacks the secret, forges no decision about a model."""
+"""A person who can write to the journal's database, but lacks the secret, forges no decision about a model."""
 
 from __future__ import annotations
 

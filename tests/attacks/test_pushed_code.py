@@ -1,4 +1,4 @@
-"""Whoever may push to the corpus repository, but lacks the secret, gets no code run by a task."""
+"""A person who may push to the corpus repository, but lacks the secret, gets no code run by a task."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _stage(name: str, shape: Mapping[str, object]) -> dict[str, object]:
     matrix = {"corpus": corpora} | ({"labeller": ["one", "two"]} if labelled else {})
     more = " ${item.labeller}" if labelled else ""
     out = f"snapshot/${{item.corpus}}/{name}" + ("/${item.labeller}" if labelled else "")
-    cmd = f"python stage.py {name} ${{item.corpus}}{more}"
+    cmd = f"python -P stage.py {name} ${{item.corpus}}{more}"
     return {"matrix": matrix, "cmd": cmd, "outs": [out], **shape}
 
 

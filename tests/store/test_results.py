@@ -20,7 +20,7 @@ from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.pointer import BadPointer, check_handed_over, pointer_text
 from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
 from pipelines.workspace.stages import StageRun
-from tests.small_corpus import SHELL, begin, code_of, staged
+from tests.small_corpus import SHELL, begin, code_of, sign, staged
 from tests.stages import reproduce, rerun
 
 BASE, RUN, STAGE = "a" * 40, "memes_dataset/1", "join"
@@ -369,6 +369,7 @@ def test_what_a_removed_stage_made_is_no_part_of_a_folder_any_more(settings: Set
     with workspace(settings) as clone:
         (clone.path / "dvc.yaml").write_text(staged(GRAPH.replace("[one, two]", "[one]")))
         clone.commit("one part is enough")
+    sign(settings)
     commit(settings, stages(settings))
     assert ran(settings)[len(ALL) :] == ["join", "tell"]
     with workspace(settings) as clone:

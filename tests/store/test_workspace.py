@@ -14,11 +14,12 @@ import pytest
 
 from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, StepFailed
-from pipelines.workspace import publish, trust
+from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.results import Token
+from tests.small_corpus import sign
 from tests.stages import reproduce, rerun
 
 STEP = """
@@ -76,11 +77,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
     Path(settings.remote).mkdir(parents=True)
     yield settings
     assert not list((settings.home / "scratch").glob("*")), "a scratch clone was left behind"
-
-
-def sign(settings: Settings) -> None:
-    """Sign the code at the tip, as an operator who reviewed it does."""
-    trust.sign(settings, "corpus", who="tests", why="a test", cwd=Path(settings.repo), to=settings.repo)
 
 
 def collect(settings: Settings, *, month: str, text: str) -> dict[str, str]:
