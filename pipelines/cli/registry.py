@@ -12,12 +12,18 @@ import typer
 from pipelines.cli.shared import (
     STAGES,
     STEPS,
+    Approval,
     AsJson,
     CorpusName,
+    Decider,
     Person,
+    PersonIfAny,
     Reason,
+    ReasonIfAny,
+    RunOfApproval,
     doing,
     emit,
+    login,
     named,
     open_vault,
     require_mlflow,
@@ -100,7 +106,7 @@ def gate(name: Name, version: Version, base: Base = None) -> None:
     from pipelines.promotion import gate as judge
 
     with _opened(Settings.from_env(), name=name, base=base) as context:
-        emit(_verdict(judge.run(name, version, context=context)))
+        emit(_verdict(judge.run(name, version, context=context, who=f"{judge.WHO} ({login()})")))
 
 
 @app.command(rich_help_panel="Registry")
@@ -108,8 +114,10 @@ def promote(
     name: Name,
     version: Version,
     *,
-    who: Person,
-    why: Reason,
+    who: PersonIfAny = None,
+    why: ReasonIfAny = None,
+    approval: Approval = None,
+    run: RunOfApproval = "",
     base: Base = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="evaluate the version only; write nothing")] = False,
     abandon: Annotated[
@@ -119,21 +127,32 @@ def promote(
     """Make a model version the champion if it passes the gate (the comparison with the champion)."""
     from pipelines.promotion import promote as moves
 
-    given: dict[str, Any] = {"who": who, "why": why}
+    decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
+    given: dict[str, Any] = {"who": decision.who, "why": decision.why}
     with _opened(Settings.from_env(), name=name, base=base) as context:
         if abandon:
             emit(_moved(moves.abandon(name, context=context, **given)))
         else:
-            emit(_moved(moves.promote(name, version, context=context, dry_run=dry_run, **given)))
+            given |= {"asked_by": decision.asked_by, "dry_run": dry_run}
+            emit(_moved(moves.promote(name, version, context=context, **given)))
 
 
 @app.command(rich_help_panel="Registry")
-def reject(name: Name, version: Version, who: Person, why: Reason) -> None:
+def reject(
+    name: Name,
+    version: Version,
+    *,
+    who: PersonIfAny = None,
+    why: ReasonIfAny = None,
+    approval: Approval = None,
+    run: RunOfApproval = "",
+) -> None:
     """Record that a person rejected a version that had passed the gate."""
     from pipelines.promotion import promote as moves
 
+    decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False)
     with _opened(Settings.from_env()) as context:
-        row = moves.reject(name, version, who=who, why=why, context=context)
+        row = moves.reject(name, version, who=decision.who, why=decision.why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})
 
 

@@ -115,6 +115,19 @@ def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
         emit({"base": clone.head, "text": summary(clone.path, corpus, name=name)})
 
 
+@app.command("approve")
+def approve(
+    subject: Annotated[str, typer.Argument(help="what the answer is about, such as `promote crisis-posts 2`")],
+    run: RunName,
+) -> None:
+    """Authenticate the answer of a user of Airflow, read from stdin as JSON; print it as a token."""
+    from pipelines.registry.approved import ApprovalRecord
+
+    given = json.loads(sys.stdin.read())
+    answer = ApprovalRecord.answered(subject=subject, run=run, **given)
+    emit({"token": answer.token(Settings.from_env().secret())})
+
+
 @app.command("publish-partition")
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> None:
     """Commit the .dvc files of one month's data to the corpus branch."""
