@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from pipelines.errors import RegistryError
-from pipelines.registry.journal import signed
+from pipelines.registry.journal import ANONYMOUS, signed
 from pipelines.vault.keyring import derive
 
 # The person of a rejection because of a question that was not answered in time.
@@ -65,7 +65,7 @@ class ApprovalRecord:
         """
         if user is None and not given["yes"]:
             return cls(who=NO_ANSWER, asked_by=None, **given)
-        if user is None:
+        if user is None or user.strip().casefold() in ANONYMOUS:
             raise NotApproved(detail="the answer came from a user who was not logged in")
         return cls(who=f"airflow:{user}", asked_by=f"airflow:{asked_by}" if asked_by else None, **given)
 

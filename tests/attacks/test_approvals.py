@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from pipelines.cli.shared import Decider
+from pipelines.errors import BadParams
 from pipelines.registry.approved import ApprovalRecord, NotApproved
+from pipelines.registry.journal import signed
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN, SUBJECT = "promote/manual__1", "promote crisis-posts 2"
@@ -67,12 +69,25 @@ def test_no_answer_in_time_is_a_rejection_and_never_an_approval() -> None:
         answer(None, yes=True)
 
 
+@pytest.mark.parametrize("user", ["Anonymous", "anonymous", "unknown", "", " "])
+def test_an_anonymous_user_decides_nothing(user: str) -> None:
+    for yes in (True, False):
+        with pytest.raises(NotApproved, match="not logged in"):
+            answer(user, yes=yes)
+    for who in (user, f"{user} (os:eve)"):
+        with pytest.raises(BadParams, match="who"):
+            signed(who, "a reason")
+
+
 def test_the_command_records_the_login_beside_any_name(tmp_path: Path) -> None:
     done = authenticated("approve", SUBJECT, "--run", RUN, given={"user": "ada", "asked_by": None, "yes": True,
                                                                    "why": "better"})  # fmt: skip
     token = json.loads(done.stdout)["token"]
     decided = Decider.of(None, None, approval=json.dumps(token), run=RUN, subject=SUBJECT)
     assert (decided.who, decided.asked_by) == ("airflow:ada", "")
+    refused = authenticated("approve", SUBJECT, "--run", RUN, given={"user": "Anonymous", "asked_by": None,
+                                                                     "yes": True, "why": "better"})  # fmt: skip
+    assert refused.returncode == 77 and "token" not in refused.stdout
 
 
 def authenticated(*argv: str, given: dict[str, Any]) -> subprocess.CompletedProcess[str]:
