@@ -119,9 +119,11 @@ _PERSON = typer.Option(
     "--who", help="the person who decides; stored with the decision and your login", callback=_person
 )
 _REASON = typer.Option("--why", help="the reason; stored with the decision", callback=_not_empty)
-Person, Reason = Annotated[str, _PERSON], Annotated[str, _REASON]
+Person = Annotated[str, _PERSON]
+Reason = Annotated[str, _REASON]
 # not needed with an Approval
-PersonIfAny, ReasonIfAny = Annotated[str | None, _PERSON], Annotated[str | None, _REASON]
+PersonIfAny = Annotated[str | None, _PERSON]
+ReasonIfAny = Annotated[str | None, _REASON]
 Approval = Annotated[
     str | None,
     typer.Option("--approval", help="the answer to a question in Airflow, in place of --who and --why; - reads stdin"),

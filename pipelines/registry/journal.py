@@ -204,8 +204,8 @@ class Journal(JournalReader):
             }
             if last is not None and event != "checkpoint" and not signed_by(last, key=self._signer.public):
                 raise JournalUnsigned(name=name, number=number)
-            values["digest"] = sealed(values)
-            values["signature"] = self._signer.sign(to_sign(values["digest"])).hex()
+            digest = sealed(values)
+            values |= {"digest": digest, "signature": self._signer.sign(to_sign(digest)).hex()}
             connection.execute(sa.insert(journal), values)
         return row_of(values)
 
