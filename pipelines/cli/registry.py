@@ -197,7 +197,7 @@ def registry(
     ] = None,
 ) -> None:
     """Show versions, aliases and the journal of decisions, with their reasons and figures."""
-    from pipelines.registry import show
+    from pipelines.registry import anchors, show
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
 
@@ -212,7 +212,7 @@ def registry(
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
         with doing("reading the registry"), Journal.of(settings) as journal:
-            found = show.gather(name, registry=models, journal=journal)
+            found = show.gather(name, registry=models, journal=journal, known=anchors.published(settings))
         if as_json:
             emit({"models": found})
         else:
@@ -262,6 +262,7 @@ def deliver() -> None:
 @contextmanager
 def _opened(settings: Settings, **given: Any) -> Iterator[Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
+    from pipelines.registry import anchors
     from pipelines.registry.candidate import opened
     from pipelines.registry.versions import Registry
     from pipelines.workspace.clone import require_corpus
@@ -274,6 +275,8 @@ def _opened(settings: Settings, **given: Any) -> Iterator[Context]:
         doing("working on a clone of the corpus"),
         opened(settings, vault=vault, **given) as context,
     ):
+        # here and not for takedowns: an altered journal must not stop a deletion
+        anchors.check(context.journal, settings=settings, cwd=context.root)
         yield context
 
 

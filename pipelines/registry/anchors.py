@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 
 from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError
+from pipelines.errors import CorpusError, NoSecret
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import last_move
 from pipelines.vault.signing import Signer
@@ -42,12 +42,23 @@ def known(settings: Settings, *, cwd: Path) -> dict[str, str]:
     """Return the digest in the newest signed tag of each model, in a clone with all tags."""
     signer, found = _signer(settings), dict[str, str]()
     # newest first; a tag that another key signed, or none, is skipped
-    listed = git("for-each-ref", "--sort=-version:refname", "--format=%(refname:short)", f"refs/tags/{TAGS}", cwd=cwd)
-    for tag in listed.split():
+    listed = git("for-each-ref", "--sort=-version:refname", "--format=%(refname)", f"refs/tags/{TAGS}", cwd=cwd)
+    for tag in (ref.removeprefix("refs/tags/") for ref in listed.split()):
         name = tag.removeprefix(TAGS).rpartition("/")[0]
         if name not in found and (digest := signed_tags.read(tag, signer=signer, cwd=cwd)):
             found[name] = digest
     return found
+
+
+def published(settings: Settings) -> dict[str, str]:
+    """Return :func:`known` of the corpus repository; empty without one, or without the secret that signs."""
+    try:
+        if BRANCH not in (branches(settings.repo) or {}):
+            return {}
+        with history(settings) as git_dir:
+            return known(settings, cwd=git_dir)
+    except NoSecret:
+        return {}
 
 
 def check(journal: Journal, *, settings: Settings, cwd: Path) -> None:
@@ -66,8 +77,8 @@ def sign_earlier(settings: Settings, *, who: str) -> list[str]:
         JournalBroken: the chain of a model is altered.
         JournalUnsigned: the journal of a model that has a tag was signed before.
     """
-    with Journal.of(settings) as journal, history(settings) as git_dir:
-        return journal.sign_earlier(who=who, known=known(settings, cwd=git_dir))
+    with Journal.of(settings) as journal:
+        return journal.sign_earlier(who=who, known=published(settings))
 
 
 def _signer(settings: Settings) -> Signer:

@@ -18,7 +18,6 @@ from pipelines.config.models import Promote
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.process import now
-from pipelines.registry import anchors
 from pipelines.registry.contents import Pack
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import TAKEN_DOWN, Registry, subject
@@ -91,7 +90,6 @@ def opened(
         Journal.of(settings, clock=now) as journal,
         workspace(settings, revision=base) as clone,
     ):
-        anchors.check(journal, settings=settings, cwd=clone.path)
         params = load(clone.path)
         if name is not None:
             corpus, _ = subject(name, params=params)

@@ -17,6 +17,7 @@ from pipelines.errors import BadParams
 from pipelines.registry import anchors
 from pipelines.registry.journal import CannotSign, Journal
 from pipelines.vault.signing import Signer
+from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.small_corpus import begin, code_of
 
@@ -202,6 +203,14 @@ def test_a_forged_tag_hides_nothing(settings: Settings, anchored: Journal) -> No
     git("tag", "--annotate", f"journal/{NAME}/9", "-m", "0" * 64, "corpus", cwd=repo)
     git("tag", "journal/x/y", "corpus", cwd=repo)
     assert anchors.known(settings, cwd=repo) == {NAME: rows_of(settings)[3]["digest"]}
+
+
+def test_a_branch_of_the_same_name_hides_no_tag(settings: Settings, anchored: Journal) -> None:
+    git("branch", f"journal/{NAME}/4", "corpus", cwd=Path(settings.repo))
+    forge(settings, [])
+    with workspace(settings) as clone, pytest.raises(JournalBroken, match="missing"):
+        anchors.check(anchored, settings=settings, cwd=clone.path)
+    assert anchors.published(settings).keys() == {NAME}
 
 
 def test_a_decision_is_anchored_once_and_none_needs_no_tag(settings: Settings, anchored: Journal) -> None:
