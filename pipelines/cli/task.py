@@ -47,15 +47,17 @@ Pointers = Annotated[
 def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | None, typer.Option()] = None) -> None:
     """Run a step in a scratch clone and print pointers to the files that match the --out globs."""
     from pipelines.workspace.clone import workspace
-    from pipelines.workspace.pointer import check_handed_over
+    from pipelines.workspace.pointer import check_handed_over, hand_over, received
 
-    with workspace(Settings.from_env()) as clone:
-        given = check_handed_over(_json(pointers))
+    settings = Settings.from_env()
+    secret = settings.secret()
+    with workspace(settings) as clone:
+        given = check_handed_over(received(_json(pointers), secret=secret))
         clone.place(given)
         clone.checkout(*given)
         result = json.loads(clone.step(*argv))
         written = [path for pattern in out or [] for path in clone.path.glob(pattern) if path.is_file()]
-        emit({"result": result, "pointers": clone.add(written)})
+        emit({"result": result, "pointers": hand_over(clone.add(written), secret=secret)})
 
 
 @app.command("pin")
@@ -134,9 +136,11 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
     from pipelines.takedown.redaction import Gone
     from pipelines.takedown.rewrite import left_out
     from pipelines.workspace import publish
+    from pipelines.workspace.pointer import received
 
     settings = Settings.from_env()
-    given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": _json(pointers)}
+    written = received(_json(pointers), secret=settings.secret())
+    given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": written}
     # rows of records that are taken down later are found in the pushed objects and replaced by that takedown
     with open_vault(settings) as vault:
         gone = Gone(vault.tombstones())

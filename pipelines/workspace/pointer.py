@@ -1,15 +1,19 @@
 """Read and write the pointers of data files: the text of their ``.dvc`` files.
 
-A pointer that was handed over between tasks is untrusted input: it is parsed against a closed schema, because DVC
-would follow other keys to another repository, a URL or a path outside the clone.
+A pointer that was handed over between tasks is untrusted input, because users of Airflow can change it. It has a
+message authentication code, and is parsed against a closed schema, because DVC would follow other keys to another
+repository, a URL or a path outside the clone.
 """
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 
 from pipelines.errors import DataError
+from pipelines.vault.keyring import derive
 from pipelines.workspace.inventory import Out, read_yaml
 
 # Ours: enough for four lines of text with a path.
@@ -33,6 +37,31 @@ def read_pointer(text: str) -> Out:
     """Return the DVC object that a pointer file of this repository names."""
     (out,) = read_yaml(text)["outs"]
     return Out.of(out)
+
+
+def hand_over(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
+    """Append to each pointer, by path, its authentication code in a comment."""
+    return {path: f"{text}# {_mac(path, text, secret)}\n" for path, text in pointers.items()}
+
+
+def received(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
+    """Return the pointers of :func:`hand_over` without the codes.
+
+    Raises:
+        BadPointer: a pointer was changed, or written for another path.
+    """
+    found = {}
+    for number, (path, given) in enumerate(pointers.items(), start=1):
+        text, _, mac = str(given).rpartition("# ")
+        if not hmac.compare_digest(mac.rstrip("\n").encode(), _mac(path, text, secret).encode()):
+            raise BadPointer(number=number, detail="no task of this corpus wrote it for this path")
+        found[path] = text
+    return found
+
+
+def _mac(path: str, text: str, secret: bytes) -> str:
+    key = derive(secret, purpose="pointer", length=32)
+    return hmac.new(key, f"{path}\0{text}".encode(), sha256).hexdigest()
 
 
 def check_handed_over(pointers: Mapping[str, str], *, below: str | None = None) -> dict[str, str]:

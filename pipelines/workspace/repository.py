@@ -12,7 +12,7 @@ from pipelines.config import params_text
 from pipelines.config.added_corpora import complete, create_folders
 from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
-from pipelines.errors import ConfigError, GitFailed
+from pipelines.errors import ConfigError, GitFailed, NoSecret
 from pipelines.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
 from pipelines.workspace import upgrade as results
@@ -23,6 +23,7 @@ from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
 from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
 from pipelines.workspace.profile import Profile, given
+from pipelines.workspace.trust import CodeNotSigned
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
 READ = ("params.yaml", "dvc.yaml", "profiles", "schemes", "pipelines")
@@ -184,9 +185,19 @@ def clone(settings: Settings, *, folder: Path) -> Path:
 
     Raises:
         NoCorpus: there is no corpus repository.
+        CodeNotSigned: no operator signed the code of the branch.
     """
     require_corpus(settings)
-    git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
+    git("clone", "--quiet", "--no-checkout", "--branch", BRANCH, settings.repo, str(folder))
+    try:
+        # `dvc repro` there runs the code with the secret to which the home file leads
+        trust.require_signed(settings, "HEAD", cwd=folder)
+    except NoSecret:
+        pass
+    except CodeNotSigned:
+        _remove(folder)
+        raise
+    git("checkout", "--quiet", BRANCH, cwd=folder)
     configure(folder.resolve(), settings=settings, scratch=False)
     (folder / HOME_FILE).write_text(str(settings.home))
     return folder

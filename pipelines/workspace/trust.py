@@ -55,7 +55,7 @@ def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
     """
     tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
     if signed_tags.read(tag, signer=_signer(settings), cwd=cwd) is None:
-        raise CodeNotSigned(commit=commit[:12])
+        raise CodeNotSigned(commit=git("rev-parse", "--short=12", commit, cwd=cwd))
 
 
 def sign(settings: Settings, commit: str, *, who: str, why: str, cwd: Path, to: str = "origin") -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,10 +17,11 @@ import yaml
 from pipelines.config.settings import Settings
 from pipelines.errors import StepFailed
 from pipelines.vault.signing import Signer, public_line
+from pipelines.vault.vault import Vault
 from pipelines.workspace import publish, repository, signed_tags, trust
 from pipelines.workspace.clone import NotACommand, Workspace, workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.pointer import BadPointer, check_handed_over, pointer_text
+from pipelines.workspace.pointer import BadPointer, check_handed_over, hand_over, pointer_text, received
 from pipelines.workspace.trust import CodeAltered, CodeNotSigned
 from tests.small_corpus import SHELL, begin, code_of
 
@@ -164,6 +167,14 @@ def test_an_upgrade_signs_a_corpus_that_was_made_without_signatures(settings: Se
         clone.step("true")
 
 
+def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path) -> None:
+    assert (repository.clone(settings, folder=tmp_path / "lab") / "dvc.yaml").is_file()
+    push(settings, write("subprocess.py", ""), tmp_path / "attacker")
+    with pytest.raises(CodeNotSigned):
+        repository.clone(settings, folder=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_value_of_params_starts_no_shell(settings: Settings, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
 
@@ -231,6 +242,37 @@ def test_a_publish_takes_pointers_of_its_own_month_only(settings: Settings, path
 def test_a_pointer_has_one_spelling(path: str, text: str) -> None:
     with pytest.raises(BadPointer):
         check_handed_over({path: text.replace("posts.parquet", path.rpartition("/")[2])})
+
+
+OTHER = {"data/memes/2022-11/posts.parquet": pointer_text("posts.parquet", md5="1" * 32, size=1)}
+HANDED = {"data/memes/2022-11/posts.parquet": POINTER}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda given, secret: HANDED,
+        lambda given, secret: {path: text.replace("0" * 32, "1" * 32) for path, text in given.items()},
+        lambda given, secret: {"data/memes/2022-12/posts.parquet": next(iter(given.values()))},
+        lambda given, secret: hand_over(HANDED, secret=b"7" * 64),
+        lambda given, secret: {path: f"{text}deps: []\n" for path, text in given.items()},
+        lambda given, secret: dict.fromkeys(given),
+    ],
+    ids=["without a code", "another object", "another path", "another secret", "more", "nothing"],
+)
+def test_a_pointer_that_no_task_wrote_is_refused(change: Callable[[Any, bytes], Any]) -> None:
+    secret = b"5" * 64
+    given = hand_over(HANDED, secret=secret)
+    assert received(given, secret=secret) == HANDED
+    with pytest.raises(BadPointer, match="no task of this corpus"):
+        received(change(given, secret), secret=secret)
+
+
+def test_a_publish_refuses_pointers_without_a_code(settings: Settings) -> None:
+    Vault.create(settings).close()
+    argv = ("task", "publish-partition", "memes", "--month", "2022-11", "--pointers", json.dumps(OTHER))
+    done = corpus(*argv)
+    assert done.returncode == 65 and "no task of this corpus" in done.stderr, done.stderr
 
 
 def corpus(*argv: str) -> subprocess.CompletedProcess[str]:
