@@ -89,8 +89,13 @@ def _fault(path: str, text: str) -> str:
         return "its path is not below data/ or work/"
     if len(text) > MAX_LENGTH:
         return f"it is longer than {MAX_LENGTH} characters"
-    # exactly the form that this project writes; a YAML parser would let unknown keys through
-    found = re.fullmatch(r"outs:\n- md5: ([0-9a-f]{32})\n  size: ([0-9]{1,15})\n  hash: md5\n  path: (.+)\n", text)
-    if found is None:
+    if (named := pointed(text)) is None:
         return "it has other fields than md5, size, hash and path of one file"
-    return "" if found[3] == parts[-1] else "it names another file than its own"
+    return "" if named == parts[-1] else "it names another file than its own"
+
+
+def pointed(text: str) -> str | None:
+    """Return the name of the file in a pointer, or ``None`` if it is not one of :func:`pointer_text`."""
+    # no YAML parser, which would let unknown keys through
+    form = r"outs:\n- md5: [0-9a-f]{32}\n  size: [0-9]{1,15}\n  hash: md5\n  path: (.+)\n"
+    return found[1] if (found := re.fullmatch(form, text)) else None

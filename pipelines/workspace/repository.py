@@ -23,7 +23,7 @@ from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
 from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
 from pipelines.workspace.profile import Profile, given
-from pipelines.workspace.trust import CodeNotSigned
+from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
 READ = ("params.yaml", "dvc.yaml", "profiles", "schemes", "pipelines")
@@ -186,18 +186,19 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     Raises:
         NoCorpus: there is no corpus repository.
         CodeNotSigned: no operator signed the code of the branch.
+        StageInPointer: a pointer of the branch could be a command.
     """
     require_corpus(settings)
     git("clone", "--quiet", "--no-checkout", "--branch", BRANCH, settings.repo, str(folder))
     try:
         # `dvc repro` there runs the code with the secret to which the home file leads
-        trust.require_signed(settings, "HEAD", cwd=folder)
-    except NoSecret:
-        pass
-    except CodeNotSigned:
+        with contextlib.suppress(NoSecret):
+            trust.require_signed(settings, "HEAD", cwd=folder)
+        git("checkout", "--quiet", BRANCH, cwd=folder)
+        trust.require_pointers(folder)
+    except (CodeNotSigned, StageInPointer):
         _remove(folder)
         raise
-    git("checkout", "--quiet", BRANCH, cwd=folder)
     configure(folder.resolve(), settings=settings, scratch=False)
     (folder / HOME_FILE).write_text(str(settings.home))
     return folder

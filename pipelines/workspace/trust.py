@@ -17,6 +17,7 @@ from pipelines.errors import ConfigError
 from pipelines.vault.signing import Signer
 from pipelines.workspace import signed_tags
 from pipelines.workspace.git import git
+from pipelines.workspace.pointer import pointed
 
 # All of these, also their data files; and of the rest, what Python imports from the folder in which a command starts.
 FOLDERS = ("pipelines/", "crisis_corpus/", "client/", ".dvc/")
@@ -45,6 +46,25 @@ class CodeAltered(ConfigError):
         "or revert them on branch corpus, then run `corpus upgrade` again."
     )
     exit_code = 77
+
+
+class StageInPointer(ConfigError):
+    """A ``.dvc`` file of the corpus branch is not a pointer; `dvc repro` would run the command in it."""
+
+    message = "The file {path} on branch corpus is not a pointer of this project, and DVC might run a command in it."
+    remedy = "No clone was made. Find out who committed the file: `git log corpus -- {path}`."
+    exit_code = 77
+
+
+def require_pointers(folder: Path) -> None:
+    """Check that all ``.dvc`` files in a working tree are plain pointers.
+
+    Raises:
+        StageInPointer: for the first one that is not.
+    """
+    for path in sorted(folder.rglob("*.dvc")):
+        if path.is_file() and pointed(path.read_text()) != path.name.removesuffix(".dvc"):
+            raise StageInPointer(path=path.relative_to(folder))
 
 
 def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
@@ -91,7 +111,12 @@ def _code(commit: str | None, *, cwd: Path) -> set[str]:
     for entry in filter(None, listed.split("\0")):
         about, _, path = entry.partition("\t")
         mode, digest = about.split()[0], about.split()[2 if commit else 1]
-        if mode != PLAIN or path.startswith(FOLDERS) or path in FILES or path.endswith(tuple(all_suffixes())):
+        if (
+            mode != PLAIN
+            or path.startswith(FOLDERS)
+            or path.rpartition("/")[2] in FILES
+            or path.endswith(tuple(all_suffixes()))
+        ):
             found.add(f"{mode} {digest}\t{path}")
     return found
 

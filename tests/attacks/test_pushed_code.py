@@ -22,7 +22,7 @@ from pipelines.workspace import publish, repository, signed_tags, trust
 from pipelines.workspace.clone import NotACommand, Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.pointer import BadPointer, check_handed_over, hand_over, pointer_text, received
-from pipelines.workspace.trust import CodeAltered, CodeNotSigned
+from pipelines.workspace.trust import CodeAltered, CodeNotSigned, StageInPointer
 from tests.small_corpus import SHELL, begin, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,13 +80,14 @@ def link(name: str, to: str) -> Callable[[Path], object]:
         write("pipelines/__pycache__/__main__.cpython-311.pyc", "x"),
         write("numpy.cpython-311-x86_64-linux-gnu.so", "x"),
         write("dvc.yaml", "stages: {}\n"),
+        write("data/dvc.yaml", "stages: {}\n"),
         write(".dvc/config", "['remote \"corpus\"']\n    endpointurl = http://127.0.0.1:9\n"),
         write(".gitattributes", "* filter=x\n"),
         link("data/memes", "/etc"),
         lambda folder: (folder / "pipelines" / "__init__.py").unlink(),
     ],
     ids=[
-        "changed", "data of the package", "shadowed module", "package in data", "bytecode", "extension", "graph",
+        "changed", "data of the package", "shadowed module", "package in data", "bytecode", "extension", "graph", "graph below",
         "remote", "filter", "link", "removed",
     ],
 )  # fmt: skip
@@ -173,6 +174,16 @@ def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path
     with pytest.raises(CodeNotSigned):
         repository.clone(settings, folder=tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["cmd: touch victim\n" + POINTER, '{"cmd": "touch victim"}\n', POINTER.replace("path: p", "path: ../p"), ""]
+)
+def test_a_clone_for_a_person_has_no_command_in_a_pointer(settings: Settings, tmp_path: Path, text: str) -> None:
+    push(settings, write("data/memes/2022-11/posts.parquet.dvc", text), tmp_path / "attacker")
+    with pytest.raises(StageInPointer, match="data/memes"):
+        repository.clone(settings, folder=tmp_path / "lab")
+    assert not (tmp_path / "lab").exists()
 
 
 def test_a_value_of_params_starts_no_shell(settings: Settings, tmp_path: Path) -> None:
