@@ -87,7 +87,8 @@ def link(name: str, to: str) -> Callable[[Path], object]:
         lambda folder: (folder / "pipelines" / "__init__.py").unlink(),
     ],
     ids=[
-        "changed", "data of the package", "shadowed module", "package in data", "bytecode", "extension", "graph", "graph below",
+        "changed", "data of the package", "shadowed module", "package in data", "bytecode", "extension", "graph",
+        "graph below",
         "remote", "filter", "link", "removed",
     ],
 )  # fmt: skip
