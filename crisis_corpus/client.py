@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
+_UNPICKLED = threading.RLock()
 
 
 class NotLoaded(RegistryError):
@@ -137,16 +139,20 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
 
 @contextmanager
 def unpickled() -> Iterator[None]:
-    """Prevent MLflow from loading pickles inside this context, regardless of the environment variables."""
-    before = os.environ.get(PICKLE)
-    os.environ[PICKLE] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[PICKLE]
-        else:
-            os.environ[PICKLE] = before
+    """Prevent MLflow from loading pickles inside this context, regardless of the environment variables.
+
+    The variable is the process's: threads enter the context one after another.
+    """
+    with _UNPICKLED:
+        before = os.environ.get(PICKLE)
+        os.environ[PICKLE] = "false"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[PICKLE]
+            else:
+                os.environ[PICKLE] = before
 
 
 def _had(

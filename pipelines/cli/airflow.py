@@ -48,11 +48,11 @@ def trigger(
     ] = None,
 ) -> None:
     """Start a run of a Dag for a partition key through the API at CORPUS_AIRFLOW_URL."""
-    from pipelines.deployment import airflow_api, airflow_setup
+    from pipelines.deployment import airflow_setup
 
-    dag_id = dag if dag.startswith(airflow_api.prefix()) else airflow_api.named(dag)
     airflow = airflow_setup.connect(_url(), environment=os.environ)
-    emit({"dag": dag_id, "run": airflow_setup.trigger(airflow, dag_id, key=partition_key)})
+    dag_id, run = airflow_setup.trigger(airflow, dag, key=partition_key)
+    emit({"dag": dag_id, "run": run})
 
 
 @app.command("path")

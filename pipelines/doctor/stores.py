@@ -110,7 +110,7 @@ def sweep(deployment: Deployment, corpus: str) -> Finding:
 def permissions(deployment: Deployment) -> Finding:
     """Check that other users cannot read the secret, the vault, its backups and the files of variables."""
     home, file = deployment.settings.home, vault_file(deployment.settings.vault_url)
-    private = [home / "secret", deployment.root / ".env", *home.glob("run/*.secret")]
+    private = [home / "secret", *{deployment.root / ".env", Path.cwd() / ".env"}, *home.glob("run/*.secret")]
     private += [*file.parent.glob(f"{file.name}*")] if file else []
     private += [deployment.settings.label_studio, *filter(None, [deployment.settings.vault_backup])]
     modes = {path: mode for path in private if (mode := _mode(path)) is not None}

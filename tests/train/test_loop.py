@@ -25,7 +25,7 @@ from pipelines.train.classifiers.batches import MEGA, ahead, shuffled
 from pipelines.train.classifiers.class_weights import Weights, weigh
 from pipelines.train.classifiers.inference import Diverged, predict
 from pipelines.train.classifiers.loop import fit
-from pipelines.train.classifiers.steps import Loop, optimizer, spare_memory
+from pipelines.train.classifiers.optimization import Loop, optimizer, spare_memory
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -31,7 +31,7 @@ from pipelines.llm.prompts import Prompt
 from pipelines.models.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
-from pipelines.train.classifiers.steps import reproducible
+from pipelines.train.classifiers.optimization import reproducible
 from pipelines.train.sft import instruct, launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
