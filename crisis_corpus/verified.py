@@ -12,7 +12,7 @@ from crisis_corpus.errors import RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.trusted import Trusted
-from crisis_corpus.versions import RegistryReader
+from crisis_corpus.versions import RegistryReader, delete_compiled
 
 
 class FilesChanged(RegistryError):
@@ -40,9 +40,8 @@ def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path
     place, half = cache / wanted, cache / f"{wanted}.half"
     with FileLock(cache / f"{wanted}.lock"):
         if place.is_dir():
-            # a server that was started on the folder may have compiled code there; it is never part of a version
-            for compiled in list(place.rglob("__pycache__")):
-                shutil.rmtree(compiled, ignore_errors=True)
+            # a server that was started on the folder may have compiled code there
+            delete_compiled(place)
             if digest(place) == wanted:
                 return place
             shutil.rmtree(place)

@@ -93,11 +93,12 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
         AirflowUnavailable: the server does not answer or refuses the request.
     """
     try:
-        for dag_id in (named(dag), *([dag] if dag.startswith(prefix()) else ())):
+        names = [named(dag), *([dag] if dag.startswith(prefix()) else ())]
+        for dag_id in names:
             if airflow.find(f"/dags/{dag_id}"):
                 return dag_id, airflow.trigger(dag_id, partition_key=key)
         listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
-        raise UnknownName(kind="Dag", name=dag, known=", ".join(sorted(one["dag_id"] for one in listed)))
+        raise UnknownName(kind="Dag", name=names[-1], known=", ".join(sorted(one["dag_id"] for one in listed)))
     except requests.RequestException as error:
         raise _unavailable(airflow.base, error) from None
 

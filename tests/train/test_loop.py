@@ -233,6 +233,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.faults
 def test_two_processes_fit_what_one_does(tmp_path: Path) -> None:
     """Each batch is shared, not repeated: without dropout and batch normalisation the weights are those of one."""
     with socket.create_server(("127.0.0.1", 0)) as free:
