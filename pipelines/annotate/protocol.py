@@ -65,13 +65,13 @@ class Planned(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Planned:
         if self.annotators < self.overlap or (self.annotators > 0) != (self.overlap > 0):
-            raise ValueError("annotators must be at least overlap, and 0 if and only if overlap is 0")
+            raise ValueError("annotators must be at least overlap; both must be 0, or neither")
         if (self.phase == "review") != (self.overlap == 0):
-            raise ValueError("a review must have an overlap of 0, and no other phase may")
+            raise ValueError("phase: review requires overlap: 0, and overlap: 0 requires phase: review")
         if self.agreement and self.overlap < PAIR:
-            raise ValueError("agreement needs an overlap of at least 2")
+            raise ValueError("agreement: true requires an overlap of at least 2")
         if (self.draw == "disagreement") != bool(self.against) or (self.against and self.overlap):
-            raise ValueError("a draw of disagreements needs against and an overlap of 0; no other draw may set against")
+            raise ValueError("draw: disagreement requires `against` and overlap: 0; no other draw may set `against`")
         return self
 
 

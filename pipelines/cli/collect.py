@@ -58,7 +58,7 @@ def texts(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
 
 @app.command(rich_help_panel=STEPS)
 def partition(corpus: CorpusName, month: Month) -> None:
-    """Join the shards of one month into one set of tables."""
+    """Join the shards of one month into the tables that are committed."""
     from pipelines.collect import partition as step
     from pipelines.collect.month import Window
 
@@ -68,7 +68,7 @@ def partition(corpus: CorpusName, month: Month) -> None:
 @app.command("try", rich_help_panel="Repository")
 def try_day(
     corpus: Annotated[str, typer.Option(help="the corpus: memes or posts")],
-    day: Annotated[str, typer.Option(help="the day to read, YYYY-MM-DD")],
+    day: Annotated[str, typer.Option(help="the day whose posts are read from the source, YYYY-MM-DD")],
 ) -> None:
     """Read one day from the source of a corpus and print the counts by outcome; nothing is stored."""
     from pipelines.collect import trial

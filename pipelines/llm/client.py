@@ -40,14 +40,14 @@ class CannotSee(ConfigError):
 
     message = "An image cannot be sent to model {model}: {detail}."
     remedy = (
-        "Choose a model that accepts images. If this model does, set images: true for it in "
-        "pipelines/llm/capabilities.yaml."
+        "Name a model that accepts images under labellers in params.yaml. If this model does, set images: true for it "
+        "in pipelines/llm/capabilities.yaml."
     )
 
 
 @dataclass
 class RequestShape:
-    """The data common to all requests for one schema; ``effective`` holds the parameters of the first request sent."""
+    """What all requests for one answer schema share; ``effective`` holds the parameters of the first request sent."""
 
     schema: dict[str, Any]
     settings: dict[str, Any]

@@ -58,7 +58,7 @@ class Distribution:
 class Layout:
     """The rows of a scheme's tables: the labels in order, and the labels of each type and of each time.
 
-    ``display`` gives Table 11 another name for a label; ``times`` is empty if labels have none.
+    ``display`` gives CRADLE's Table 11 another name for a label; ``times`` is empty if labels have none.
     """
 
     labels: tuple[str, ...]

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class BadLine(DataError):
-    """A line of the input is malformed."""
+    """A line of the input of ``corpus predict`` is malformed."""
 
     message = "Line {line}: {detail}."
     remedy = 'Write {{"title": "...", "body": "..."}} for a post, {{"image": "a/path.png", "text": "..."}} for a meme.'

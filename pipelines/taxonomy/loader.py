@@ -49,15 +49,15 @@ class _CategoryFile(Section):
     def _consistent(self) -> _CategoryFile:
         for rule in self.rules:
             if rule.keep == rule.drop or rule.of in rule.same:
-                raise ValueError(f"rule {rule.name} compares a value with itself")
+                raise ValueError(f"rule {rule.name}: keep and drop must differ, and same must not contain `of`")
         names = {label.name for label in self.labels}
         merged = {name for m in self.merges.values() for name in (*m.labels, m.into)}
         if unknown := ({self.none} - {None} | merged) - names:
             raise ValueError(f"there is no label {', '.join(sorted(map(str, unknown)))}")
         if self.task_merge is not None and self.task_merge not in self.merges:
-            raise ValueError(f"there is no merge {self.task_merge}")
+            raise ValueError(f"task_merge names {self.task_merge}, which merges does not have")
         if not any(label.task for label in self.labels):
-            raise ValueError("no label belongs to the task")
+            raise ValueError("every label has task: false")
         meant: dict[str, str] = {}
         for label in self.labels:
             for spelling in (label.name, label.code, *label.aliases):
@@ -92,7 +92,7 @@ class _SchemeFile(Section):
     def _displayed(self) -> _SchemeFile:
         names = {label.name for category in self.categories.values() for label in category.labels}
         if unknown := {name for row in self.display.values() for name in row} - names:
-            raise ValueError(f"display names unknown labels: {', '.join(sorted(unknown))}")
+            raise ValueError(f"display names labels that no category has: {', '.join(sorted(unknown))}")
         return self
 
 

@@ -54,9 +54,9 @@ class Columns(Section):
     @model_validator(mode="after")
     def _named(self) -> Columns:
         if not (self.reddit or self.own or self.text):
-            raise ValueError("set reddit, own or text; a record needs a name")
+            raise ValueError("one of reddit, own and text must name the records")
         if self.text and not self.body:
-            raise ValueError("text names records by their body; set the columns of body")
+            raise ValueError("text: true requires the columns of body")
         return self
 
 
@@ -97,7 +97,7 @@ class Labels(Section):
     @model_validator(mode="after")
     def _somewhere(self) -> Labels:
         if not (self.flags or self.columns):
-            raise ValueError("set flags or columns")
+            raise ValueError("flags or columns must be set")
         return self
 
 
@@ -136,9 +136,9 @@ class Mapping(Section):
     @model_validator(mode="after")
     def _parts(self) -> Mapping:
         if unknown := sorted(set(self.expected) - (set(self.parts) or {EVERYTHING})):
-            raise ValueError(f"expected has keys that are no part: {', '.join(unknown)}")
+            raise ValueError(f"expected names parts that `parts` lacks: {', '.join(unknown)}")
         if self.columns.body and not (self.month or self.columns.created):
-            raise ValueError("texts need a month or the columns of created")
+            raise ValueError("a mapping with texts must set month or columns.created")
         return self
 
 
