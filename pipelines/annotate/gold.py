@@ -159,7 +159,7 @@ def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
     folder = manifests.folder(root, found.corpus, found.round)
 
     def rows(name: str) -> list[dict[str, Any]]:
-        """Read a table without its encrypted columns; a round has no answers before the first pull."""
+        """Read a table of the round without its encrypted columns; return no rows if it does not exist yet."""
         path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
         columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
         return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else []

@@ -33,7 +33,7 @@ class UnknownProtocol(ConfigError):
 
 
 class BadProtocol(ConfigError):
-    """The data file of a protocol is invalid."""
+    """The data file of an annotation protocol is invalid."""
 
     message = "Protocol file {file} is invalid: {detail}."
     remedy = "Correct the file; pipelines/annotate/protocols/cradle.yaml shows every key in use."
@@ -91,13 +91,13 @@ class Protocol(Section):
 
 
 def available() -> list[str]:
-    """Return the names of the protocols included in the package."""
+    """Return the names of the annotation protocols included in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
 def load(name: str) -> Protocol:
-    """Return the protocol of this name.
+    """Return the annotation protocol with this name.
 
     Raises:
         UnknownProtocol: no such protocol exists.
@@ -109,7 +109,7 @@ def load(name: str) -> Protocol:
 
 
 def load_file(path: Path) -> Protocol:
-    """Read a protocol from a file.
+    """Read an annotation protocol from a file.
 
     Raises:
         BadProtocol: the file is invalid; the error names every faulty key.
@@ -121,7 +121,7 @@ def load_file(path: Path) -> Protocol:
 
 
 def round_of(protocol: Protocol, name: str, *, corpus: str) -> Planned:
-    """Return the round of this name.
+    """Return the planned round with this name from an annotation protocol.
 
     Raises:
         UnknownRound: the protocol has no such round.

@@ -87,7 +87,7 @@ def profile_text(choices: Choices, *, params: Params) -> str:
 
 
 def write_profile(path: Path, text: str) -> None:
-    """Write a profile.
+    """Write a parameter profile to a file.
 
     Raises:
         FileExists: the file exists with another content.

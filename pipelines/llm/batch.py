@@ -74,7 +74,7 @@ async def submit(
 
 
 async def collect(client: Client, job: str) -> Mapping[str, Raw] | None:
-    """Return the answers of the batch ``job`` by key, or ``None`` while it is running.
+    """Return the answers of the batch ``job`` by request key, or ``None`` while it is running.
 
     A key without an answer (expired, cancelled, the provider's own fault) is left out and may be requested again.
 

@@ -76,7 +76,7 @@ class Client:
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the connections.
+        """Open the HTTP connections to the provider.
 
         Raises:
             LabellerRefused: no key is set for a provider's own address.
@@ -100,7 +100,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
+        """Close the HTTP connections to the provider."""
         if self._http is not None:
             await self._http.aclose()
             self._http = None

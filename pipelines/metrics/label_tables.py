@@ -84,7 +84,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A formatted table."""
+    """A table of text cells, to print at a terminal or as Markdown."""
 
     title: str
     columns: tuple[str, ...]

@@ -43,7 +43,7 @@ class PredictionInput(Protocol):
     """The interface of a loaded model: a verified version from the registry, or any MLflow model."""
 
     def predict(self, asked: Any) -> Any:
-        """Return a table of ``labels``, ``probabilities`` and ``abstain``."""
+        """Return a table with the columns ``labels``, ``probabilities`` and ``abstain``, one row for each input row."""
 
 
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:

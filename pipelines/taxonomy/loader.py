@@ -22,7 +22,7 @@ OWN = Path("schemes")
 class BadScheme(ConfigError):
     """The data file of a label scheme is invalid or inconsistent."""
 
-    message = "Scheme file {file}: {detail}."
+    message = "Label scheme file {file} is invalid: {detail}."
     remedy = "Correct the file; pipelines/taxonomy/schemes/cradle.yaml is an example that uses every key."
 
 
@@ -140,7 +140,7 @@ def _loaded(path: Path) -> Scheme:
 
 
 def load_file(path: Path) -> Scheme:
-    """Read the scheme in a data file.
+    """Read a label scheme from a data file.
 
     Raises:
         BadScheme: the file is invalid; the error names the file and every invalid key.

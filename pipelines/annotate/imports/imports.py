@@ -108,7 +108,7 @@ def run(
 
 
 def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> ReadDataset:
-    """Read the files and compare their counts with the paper's.
+    """Read the files of a dataset, and compare their counts with those in its paper.
 
     Raises:
         BadImport: a column that the mapping needs is missing, or there are no rows.

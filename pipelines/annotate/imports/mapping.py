@@ -147,12 +147,12 @@ EVERYTHING = "all"
 
 
 def available() -> list[str]:
-    """Return the names of the mappings included in the package."""
+    """Return the names of the column mappings included in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def read(name: str) -> Mapping:
-    """Read the mapping with this name, or from the file at this path.
+    """Read the column mapping with this name, or from the file at this path.
 
     Raises:
         BadMapping: the mapping does not exist, or contradicts itself or its scheme.

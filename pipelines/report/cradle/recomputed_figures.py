@@ -115,7 +115,7 @@ def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, 
 
 
 def answered(key: str) -> int:
-    """Return how many test posts a model answered; the others were blocked."""
+    """Return how many of CRADLE's test posts a model answered; its provider blocked the others."""
     n: int = published()["table_12"]["n_valid"] if refused(key) else published()["test"]
     return n
 
