@@ -249,7 +249,9 @@ class UnknownScheme(ConfigError):
     """There is no label scheme of this name."""
 
     message = "There is no label scheme '{name}'."
-    remedy = "Choose one of {known}, or add {name}.yaml to the folder schemes of the checkout."
+    remedy = (
+        "Set corpora.CORPUS.scheme in params.yaml to one of {known}, or add {name}.yaml to schemes/ in the checkout."
+    )
 
 
 class BudgetSpent(LabellingError):

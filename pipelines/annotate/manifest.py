@@ -27,7 +27,7 @@ Status = Literal["open", "adjudicating", "closed"]
 class BadManifest(DataError):
     """The manifest of a round is missing or invalid."""
 
-    message = "Manifest {file} is invalid: {detail}."
+    message = "Manifest {file} of an annotation round is invalid: {detail}."
     remedy = (
         "`corpus round` writes this file. If the fault is in `decision.reason`, pass another --reason. Otherwise "
         "restore the file in the corpus repository: `git checkout COMMIT -- annotations/{file}`."

@@ -35,7 +35,7 @@ class UnknownProtocol(ConfigError):
 class BadProtocol(ConfigError):
     """The data file of an annotation protocol is invalid."""
 
-    message = "Protocol file {file} is invalid: {detail}."
+    message = "Annotation protocol file {file} is invalid: {detail}."
     remedy = "Correct the file; pipelines/annotate/protocols/cradle.yaml shows every key in use."
 
 

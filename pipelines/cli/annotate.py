@@ -28,7 +28,9 @@ def annotate(
 @app.command("import", rich_help_panel="Annotate")
 def import_(
     corpus: CorpusName,
-    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, metavar="FILE...")],
+    files: Annotated[
+        list[Path], typer.Argument(exists=True, dir_okay=False, metavar="FILE...", help="the files of the dataset")
+    ],
     mapping: Annotated[
         str, typer.Option(help="the column mapping: a name in pipelines/annotate/imports/mappings, or a file")
     ],

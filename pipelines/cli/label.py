@@ -74,7 +74,7 @@ def votes_report(
     everything: Annotated[bool, typer.Option("--all", help="also show the tables of labels and distributions")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the outcomes and the cost of the labellers' published votes, and how far the labellers agree."""
+    """Show how many posts each labeller labelled or refused, at what cost, and how far the labellers agree."""
     from pipelines.label import votes_report as tables
 
     with doing("reading the corpus repository"):

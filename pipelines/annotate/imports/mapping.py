@@ -26,7 +26,7 @@ Names = tuple[Annotated[str, Field(min_length=1)], ...]
 class BadMapping(ConfigError):
     """A column-mapping file is missing or invalid."""
 
-    message = "Mapping {mapping} is invalid: {detail}."
+    message = "Column mapping {mapping} is invalid: {detail}."
     remedy = (
         "Pass --mapping with one of {known}, or with the path of an edited copy of one of the files in "
         "pipelines/annotate/imports/mappings."

@@ -32,7 +32,9 @@ class NotMade(ConfigError):
     """A stage whose result a round needs has not been published."""
 
     message = "The stage {stage} has no published result in the corpus repository."
-    remedy = "Run the Dag that contains this stage (`airflow dags list`), then repeat the command."
+    remedy = (
+        "Run the Dag that has a task for this stage (`airflow tasks list DAG` lists them), then repeat the command."
+    )
 
 
 @dataclass(frozen=True)
